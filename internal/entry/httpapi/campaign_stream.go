@@ -68,7 +68,7 @@ func seenOf(id string) (progress string, board int64) {
 }
 
 // StreamCampaign follows a campaign: its progress at once, and whenever it changes.
-func (s campaignHandlers) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.StreamCampaignResponseObject, error) {
+func (s campaignHandlers) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	found, err := campaign.Get(ctx, s.db, r.Campaign)
 	if err != nil {

@@ -34,7 +34,7 @@ type campaignHandlers struct {
 const campaignsPath = "/v1/campaigns/"
 
 // CreateCampaign creates a pending campaign.
-func (s campaignHandlers) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.CreateCampaignResponseObject, error) {
+func (s campaignHandlers) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.Answer, error) {
 	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (s campaignHandlers) CreateCampaign(ctx context.Context, r operations.Creat
 }
 
 // PatchCampaign changes what the campaign's state allows.
-func (s campaignHandlers) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.PatchCampaignResponseObject, error) {
+func (s campaignHandlers) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.Answer, error) {
 	if given, err := r.Body.Metadata.Get(); err == nil {
 		if err := call.CheckMetadata(given); err != nil {
 			return nil, err
@@ -54,24 +54,21 @@ func (s campaignHandlers) PatchCampaign(ctx context.Context, r operations.PatchC
 	}
 	changed, err := s.lifecycle.Patch(ctx, r.Campaign, patchOf(*r.Body, defaultPolicies(s.settings)))
 	s.read.forget(r.Campaign)
-	if err != nil {
-		return nil, err
-	}
-	return operations.PatchCampaign200JSONResponse{Body: resource.Campaign(changed, resource.Operator)}, nil
+	return operations.PatchCampaign200(resource.Campaign(changed, resource.Operator), err)
 }
 
 // PublishCampaign publishes a campaign; its sale opens at sale_starts_at.
-func (s campaignHandlers) PublishCampaign(ctx context.Context, r operations.PublishCampaignRequestObject) (operations.PublishCampaignResponseObject, error) {
+func (s campaignHandlers) PublishCampaign(ctx context.Context, r operations.PublishCampaignRequestObject) (operations.Answer, error) {
 	return s.move(ctx, job.KindCampaignPublish, r.Campaign, s.lifecycle.Publish)
 }
 
 // PauseCampaign interrupts the sale.
-func (s campaignHandlers) PauseCampaign(ctx context.Context, r operations.PauseCampaignRequestObject) (operations.PauseCampaignResponseObject, error) {
+func (s campaignHandlers) PauseCampaign(ctx context.Context, r operations.PauseCampaignRequestObject) (operations.Answer, error) {
 	return s.move(ctx, job.KindCampaignPause, r.Campaign, s.lifecycle.Pause)
 }
 
 // ResumeCampaign continues the sale.
-func (s campaignHandlers) ResumeCampaign(ctx context.Context, r operations.ResumeCampaignRequestObject) (operations.ResumeCampaignResponseObject, error) {
+func (s campaignHandlers) ResumeCampaign(ctx context.Context, r operations.ResumeCampaignRequestObject) (operations.Answer, error) {
 	return s.move(ctx, job.KindCampaignResume, r.Campaign, s.lifecycle.Resume)
 }
 
@@ -85,14 +82,14 @@ func (s campaignHandlers) move(ctx context.Context, kind job.Kind, id uuid.UUID,
 }
 
 // GetCampaign answers with a campaign, or with 304.
-func (s campaignHandlers) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.GetCampaignResponseObject, error) {
+func (s campaignHandlers) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	found, err := s.read.campaign(ctx, r.Campaign, c.Role)
 	return found.Matched(r.Params.IfNoneMatch), err
 }
 
 // ListCampaigns answers with one page of campaigns, newest first, or with 304.
-func (s campaignHandlers) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.ListCampaignsResponseObject, error) {
+func (s campaignHandlers) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit)}
 	found, err := s.read.list(ctx, page, c.Role)
@@ -101,7 +98,7 @@ func (s campaignHandlers) ListCampaigns(ctx context.Context, r operations.ListCa
 
 // CancelCampaign accepts the end of a campaign as a job. The job checks whether the
 // campaign can be cancelled.
-func (s campaignHandlers) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.CancelCampaignResponseObject, error) {
+func (s campaignHandlers) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why, for the records"})

@@ -35,7 +35,7 @@ type drawHandlers struct {
 
 // RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
 // this is for operators who want to make sure. It is safe at any time.
-func (s drawHandlers) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.RequestDrawResponseObject, error) {
+func (s drawHandlers) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.Answer, error) {
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s drawHandlers) RequestDraw(ctx context.Context, r operations.RequestDrawR
 
 // GetDraw answers with what is public of the draw in its present state. Anonymous callers get it as
 // it was half a second ago at most.
-func (s drawHandlers) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.GetDrawResponseObject, error) {
+func (s drawHandlers) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if who.Role != resource.Anonymous {
 		return readDraw(ctx, s.db, r.Campaign, who.Caller)
@@ -72,8 +72,8 @@ func noCampaign(id uuid.UUID) error { return fault.New(fault.NotFound, "there is
 // drawAnswer is an encoded contract.Draw.
 type drawAnswer []byte
 
-// VisitGetDrawResponse implements operations.GetDrawResponseObject.
-func (a drawAnswer) VisitGetDrawResponse(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a drawAnswer) Send(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAuthorization) // who may see winners sees them
 	c.Set(fiber.HeaderCacheControl, notStored)
 	return response.SendJSON(c, http.StatusOK, false, a)

@@ -42,8 +42,8 @@ func newExports(most int, registry prometheus.Registerer) *exports {
 // purchaseListAnswer is one page of a campaign's purchases, as JSON.
 type purchaseListAnswer struct{ contract.PurchaseList }
 
-// VisitListCampaignPurchasesResponse implements operations.ListCampaignPurchasesResponseObject.
-func (a purchaseListAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a purchaseListAnswer) Send(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAccept)
 	return c.JSON(a.PurchaseList)
 }
@@ -56,13 +56,13 @@ type exportAnswer struct {
 }
 
 // exportPurchases takes a place for an export of purchases.
-func (s purchaseHandlers) exportPurchases(who call.Caller, f purchase.Filter) (operations.ListCampaignPurchasesResponseObject, error) {
+func (s purchaseHandlers) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
 	release, err := s.exports.open.Acquire(who.Client, s.settings.Exports.MaxPerCaller)
 	return exportAnswer{server: s, filter: f, release: release}, err
 }
 
-// VisitListCampaignPurchasesResponse implements operations.ListCampaignPurchasesResponseObject.
-func (a exportAnswer) VisitListCampaignPurchasesResponse(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a exportAnswer) Send(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAccept)
 	c.Set(fiber.HeaderContentType, mimeCSV+"; charset=utf-8; header=present")
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="purchases-`+a.filter.CampaignID.String()+`.csv"`)
@@ -88,7 +88,7 @@ func (a exportAnswer) writeTo(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		documents, err := a.server.purchaseDocuments(ctx, call.Caller{Role: resource.Operator}, list)
+		documents, err := a.server.purchaseDocuments(ctx, call.Caller{Role: resource.Operator}, list, false)
 		if err != nil {
 			return err
 		}

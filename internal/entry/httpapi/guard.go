@@ -34,7 +34,7 @@ func (s *Server) mount(router fiber.Router) {
 			router.Add(http.MethodHead, path, guarded)
 		}
 	}
-	operations.RegisterHandlers(router, operations.NewStrictHandler(s.handlers, nil))
+	operations.RegisterHandlers(router, operations.NewStrictHandler(s.handlers))
 }
 
 // handlers implements the operations, those of each resource with what they need.

@@ -31,7 +31,7 @@ type holdHandlers struct {
 const holdsPath = "/v1/holds/"
 
 // CreateHold keeps positions for a user.
-func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.CreateHoldResponseObject, error) {
+func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	body := r.Body
 	if !c.MayActFor(body.UserID) {
@@ -84,37 +84,32 @@ func (s holdHandlers) visibleHold(ctx context.Context, id uuid.UUID) (inventory.
 }
 
 // GetHold answers with a hold as it is now.
-func (s holdHandlers) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.GetHoldResponseObject, error) {
+func (s holdHandlers) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	h, err := s.visibleHold(ctx, r.Hold)
-	if err != nil {
-		return nil, err
-	}
-	return operations.GetHold200JSONResponse{Body: resource.Hold(h, who.Role)}, nil
+	return operations.GetHold200(resource.Hold(h, who.Role), err)
 }
 
 // ReleaseHold releases the positions of a hold.
-func (s holdHandlers) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.ReleaseHoldResponseObject, error) {
+func (s holdHandlers) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.Answer, error) {
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.service.Release(ctx, h.CampaignID, r.Hold); err != nil {
-		return nil, err
-	}
-	return noContent{}, nil
+	_, err = s.service.Release(ctx, h.CampaignID, r.Hold)
+	return noContent{}, err
 }
 
 // noContent answers 204, without a body.
 type noContent struct{}
 
-// VisitReleaseHoldResponse implements operations.ReleaseHoldResponseObject.
-func (noContent) VisitReleaseHoldResponse(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (noContent) Send(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
 // ExtendHold moves the end of a hold.
-func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.ExtendHoldResponseObject, error) {
+func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	h, err := s.visibleHold(ctx, r.Hold)
 	if err != nil {
@@ -131,24 +126,23 @@ func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldReq
 }
 
 // ListHolds answers with one page of a campaign's holds; for a user, of its own.
-func (s holdHandlers) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.ListHoldsResponseObject, error) {
+func (s holdHandlers) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Params.CampaignID); err != nil {
 		return nil, err
 	}
 	f := inventory.HoldFilter{CampaignID: r.Params.CampaignID, UserID: who.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}
-	answer, err := s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit)
-	return operations.ListHolds200JSONResponse{Body: answer}, err
+	return operations.ListHolds200(s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit))
 }
 
 // ListUserHolds answers with one page of a user's holds.
-func (s holdHandlers) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.ListUserHoldsResponseObject, error) {
+func (s holdHandlers) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
 	}
-	answer, err := s.holdList(ctx, inventory.HoldFilter{UserID: r.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}, r.Params.Cursor, r.Params.Limit)
-	return operations.ListUserHolds200JSONResponse{Body: answer}, err
+	f := inventory.HoldFilter{UserID: r.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}
+	return operations.ListUserHolds200(s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit))
 }
 
 func (s holdHandlers) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {
@@ -161,9 +155,6 @@ func (s holdHandlers) holdList(ctx context.Context, f inventory.HoldFilter, curs
 	if err != nil {
 		return answer, err
 	}
-	answer = contract.HoldList{Holds: make([]contract.Hold, len(list)), NextCursor: response.ListCursor(next)}
-	for i, h := range list {
-		answer.Holds[i] = resource.Hold(h, who.Role)
-	}
-	return answer, nil
+	return contract.HoldList{Holds: response.Documents(list, func(h inventory.Hold) contract.Hold { return resource.Hold(h, who.Role) }),
+		NextCursor: response.ListCursor(next)}, nil
 }

@@ -37,7 +37,7 @@ func (s *intake) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) 
 
 // GetJob answers 200 with a job. For a client that prefers to wait it waits until
 // the job is final, or answers 202 when the time is over or the buyer has something to do.
-func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.GetJobResponseObject, error) {
+func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	wait, done, err := s.waitOf(c)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObjec
 }
 
 // ListJobs answers with one page of the jobs of the caller's client; for operators, of all.
-func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.ListJobsResponseObject, error) {
+func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -95,11 +95,9 @@ func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestO
 	}
 	answer := contract.JobList{Jobs: response.Documents(list, resource.Job), NextCursor: response.ListCursor(next)}
 	if r.Params.Include != nil {
-		if err := s.includePurchases(ctx, who.Caller, answer.Jobs); err != nil {
-			return nil, err
-		}
+		err = s.includePurchases(ctx, who.Caller, answer.Jobs)
 	}
-	return operations.ListJobs200JSONResponse{Body: answer}, nil
+	return operations.ListJobs200(answer, err)
 }
 
 // codes lists the codes of problems for people.
@@ -126,7 +124,7 @@ func (s *intake) includePurchases(ctx context.Context, who call.Caller, jobs []c
 		return err
 	}
 	found = slices.DeleteFunc(found, func(p purchase.Purchase) bool { return !who.MayActFor(p.UserID) })
-	documents, err := s.purchaseDocuments(ctx, who, found)
+	documents, err := s.purchaseDocuments(ctx, who, found, false)
 	if err != nil {
 		return err
 	}
@@ -143,7 +141,7 @@ func (s *intake) includePurchases(ctx context.Context, who call.Caller, jobs []c
 }
 
 // StreamJob follows a job: as it is now, then whenever it changes, until it is final.
-func (s jobHandlers) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.StreamJobResponseObject, error) {
+func (s jobHandlers) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	waiter := s.jobs.Waiter(r.Job) // before the job is read, so that nothing can be missed
 	now, err := s.visibleJob(ctx, r.Job)

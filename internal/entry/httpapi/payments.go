@@ -24,26 +24,22 @@ type paymentHandlers struct {
 }
 
 // ListPayments answers with one page of the payments that wait.
-func (s paymentHandlers) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.ListPaymentsResponseObject, error) {
+func (s paymentHandlers) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := payment.Waiting(ctx, s.db, payment.Waiter(response.ValueOf(r.Params.WaitingFor)), after, limit)
-	if err != nil {
-		return nil, err
-	}
-	answer := contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON)}
-	answer.NextCursor = response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })
-	return operations.ListPayments200JSONResponse{Body: answer}, nil
+	return operations.ListPayments200(contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON),
+		NextCursor: response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })}, err)
 }
 
 // RetryPayment has a payment that waits looked at now.
-func (s paymentHandlers) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.RetryPaymentResponseObject, error) {
+func (s paymentHandlers) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
 	request := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
 	done, err := s.service.Retry(ctx, request, r.Purchase)
 	return s.commandDone(done, err, "")
 }
 
 // ResolvePayment ends a payment with what an operator has found out about it.
-func (s paymentHandlers) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.ResolvePaymentResponseObject, error) {
+func (s paymentHandlers) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say what was found at the provider, for the records"})

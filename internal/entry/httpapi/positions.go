@@ -63,7 +63,7 @@ func changesJSON(version, since int64, all []inventory.Position, who call.Caller
 // ListPositions answers with the board of a campaign, or with what has changed on it.
 // Operators get the current state. Others get a copy that is up to a second old, but not
 // older than they have seen; for a user, its own positions in it are current.
-func (s positionHandlers) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.ListPositionsResponseObject, error) {
+func (s positionHandlers) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (s positionHandlers) board(ctx context.Context, r operations.ListPositionsR
 }
 
 // GetPosition answers with one position as it is now.
-func (s positionHandlers) GetPosition(ctx context.Context, r operations.GetPositionRequestObject) (operations.GetPositionResponseObject, error) {
+func (s positionHandlers) GetPosition(ctx context.Context, r operations.GetPositionRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	found, err := inventory.Get(ctx, s.db, r.Campaign, shape.Position{Layer: r.Layer, Column: r.Column})
 	if err != nil {

@@ -55,7 +55,7 @@ func (p *proofs) enter(who call.Caller, most int) (release func(), err error) {
 }
 
 // GetDrawProof streams the proof document of a campaign, or answers with 304.
-func (s drawHandlers) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.GetDrawProofResponseObject, error) {
+func (s drawHandlers) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	document, err := s.proofs.service.Document(ctx, r.Campaign)
 	if err != nil {
@@ -78,8 +78,8 @@ type proofAnswer struct {
 	release  func() // nil: not modified
 }
 
-// VisitGetDrawProofResponse implements operations.GetDrawProofResponseObject.
-func (a proofAnswer) VisitGetDrawProofResponse(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a proofAnswer) Send(c *fiber.Ctx) error {
 	zipped := strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") && c.AcceptsEncodings("gzip") != ""
 	tag := a.tagged.Tag
 	if zipped {
@@ -127,7 +127,7 @@ func (a proofAnswer) writeTo(ctx context.Context, w io.Writer, zipped bool) erro
 }
 
 // GetPurchaseProof answers with the leaves of a purchase that the caller may see.
-func (s drawHandlers) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.GetPurchaseProofResponseObject, error) {
+func (s drawHandlers) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.Answer, error) {
 	p, err := s.visiblePurchase(ctx, r.Purchase)
 	if err != nil {
 		return nil, err
@@ -143,8 +143,8 @@ func (s drawHandlers) GetPurchaseProof(ctx context.Context, r operations.GetPurc
 // purchaseProofAnswer is a proof of purchase, canonical JSON.
 type purchaseProofAnswer []byte
 
-// VisitGetPurchaseProofResponse implements operations.GetPurchaseProofResponseObject.
-func (a purchaseProofAnswer) VisitGetPurchaseProofResponse(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a purchaseProofAnswer) Send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "private, no-cache")
 	return response.SendJSON(c, http.StatusOK, false, a)
 }

@@ -30,7 +30,7 @@ type purchaseHandlers struct {
 }
 
 // RequestPurchase accepts a purchase as a job.
-func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.RequestPurchaseResponseObject, error) {
+func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	body := r.Body
 	if !who.MayActFor(body.UserID) {
@@ -75,22 +75,17 @@ func (s purchaseHandlers) selectionOf(ctx context.Context, campaignID uuid.UUID,
 }
 
 // GetPurchase answers with a purchase that the caller may see.
-func (s purchaseHandlers) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.GetPurchaseResponseObject, error) {
+func (s purchaseHandlers) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := s.visiblePurchase(ctx, r.Purchase)
 	if err != nil {
 		return nil, err
 	}
-	document, err := s.purchaseDocuments(ctx, who.Caller, []purchase.Purchase{p})
+	document, err := s.purchaseDocuments(ctx, who.Caller, []purchase.Purchase{p}, r.Params.Include != nil)
 	if err != nil {
 		return nil, err
 	}
-	if r.Params.Include != nil {
-		if err := s.includeCampaigns(ctx, who.Caller, document); err != nil {
-			return nil, err
-		}
-	}
-	return operations.GetPurchase200JSONResponse{Body: document[0]}, nil
+	return operations.GetPurchase200(document[0], nil)
 }
 
 // visiblePurchase returns a purchase that the caller may see, or a not-found Error.
@@ -104,7 +99,7 @@ func (s *intake) visiblePurchase(ctx context.Context, id uuid.UUID) (purchase.Pu
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.
-func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.ListPurchasesResponseObject, error) {
+func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
@@ -114,22 +109,14 @@ func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPu
 	if err != nil {
 		return nil, err
 	}
-	answer := contract.PurchasePage{}
-	if answer.Purchases, err = s.purchaseDocuments(ctx, who.Caller, list); err != nil {
-		return nil, err
-	}
-	if r.Params.Include != nil {
-		if err := s.includeCampaigns(ctx, who.Caller, answer.Purchases); err != nil {
-			return nil, err
-		}
-	}
-	answer.NextCursor = response.NextCursor(list, limit, func(last purchase.Purchase) uuid.UUID { return last.ID })
-	return operations.ListPurchases200JSONResponse{Body: answer}, nil
+	answer := contract.PurchasePage{NextCursor: response.NextCursor(list, limit, func(last purchase.Purchase) uuid.UUID { return last.ID })}
+	answer.Purchases, err = s.purchaseDocuments(ctx, who.Caller, list, r.Params.Include != nil)
+	return operations.ListPurchases200(answer, err)
 }
 
 // CancelPurchase accepts the cancellation of a purchase as a job. The job checks
 // whether the purchase can be cancelled.
-func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.CancelPurchaseResponseObject, error) {
+func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := s.visiblePurchase(ctx, r.Purchase)
 	if err != nil {
@@ -145,7 +132,7 @@ func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.Cance
 
 // ListCampaignPurchases answers with one page of a campaign's purchases, or with all of
 // them as CSV.
-func (s purchaseHandlers) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.ListCampaignPurchasesResponseObject, error) {
+func (s purchaseHandlers) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -165,13 +152,13 @@ func (s purchaseHandlers) ListCampaignPurchases(ctx context.Context, r operation
 		}
 		return s.exportPurchases(who.Caller, f)
 	}
-	answer, err := s.purchaseList(ctx, who.Caller, f, page)
+	answer, err := s.purchaseList(ctx, who.Caller, f, page, false)
 	return purchaseListAnswer{answer}, err
 }
 
 // FindPurchases answers with one page of the purchases with a reference; for a user, of its
 // own.
-func (s purchaseHandlers) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.FindPurchasesResponseObject, error) {
+func (s purchaseHandlers) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -181,11 +168,7 @@ func (s purchaseHandlers) FindPurchases(ctx context.Context, r operations.FindPu
 	if err := s.ofReference(ctx, &f, r.Params.Reference); err != nil {
 		return nil, err
 	}
-	answer, err := s.purchaseList(ctx, who.Caller, f, page)
-	if err == nil && r.Params.Include != nil {
-		err = s.includeCampaigns(ctx, who.Caller, answer.Purchases)
-	}
-	return operations.FindPurchases200JSONResponse{Body: answer}, err
+	return operations.FindPurchases200(s.purchaseList(ctx, who.Caller, f, page, r.Params.Include != nil))
 }
 
 // ofReference makes a filter select by the reference of a payment: that of the app, or that
@@ -206,18 +189,18 @@ func (s purchaseHandlers) ofReference(ctx context.Context, f *purchase.Filter, r
 const intentPrefix = "pi_"
 
 // purchaseList reads a page of purchases as a caller sees them.
-func (s purchaseHandlers) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage) (answer contract.PurchaseList, err error) {
+func (s purchaseHandlers) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage, campaigns bool) (answer contract.PurchaseList, err error) {
 	list, next, err := purchase.List(ctx, s.db, f, page)
 	if err != nil {
 		return answer, err
 	}
 	answer.NextCursor = response.ListCursor(next)
-	answer.Purchases, err = s.purchaseDocuments(ctx, who, list)
+	answer.Purchases, err = s.purchaseDocuments(ctx, who, list, campaigns)
 	return answer, err
 }
 
-// purchaseDocuments are purchases as a caller sees them.
-func (s *intake) purchaseDocuments(ctx context.Context, who call.Caller, list []purchase.Purchase) ([]contract.Purchase, error) {
+// purchaseDocuments are purchases as a caller sees them; campaigns: with their campaigns.
+func (s *intake) purchaseDocuments(ctx context.Context, who call.Caller, list []purchase.Purchase, campaigns bool) ([]contract.Purchase, error) {
 	details, err := resource.ReadPurchaseDetails(ctx, s.db, list...)
 	if err != nil {
 		return nil, err
@@ -226,7 +209,10 @@ func (s *intake) purchaseDocuments(ctx context.Context, who call.Caller, list []
 	for i, p := range list {
 		documents[i] = details.Purchase(p, who.Role)
 	}
-	return documents, nil
+	if campaigns {
+		err = s.includeCampaigns(ctx, who, documents)
+	}
+	return documents, err
 }
 
 // includeCampaigns adds to purchases their campaigns.

@@ -25,50 +25,42 @@ type refundHandlers struct {
 }
 
 // ListRefunds answers with one page of a campaign's refunds, in the order of their making.
-func (s refundHandlers) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.ListRefundsResponseObject, error) {
+func (s refundHandlers) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := refund.OfCampaign(ctx, s.db, r.Campaign, refund.State(response.ValueOf(r.Params.State)), after, limit)
-	if err != nil {
-		return nil, err
-	}
-	answer := contract.RefundPage{Refunds: response.Documents(list, func(one refund.Refund) contract.Refund { return resource.Refund(one, who.Role) })}
-	answer.NextCursor = response.NextCursor(list, limit, func(last refund.Refund) uuid.UUID { return last.ID })
-	return operations.ListRefunds200JSONResponse{Body: answer}, nil
+	return operations.ListRefunds200(refundPage(list, limit, who.Role), err)
 }
 
 // ListWaitingRefunds answers with one page of the refunds that wait for an
 // operator.
-func (s refundHandlers) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.ListWaitingRefundsResponseObject, error) {
+func (s refundHandlers) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := refund.WaitingForOperator(ctx, s.db, after, limit)
-	if err != nil {
-		return nil, err
-	}
-	answer := contract.RefundPage{Refunds: response.Documents(list, func(one refund.Refund) contract.Refund { return resource.Refund(one, who.Role) })}
-	answer.NextCursor = response.NextCursor(list, limit, func(last refund.Refund) uuid.UUID { return last.ID })
-	return operations.ListWaitingRefunds200JSONResponse{Body: answer}, nil
+	return operations.ListWaitingRefunds200(refundPage(list, limit, who.Role), err)
+}
+
+func refundPage(list []refund.Refund, limit int, who resource.Role) contract.RefundPage {
+	return contract.RefundPage{Refunds: response.Documents(list, func(one refund.Refund) contract.Refund { return resource.Refund(one, who) }),
+		NextCursor: response.NextCursor(list, limit, func(last refund.Refund) uuid.UUID { return last.ID })}
 }
 
 // GetRefund answers with a refund that the caller may see.
-func (s refundHandlers) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.GetRefundResponseObject, error) {
+func (s refundHandlers) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	found, err := refund.Get(ctx, s.db, r.Refund)
-	if err != nil {
-		return nil, err
+	if err == nil && !who.MayActFor(found.UserID) {
+		err = fault.New(fault.NotFound, "there is no refund %s", r.Refund)
 	}
-	if !who.MayActFor(found.UserID) {
-		return nil, fault.New(fault.NotFound, "there is no refund %s", r.Refund)
-	}
-	return operations.GetRefund200JSONResponse{Body: resource.Refund(found, who.Role)}, nil
+	return operations.GetRefund200(resource.Refund(found, who.Role), err)
 }
 
 // RetryRefund has a refund made again that the provider has refused.
-func (s refundHandlers) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.RetryRefundResponseObject, error) {
+func (s refundHandlers) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	request := s.command(ctx, job.KindRefundRetry, http.StatusOK)
 	done, err := s.service.Retry(ctx, request, r.Refund, who.Signature())
@@ -76,7 +68,7 @@ func (s refundHandlers) RetryRefund(ctx context.Context, r operations.RetryRefun
 }
 
 // ResolveRefund notes that a refund was made by hand.
-func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.ResolveRefundResponseObject, error) {
+func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say how the money was given back, for the records"})

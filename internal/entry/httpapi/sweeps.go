@@ -17,7 +17,7 @@ type sweepHandlers struct {
 }
 
 // ListSweeps answers with every sweep and its last report.
-func (s sweepHandlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.ListSweepsResponseObject, error) {
+func (s sweepHandlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.Answer, error) {
 	reports, err := s.sweeper.LastReports(ctx)
 	if err != nil {
 		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed without them
@@ -31,12 +31,12 @@ func (s sweepHandlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRe
 		}
 		answer.Sweeps = append(answer.Sweeps, one)
 	}
-	return operations.ListSweeps200JSONResponse{Body: answer}, nil
+	return operations.ListSweeps200(answer, nil)
 }
 
 // RunSweep runs a sweep now, whichever scheduler leads. It ends with the time of the
 // request.
-func (s sweepHandlers) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.RunSweepResponseObject, error) {
+func (s sweepHandlers) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.Answer, error) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		if sweep.Name != r.Sweep {
 			continue
@@ -45,7 +45,7 @@ func (s sweepHandlers) RunSweep(ctx context.Context, r operations.RunSweepReques
 		if err != nil {
 			s.logger.Warn("a requested sweep failed", "sweep", sweep.Name, "error", err)
 		}
-		return operations.RunSweep200JSONResponse{Body: reportJSON(report)}, nil
+		return operations.RunSweep200(reportJSON(report), nil)
 	}
 	return nil, fault.New(fault.NotFound, "there is no sweep with this name; GET /v1/sweeps lists them")
 }

@@ -79,7 +79,7 @@ func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, action wal
 }
 
 // OpenWallet opens a wallet for an owner.
-func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.OpenWalletResponseObject, error) {
+func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
 	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletR
 }
 
 // CreditWallet adds money from outside to a wallet.
-func (s walletHandlers) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.CreditWalletResponseObject, error) {
+func (s walletHandlers) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
 	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s walletHandlers) CreditWallet(ctx context.Context, r operations.CreditWal
 }
 
 // DebitWallet pays money out of a wallet.
-func (s walletHandlers) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.DebitWalletResponseObject, error) {
+func (s walletHandlers) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
 	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func details(m contract.Movement, ifMatch *string) wallets.Details {
 }
 
 // Transfer moves money between two wallets.
-func (s walletHandlers) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.TransferResponseObject, error) {
+func (s walletHandlers) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
 	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s walletHandlers) Transfer(ctx context.Context, r operations.TransferReque
 }
 
 // Authorize holds money in a wallet.
-func (s walletHandlers) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.AuthorizeResponseObject, error) {
+func (s walletHandlers) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
 	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (s walletHandlers) Authorize(ctx context.Context, r operations.AuthorizeReq
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
-func (s walletHandlers) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.CaptureAuthorizationResponseObject, error) {
+func (s walletHandlers) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (s walletHandlers) CaptureAuthorization(ctx context.Context, r operations.C
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
-func (s walletHandlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.VoidAuthorizationResponseObject, error) {
+func (s walletHandlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	if err := call.CheckMetadata(b.Metadata); err != nil {
 		return nil, err
@@ -173,21 +173,21 @@ func (s walletHandlers) visibleWallet(ctx context.Context, id uuid.UUID) (wallet
 // walletAnswer is a wallet with its version as the entity tag.
 type walletAnswer struct{ contract.Wallet }
 
-// VisitGetWalletResponse implements operations.GetWalletResponseObject.
-func (a walletAnswer) VisitGetWalletResponse(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a walletAnswer) Send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderETag, response.VersionTag(a.Version))
 	return c.JSON(a.Wallet)
 }
 
 // GetWallet answers with a wallet as it is now.
-func (s walletHandlers) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.GetWalletResponseObject, error) {
+func (s walletHandlers) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := s.visibleWallet(ctx, r.Wallet)
 	return walletAnswer{resource.Wallet(w, who.Role)}, err
 }
 
 // ListWallets answers with the wallets of an owner.
-func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.ListWalletsResponseObject, error) {
+func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.Params.OwnerID) {
 		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
@@ -203,26 +203,23 @@ func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWallet
 		next = &list[limit-1].Owner.Currency
 	}
 	answer := contract.WalletList{Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) }), NextCursor: next}
-	return operations.ListWallets200JSONResponse{Body: answer}, nil
+	return operations.ListWallets200(answer, nil)
 }
 
 // GetAuthorization answers with an authorization as it is now.
-func (s walletHandlers) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.GetAuthorizationResponseObject, error) {
+func (s walletHandlers) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if _, err := s.visibleWallet(ctx, r.Wallet); err != nil {
 		return nil, err
 	}
 	a, err := wallet.GetAuthorization(ctx, s.db, r.Wallet, r.Authorization)
-	if err != nil {
-		return nil, err
-	}
-	return operations.GetAuthorization200JSONResponse{Body: resource.Authorization(a, who.Role)}, nil
+	return operations.GetAuthorization200(resource.Authorization(a, who.Role), err)
 }
 
 // ListWalletEvents answers with one page of a wallet's history: upward with
 // from_version, else newest first. A client keeps from_version in the query of the
 // following pages.
-func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.ListWalletEventsResponseObject, error) {
+func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := s.visibleWallet(ctx, r.Wallet)
 	if err != nil {
@@ -246,5 +243,5 @@ func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListW
 			answer.NextCursor = &next
 		}
 	}
-	return operations.ListWalletEvents200JSONResponse{Body: answer}, nil
+	return operations.ListWalletEvents200(answer, nil)
 }

@@ -18,21 +18,21 @@ import (
 const attemptsShown = 100
 
 // TestWebhookEndpoint sends a test event.
-func (s webhookHandlers) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.TestWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointTest, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Test(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // ReplayWebhookDelivery sends one event again.
-func (s webhookHandlers) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.ReplayWebhookDeliveryResponseObject, error) {
+func (s webhookHandlers) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindDeliveryReplay, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Replay(ctx, request, owner, r.Endpoint, r.Event)
 	})
 }
 
 // ReplayWebhookDeliveries sends the events of a span again.
-func (s webhookHandlers) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.ReplayWebhookDeliveriesResponseObject, error) {
+func (s webhookHandlers) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.Answer, error) {
 	span := endpoints.Span{From: r.Body.From, To: r.Body.To, State: webhook.State(response.ValueOf(r.Body.State))}
 	if r.Body.Types != nil {
 		span.Types = textsOf(*r.Body.Types)
@@ -43,7 +43,7 @@ func (s webhookHandlers) ReplayWebhookDeliveries(ctx context.Context, r operatio
 }
 
 // ListWebhookDeliveries answers with one page of what is sent to an endpoint.
-func (s webhookHandlers) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.ListWebhookDeliveriesResponseObject, error) {
+func (s webhookHandlers) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -54,34 +54,24 @@ func (s webhookHandlers) ListWebhookDeliveries(ctx context.Context, r operations
 	}
 	before, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := webhook.Deliveries(ctx, s.db, e.ID, filter, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	answer := contract.WebhookDeliveryPage{Deliveries: response.Documents(list, resource.WebhookDelivery)}
-	answer.NextCursor = response.NextCursor(list, limit, func(last webhook.Delivery) uuid.UUID { return last.EventID })
-	return operations.ListWebhookDeliveries200JSONResponse{Body: answer}, nil
+	return operations.ListWebhookDeliveries200(contract.WebhookDeliveryPage{Deliveries: response.Documents(list, resource.WebhookDelivery),
+		NextCursor: response.NextCursor(list, limit, func(last webhook.Delivery) uuid.UUID { return last.EventID })}, err)
 }
 
 // GetWebhookDelivery answers with a delivery and its attempts.
-func (s webhookHandlers) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.GetWebhookDeliveryResponseObject, error) {
+func (s webhookHandlers) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
 	}
 	found, attempts, err := webhook.GetDelivery(ctx, s.db, e.ID, r.Event, attemptsShown)
-	if err != nil {
-		return nil, err
-	}
 	answer, shown := resource.WebhookDelivery(found), resource.WebhookAttempts(attempts)
 	answer.Attempts = &shown
-	return operations.GetWebhookDelivery200JSONResponse{Body: answer}, nil
+	return operations.GetWebhookDelivery200(answer, err)
 }
 
 // GetWebhookEvent answers with an event that the caller may see.
-func (s webhookHandlers) GetWebhookEvent(ctx context.Context, r operations.GetWebhookEventRequestObject) (operations.GetWebhookEventResponseObject, error) {
+func (s webhookHandlers) GetWebhookEvent(ctx context.Context, r operations.GetWebhookEventRequestObject) (operations.Answer, error) {
 	found, err := webhook.GetEvent(ctx, s.db, endpointsOf(ctx), r.Event)
-	if err != nil {
-		return nil, err
-	}
-	return operations.GetWebhookEvent200JSONResponse{Body: resource.WebhookEvent(found)}, nil
+	return operations.GetWebhookEvent200(resource.WebhookEvent(found), err)
 }

@@ -48,7 +48,7 @@ func endpointsOf(ctx context.Context) (client string) {
 }
 
 // CreateWebhookEndpoint makes an endpoint, and shows its secret.
-func (s webhookHandlers) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.CreateWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	draft := endpoints.Draft{Client: c.Client, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
@@ -75,7 +75,7 @@ func textsOf[T ~string](list []T) []string {
 }
 
 // ListWebhookEndpoints answers with one page of endpoints, in the order of their making.
-func (s webhookHandlers) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.ListWebhookEndpointsResponseObject, error) {
+func (s webhookHandlers) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := webhook.List(ctx, s.db, owner, after, limit)
@@ -87,34 +87,27 @@ func (s webhookHandlers) ListWebhookEndpoints(ctx context.Context, r operations.
 		ids[i] = e.ID
 	}
 	secrets, err := webhook.SecretsOf(ctx, s.db, ids)
-	if err != nil {
-		return nil, err
-	}
-	answer := contract.WebhookEndpointPage{Endpoints: response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) })}
-	answer.NextCursor = response.NextCursor(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })
-	return operations.ListWebhookEndpoints200JSONResponse{Body: answer}, nil
+	return operations.ListWebhookEndpoints200(contract.WebhookEndpointPage{
+		Endpoints:  response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) }),
+		NextCursor: response.NextCursor(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })}, err)
 }
 
 // GetWebhookEndpoint answers with an endpoint that the caller may see.
-func (s webhookHandlers) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.GetWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
 	}
 	secrets, err := webhook.Secrets(ctx, s.db, e.ID)
-	if err != nil {
-		return nil, err
-	}
-	return operations.GetWebhookEndpoint200JSONResponse{Body: resource.WebhookEndpoint(e, secrets)}, nil
+	return operations.GetWebhookEndpoint200(resource.WebhookEndpoint(e, secrets), err)
 }
 
 func (s webhookHandlers) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
-	owner := endpointsOf(ctx)
-	return endpoints.Find(ctx, s.db, owner, id)
+	return endpoints.Find(ctx, s.db, endpointsOf(ctx), id)
 }
 
 // PatchWebhookEndpoint changes an endpoint.
-func (s webhookHandlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.PatchWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
 	change := webhook.Change{URL: r.Body.URL}
 	if r.Body.Events != nil {
@@ -125,38 +118,31 @@ func (s webhookHandlers) PatchWebhookEndpoint(ctx context.Context, r operations.
 		change.Description = &description
 	}
 	document, err := s.endpoints.Patch(ctx, owner, r.Endpoint, change)
-	if err != nil {
-		return nil, err
-	}
 	changed, _ := document.(contract.WebhookEndpoint) // webhookDocuments makes them
-	return operations.PatchWebhookEndpoint200JSONResponse{Body: changed}, nil
+	return operations.PatchWebhookEndpoint200(changed, err)
 }
 
 // DeleteWebhookEndpoint deletes an endpoint.
-func (s webhookHandlers) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.DeleteWebhookEndpointResponseObject, error) {
-	owner := endpointsOf(ctx)
-	if err := s.endpoints.Delete(ctx, owner, r.Endpoint); err != nil {
-		return nil, err
-	}
-	return operations.DeleteWebhookEndpoint204Response{}, nil
+func (s webhookHandlers) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.Answer, error) {
+	return noContent{}, s.endpoints.Delete(ctx, endpointsOf(ctx), r.Endpoint)
 }
 
 // EnableWebhookEndpoint has events sent to an endpoint again.
-func (s webhookHandlers) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.EnableWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Enable(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // DisableWebhookEndpoint stops an endpoint.
-func (s webhookHandlers) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.DisableWebhookEndpointResponseObject, error) {
+func (s webhookHandlers) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Disable(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // RotateWebhookSecret makes another secret, and shows it.
-func (s webhookHandlers) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.RotateWebhookSecretResponseObject, error) {
+func (s webhookHandlers) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.Answer, error) {
 	overlap := defaultOverlap
 	if r.Body != nil && r.Body.OverlapSeconds != nil {
 		overlap = time.Duration(*r.Body.OverlapSeconds) * time.Second

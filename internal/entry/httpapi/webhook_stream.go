@@ -20,7 +20,7 @@ import (
 )
 
 // StreamWebhooks sends the events that an endpoint of the caller would be sent.
-func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.StreamWebhooksRequestObject) (operations.StreamWebhooksResponseObject, error) {
+func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.StreamWebhooksRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	events, err := eventsOf(r.Params.Events)
 	if err != nil {

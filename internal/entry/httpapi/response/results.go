@@ -21,7 +21,8 @@ type Job struct {
 	Replayed   bool
 }
 
-func (a Job) send(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a Job) Send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderLocation, "/v1/jobs/"+a.ID.String())
 	if a.Wait.Longest > 0 {
 		c.Set("Preference-Applied", a.Wait.String())
@@ -31,21 +32,6 @@ func (a Job) send(c *fiber.Ctx) error {
 	}
 	return SendJSON(c, a.Status, a.Replayed, a.Body)
 }
-
-// VisitRequestPurchaseResponse implements operations.RequestPurchaseResponseObject.
-func (a Job) VisitRequestPurchaseResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitCancelPurchaseResponse implements operations.CancelPurchaseResponseObject.
-func (a Job) VisitCancelPurchaseResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitCancelCampaignResponse implements operations.CancelCampaignResponseObject.
-func (a Job) VisitCancelCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitRequestDrawResponse implements operations.RequestDrawResponseObject.
-func (a Job) VisitRequestDrawResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitGetJobResponse implements operations.GetJobResponseObject.
-func (a Job) VisitGetJobResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // Command answers with the result of a command; for a repeated request, with
 // the result of the first one.
@@ -57,7 +43,8 @@ type Command struct {
 	Replayed bool
 }
 
-func (a Command) send(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a Command) Send(c *fiber.Ctx) error {
 	if a.Location != "" {
 		c.Set(fiber.HeaderLocation, a.Location)
 	}
@@ -66,78 +53,6 @@ func (a Command) send(c *fiber.Ctx) error {
 	}
 	return SendJSON(c, a.Status, a.Replayed, a.Body)
 }
-
-// VisitCreateCampaignResponse implements operations.CreateCampaignResponseObject.
-func (a Command) VisitCreateCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitPublishCampaignResponse implements operations.PublishCampaignResponseObject.
-func (a Command) VisitPublishCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitPauseCampaignResponse implements operations.PauseCampaignResponseObject.
-func (a Command) VisitPauseCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitResumeCampaignResponse implements operations.ResumeCampaignResponseObject.
-func (a Command) VisitResumeCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitCreateHoldResponse implements operations.CreateHoldResponseObject.
-func (a Command) VisitCreateHoldResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitExtendHoldResponse implements operations.ExtendHoldResponseObject.
-func (a Command) VisitExtendHoldResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitRetryRefundResponse implements operations.RetryRefundResponseObject.
-func (a Command) VisitRetryRefundResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitResolveRefundResponse implements operations.ResolveRefundResponseObject.
-func (a Command) VisitResolveRefundResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitRetryPaymentResponse implements operations.RetryPaymentResponseObject.
-func (a Command) VisitRetryPaymentResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitResolvePaymentResponse implements operations.ResolvePaymentResponseObject.
-func (a Command) VisitResolvePaymentResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitOpenWalletResponse implements operations.OpenWalletResponseObject.
-func (a Command) VisitOpenWalletResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitCreditWalletResponse implements operations.CreditWalletResponseObject.
-func (a Command) VisitCreditWalletResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitDebitWalletResponse implements operations.DebitWalletResponseObject.
-func (a Command) VisitDebitWalletResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitTransferResponse implements operations.TransferResponseObject.
-func (a Command) VisitTransferResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitAuthorizeResponse implements operations.AuthorizeResponseObject.
-func (a Command) VisitAuthorizeResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitCaptureAuthorizationResponse implements operations.CaptureAuthorizationResponseObject.
-func (a Command) VisitCaptureAuthorizationResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitVoidAuthorizationResponse implements operations.VoidAuthorizationResponseObject.
-func (a Command) VisitVoidAuthorizationResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitCreateWebhookEndpointResponse implements operations.CreateWebhookEndpointResponseObject.
-func (a Command) VisitCreateWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitEnableWebhookEndpointResponse implements operations.EnableWebhookEndpointResponseObject.
-func (a Command) VisitEnableWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitDisableWebhookEndpointResponse implements operations.DisableWebhookEndpointResponseObject.
-func (a Command) VisitDisableWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitRotateWebhookSecretResponse implements operations.RotateWebhookSecretResponseObject.
-func (a Command) VisitRotateWebhookSecretResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitTestWebhookEndpointResponse implements operations.TestWebhookEndpointResponseObject.
-func (a Command) VisitTestWebhookEndpointResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitReplayWebhookDeliveryResponse implements operations.ReplayWebhookDeliveryResponseObject.
-func (a Command) VisitReplayWebhookDeliveryResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitReplayWebhookDeliveriesResponse implements operations.ReplayWebhookDeliveriesResponseObject.
-func (a Command) VisitReplayWebhookDeliveriesResponse(c *fiber.Ctx) error { return a.send(c) }
 
 // WithSecret adds a secret that was made just now to the answer, which is stored without.
 func (a Command) WithSecret(secret string) (Command, error) {

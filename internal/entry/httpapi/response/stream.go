@@ -21,7 +21,8 @@ type Stream struct {
 	Stop     func()                                     // releases what the stream uses
 }
 
-func (a Stream) send(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a Stream) Send(c *fiber.Ctx) error {
 	if a.Over {
 		return c.SendStatus(http.StatusNoContent)
 	}
@@ -41,12 +42,3 @@ func (a Stream) send(c *fiber.Ctx) error {
 	})
 	return nil
 }
-
-// VisitStreamCampaignResponse implements operations.StreamCampaignResponseObject.
-func (a Stream) VisitStreamCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitStreamJobResponse implements operations.StreamJobResponseObject.
-func (a Stream) VisitStreamJobResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitStreamWebhooksResponse implements operations.StreamWebhooksResponseObject.
-func (a Stream) VisitStreamWebhooksResponse(c *fiber.Ctx) error { return a.send(c) }

@@ -57,7 +57,8 @@ func (a Tagged) Matched(ifNoneMatch *string) Tagged {
 	return a
 }
 
-func (a Tagged) send(c *fiber.Ctx) error {
+// Send implements operations.Answer.
+func (a Tagged) Send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderETag, a.Tag)
 	c.Set(fiber.HeaderCacheControl, "private, no-cache")
 	if a.Unchanged {
@@ -65,15 +66,3 @@ func (a Tagged) send(c *fiber.Ctx) error {
 	}
 	return SendJSON(c, http.StatusOK, false, a.Body)
 }
-
-// VisitGetCampaignResponse implements contract.GetCampaignResponseObject.
-func (a Tagged) VisitGetCampaignResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitListCampaignsResponse implements contract.ListCampaignsResponseObject.
-func (a Tagged) VisitListCampaignsResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitGetPositionResponse implements contract.GetPositionResponseObject.
-func (a Tagged) VisitGetPositionResponse(c *fiber.Ctx) error { return a.send(c) }
-
-// VisitListPositionsResponse implements contract.ListPositionsResponseObject.
-func (a Tagged) VisitListPositionsResponse(c *fiber.Ctx) error { return a.send(c) }

@@ -4,7 +4,6 @@
 package operations
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -3850,60 +3849,27 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 }
 
-type NotModifiedResponseHeaders struct {
-	CacheControl *string
-	ETag         *string
+// Answer is what an operation answers with.
+type Answer interface {
+	Send(c *fiber.Ctx) error
 }
-type NotModifiedResponse struct {
-	Headers NotModifiedResponseHeaders
-}
+
+// document is an answer in JSON.
+type document struct{ body any }
+
+// Send implements Answer.
+func (d document) Send(c *fiber.Ctx) error { return c.JSON(d.body) }
 
 type ListCampaignsRequestObject struct {
 	Params ListCampaignsParams
 }
 
-type ListCampaignsResponseObject interface {
-	VisitListCampaignsResponse(ctx *fiber.Ctx) error
-}
-
-type ListCampaigns200ResponseHeaders struct {
-	CacheControl *string
-	ETag         *string
-	XRequestID   *string
-}
-
-type ListCampaigns200JSONResponse struct {
-	Body    CampaignPage
-	Headers ListCampaigns200ResponseHeaders
-}
-
-func (response ListCampaigns200JSONResponse) VisitListCampaignsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+// ListCampaigns200 answers with a document, unless there is an error.
+func ListCampaigns200(body CampaignPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type ListCampaigns304Response = NotModifiedResponse
-
-func (response ListCampaigns304Response) VisitListCampaignsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	ctx.Status(304)
-	return nil
+	return document{&body}, nil
 }
 
 type CreateCampaignRequestObject struct {
@@ -3911,1511 +3877,436 @@ type CreateCampaignRequestObject struct {
 	Body   *CreateCampaignJSONRequestBody
 }
 
-type CreateCampaignResponseObject interface {
-	VisitCreateCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type CreateCampaign201ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	XRequestID         *string
-}
-
-type CreateCampaign201JSONResponse struct {
-	Body    Campaign
-	Headers CreateCampaign201ResponseHeaders
-}
-
-func (response CreateCampaign201JSONResponse) VisitCreateCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response.Body)
-}
-
 type GetCampaignRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   GetCampaignParams
 }
 
-type GetCampaignResponseObject interface {
-	VisitGetCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type GetCampaign200ResponseHeaders struct {
-	CacheControl *string
-	ETag         *string
-	XRequestID   *string
-}
-
-type GetCampaign200JSONResponse struct {
-	Body    Campaign
-	Headers GetCampaign200ResponseHeaders
-}
-
-func (response GetCampaign200JSONResponse) VisitGetCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+// GetCampaign200 answers with a document, unless there is an error.
+func GetCampaign200(body Campaign, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type GetCampaign304Response = NotModifiedResponse
-
-func (response GetCampaign304Response) VisitGetCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	ctx.Status(304)
-	return nil
+	return document{&body}, nil
 }
 
 type PatchCampaignRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Body     *PatchCampaignJSONRequestBody
 }
 
-type PatchCampaignResponseObject interface {
-	VisitPatchCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type PatchCampaign200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type PatchCampaign200JSONResponse struct {
-	Body    Campaign
-	Headers PatchCampaign200ResponseHeaders
-}
-
-func (response PatchCampaign200JSONResponse) VisitPatchCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// PatchCampaign200 answers with a document, unless there is an error.
+func PatchCampaign200(body Campaign, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type CancelCampaignRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   CancelCampaignParams
 	Body     *CancelCampaignJSONRequestBody
 }
 
-type CancelCampaignResponseObject interface {
-	VisitCancelCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type CancelCampaign200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	XRequestID         *string
-}
-
-type CancelCampaign200JSONResponse struct {
-	Body    Job
-	Headers CancelCampaign200ResponseHeaders
-}
-
-func (response CancelCampaign200JSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// CancelCampaign200 answers with a document, unless there is an error.
+func CancelCampaign200(body Job, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type CancelCampaign202ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	RetryAfter         *int
-	XRequestID         *string
-}
-
-type CancelCampaign202JSONResponse struct {
-	Body    Job
-	Headers CancelCampaign202ResponseHeaders
-}
-
-func (response CancelCampaign202JSONResponse) VisitCancelCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.RetryAfter != nil {
-		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(202)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetDrawRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 }
 
-type GetDrawResponseObject interface {
-	VisitGetDrawResponse(ctx *fiber.Ctx) error
-}
-
-type GetDraw200ResponseHeaders struct {
-	CacheControl *string
-	Vary         *string
-	XRequestID   *string
-}
-
-type GetDraw200JSONResponse struct {
-	Body    Draw
-	Headers GetDraw200ResponseHeaders
-}
-
-func (response GetDraw200JSONResponse) VisitGetDrawResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+// GetDraw200 answers with a document, unless there is an error.
+func GetDraw200(body Draw, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.Vary != nil {
-		ctx.Response().Header.Set("Vary", fmt.Sprint(*response.Headers.Vary))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type RequestDrawRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   RequestDrawParams
 }
 
-type RequestDrawResponseObject interface {
-	VisitRequestDrawResponse(ctx *fiber.Ctx) error
-}
-
-type RequestDraw200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	XRequestID         *string
-}
-
-type RequestDraw200JSONResponse struct {
-	Body    Job
-	Headers RequestDraw200ResponseHeaders
-}
-
-func (response RequestDraw200JSONResponse) VisitRequestDrawResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// RequestDraw200 answers with a document, unless there is an error.
+func RequestDraw200(body Job, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type RequestDraw202ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	RetryAfter         *int
-	XRequestID         *string
-}
-
-type RequestDraw202JSONResponse struct {
-	Body    Job
-	Headers RequestDraw202ResponseHeaders
-}
-
-func (response RequestDraw202JSONResponse) VisitRequestDrawResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.RetryAfter != nil {
-		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(202)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetDrawProofRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   GetDrawProofParams
 }
 
-type GetDrawProofResponseObject interface {
-	VisitGetDrawProofResponse(ctx *fiber.Ctx) error
-}
-
-type GetDrawProof200ResponseHeaders struct {
-	CacheControl *string
-	ETag         *string
-	XRequestID   *string
-}
-
-type GetDrawProof200JSONResponse struct {
-	Body    DrawProof
-	Headers GetDrawProof200ResponseHeaders
-}
-
-func (response GetDrawProof200JSONResponse) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+// GetDrawProof200 answers with a document, unless there is an error.
+func GetDrawProof200(body DrawProof, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type GetDrawProof304Response = NotModifiedResponse
-
-func (response GetDrawProof304Response) VisitGetDrawProofResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	ctx.Status(304)
-	return nil
+	return document{&body}, nil
 }
 
 type StreamCampaignRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   StreamCampaignParams
 }
 
-type StreamCampaignResponseObject interface {
-	VisitStreamCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type StreamCampaign200ResponseHeaders struct {
-	CacheControl *string
-	XRequestID   *string
-}
-
-type StreamCampaign200TextEventStreamResponse struct {
-	Body          io.Reader
-	Headers       StreamCampaign200ResponseHeaders
-	ContentLength int64
-}
-
-func (response StreamCampaign200TextEventStreamResponse) VisitStreamCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "text/event-stream")
-	if response.ContentLength != 0 {
-		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
-	}
-	ctx.Status(200)
-
-	// Fiber/fasthttp streams through a callback: fasthttp emits
-	// a chunk each time we call w.Flush(), so clients see
-	// streaming data immediately instead of waiting on buffering.
-	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
-		if closer, ok := response.Body.(io.ReadCloser); ok {
-			defer closer.Close()
-		}
-		buf := make([]byte, 4096)
-		for {
-			n, err := response.Body.Read(buf)
-			if n > 0 {
-				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
-					return
-				}
-				if flushErr := w.Flush(); flushErr != nil {
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	return nil
-}
-
-type StreamCampaign204Response struct {
-}
-
-func (response StreamCampaign204Response) VisitStreamCampaignResponse(ctx *fiber.Ctx) error {
-	ctx.Status(204)
-	return nil
-}
-
 type CreateHoldRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   CreateHoldParams
 	Body     *CreateHoldJSONRequestBody
 }
 
-type CreateHoldResponseObject interface {
-	VisitCreateHoldResponse(ctx *fiber.Ctx) error
-}
-
-type CreateHold201ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	XRequestID         *string
-}
-
-type CreateHold201JSONResponse struct {
-	Body    Hold
-	Headers CreateHold201ResponseHeaders
-}
-
-func (response CreateHold201JSONResponse) VisitCreateHoldResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response.Body)
-}
-
 type PauseCampaignRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   PauseCampaignParams
 }
 
-type PauseCampaignResponseObject interface {
-	VisitPauseCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type PauseCampaign200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type PauseCampaign200JSONResponse struct {
-	Body    Campaign
-	Headers PauseCampaign200ResponseHeaders
-}
-
-func (response PauseCampaign200JSONResponse) VisitPauseCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// PauseCampaign200 answers with a document, unless there is an error.
+func PauseCampaign200(body Campaign, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListPositionsRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   ListPositionsParams
 }
 
-type ListPositionsResponseObject interface {
-	VisitListPositionsResponse(ctx *fiber.Ctx) error
-}
-
-type ListPositions200ResponseHeaders struct {
-	CacheControl *string
-	ETag         *string
-	XRequestID   *string
-}
-
-type ListPositions200JSONResponse struct {
-	Body    Board
-	Headers ListPositions200ResponseHeaders
-}
-
-func (response ListPositions200JSONResponse) VisitListPositionsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+// ListPositions200 answers with a document, unless there is an error.
+func ListPositions200(body Board, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type ListPositions304Response = NotModifiedResponse
-
-func (response ListPositions304Response) VisitListPositionsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	ctx.Status(304)
-	return nil
+	return document{&body}, nil
 }
 
 type GetPositionRequestObject struct {
-	Campaign CampaignID   `json:"campaign"`
-	Layer    LayerNumber  `json:"layer"`
-	Column   ColumnNumber `json:"column"`
+	Campaign CampaignID
+	Layer    LayerNumber
+	Column   ColumnNumber
 	Params   GetPositionParams
 }
 
-type GetPositionResponseObject interface {
-	VisitGetPositionResponse(ctx *fiber.Ctx) error
-}
-
-type GetPosition200ResponseHeaders struct {
-	CacheControl *string
-	ETag         *string
-	XRequestID   *string
-}
-
-type GetPosition200JSONResponse struct {
-	Body    PositionNow
-	Headers GetPosition200ResponseHeaders
-}
-
-func (response GetPosition200JSONResponse) VisitGetPositionResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+// GetPosition200 answers with a document, unless there is an error.
+func GetPosition200(body PositionNow, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type GetPosition304Response = NotModifiedResponse
-
-func (response GetPosition304Response) VisitGetPositionResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
-	}
-	ctx.Status(304)
-	return nil
+	return document{&body}, nil
 }
 
 type PublishCampaignRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   PublishCampaignParams
 }
 
-type PublishCampaignResponseObject interface {
-	VisitPublishCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type PublishCampaign200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type PublishCampaign200JSONResponse struct {
-	Body    Campaign
-	Headers PublishCampaign200ResponseHeaders
-}
-
-func (response PublishCampaign200JSONResponse) VisitPublishCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// PublishCampaign200 answers with a document, unless there is an error.
+func PublishCampaign200(body Campaign, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListCampaignPurchasesRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   ListCampaignPurchasesParams
 }
 
-type ListCampaignPurchasesResponseObject interface {
-	VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error
-}
-
-type ListCampaignPurchases200ResponseHeaders struct {
-	Vary       *string
-	XRequestID *string
-}
-
-type ListCampaignPurchases200JSONResponse struct {
-	Body    PurchaseList
-	Headers ListCampaignPurchases200ResponseHeaders
-}
-
-func (response ListCampaignPurchases200JSONResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
-	if response.Headers.Vary != nil {
-		ctx.Response().Header.Set("Vary", fmt.Sprint(*response.Headers.Vary))
+// ListCampaignPurchases200 answers with a document, unless there is an error.
+func ListCampaignPurchases200(body PurchaseList, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type ListCampaignPurchases200TextCsvResponse struct {
-	Body          io.Reader
-	Headers       ListCampaignPurchases200ResponseHeaders
-	ContentLength int64
-}
-
-func (response ListCampaignPurchases200TextCsvResponse) VisitListCampaignPurchasesResponse(ctx *fiber.Ctx) error {
-	if response.Headers.Vary != nil {
-		ctx.Response().Header.Set("Vary", fmt.Sprint(*response.Headers.Vary))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "text/csv")
-	if response.ContentLength != 0 {
-		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
-	}
-	ctx.Status(200)
-
-	if closer, ok := response.Body.(io.ReadCloser); ok {
-		defer closer.Close()
-	}
-	_, err := io.Copy(ctx.Response().BodyWriter(), response.Body)
-	return err
+	return document{&body}, nil
 }
 
 type RequestPurchaseRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   RequestPurchaseParams
 	Body     *RequestPurchaseJSONRequestBody
 }
 
-type RequestPurchaseResponseObject interface {
-	VisitRequestPurchaseResponse(ctx *fiber.Ctx) error
-}
-
-type RequestPurchase200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	XRequestID         *string
-}
-
-type RequestPurchase200JSONResponse struct {
-	Body    Job
-	Headers RequestPurchase200ResponseHeaders
-}
-
-func (response RequestPurchase200JSONResponse) VisitRequestPurchaseResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// RequestPurchase200 answers with a document, unless there is an error.
+func RequestPurchase200(body Job, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type RequestPurchase202ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	RetryAfter         *int
-	XRequestID         *string
-}
-
-type RequestPurchase202JSONResponse struct {
-	Body    Job
-	Headers RequestPurchase202ResponseHeaders
-}
-
-func (response RequestPurchase202JSONResponse) VisitRequestPurchaseResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.RetryAfter != nil {
-		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(202)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListRefundsRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   ListRefundsParams
 }
 
-type ListRefundsResponseObject interface {
-	VisitListRefundsResponse(ctx *fiber.Ctx) error
-}
-
-type ListRefunds200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListRefunds200JSONResponse struct {
-	Body    RefundPage
-	Headers ListRefunds200ResponseHeaders
-}
-
-func (response ListRefunds200JSONResponse) VisitListRefundsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListRefunds200 answers with a document, unless there is an error.
+func ListRefunds200(body RefundPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ResumeCampaignRequestObject struct {
-	Campaign CampaignID `json:"campaign"`
+	Campaign CampaignID
 	Params   ResumeCampaignParams
 }
 
-type ResumeCampaignResponseObject interface {
-	VisitResumeCampaignResponse(ctx *fiber.Ctx) error
-}
-
-type ResumeCampaign200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type ResumeCampaign200JSONResponse struct {
-	Body    Campaign
-	Headers ResumeCampaign200ResponseHeaders
-}
-
-func (response ResumeCampaign200JSONResponse) VisitResumeCampaignResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// ResumeCampaign200 answers with a document, unless there is an error.
+func ResumeCampaign200(body Campaign, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListHoldsRequestObject struct {
 	Params ListHoldsParams
 }
 
-type ListHoldsResponseObject interface {
-	VisitListHoldsResponse(ctx *fiber.Ctx) error
-}
-
-type ListHolds200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListHolds200JSONResponse struct {
-	Body    HoldList
-	Headers ListHolds200ResponseHeaders
-}
-
-func (response ListHolds200JSONResponse) VisitListHoldsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListHolds200 answers with a document, unless there is an error.
+func ListHolds200(body HoldList, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ReleaseHoldRequestObject struct {
-	Hold HoldID `json:"hold"`
-}
-
-type ReleaseHoldResponseObject interface {
-	VisitReleaseHoldResponse(ctx *fiber.Ctx) error
-}
-
-type ReleaseHold204ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ReleaseHold204Response struct {
-	Headers ReleaseHold204ResponseHeaders
-}
-
-func (response ReleaseHold204Response) VisitReleaseHoldResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Status(204)
-	return nil
+	Hold HoldID
 }
 
 type GetHoldRequestObject struct {
-	Hold HoldID `json:"hold"`
+	Hold HoldID
 }
 
-type GetHoldResponseObject interface {
-	VisitGetHoldResponse(ctx *fiber.Ctx) error
-}
-
-type GetHold200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type GetHold200JSONResponse struct {
-	Body    Hold
-	Headers GetHold200ResponseHeaders
-}
-
-func (response GetHold200JSONResponse) VisitGetHoldResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// GetHold200 answers with a document, unless there is an error.
+func GetHold200(body Hold, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ExtendHoldRequestObject struct {
-	Hold   HoldID `json:"hold"`
+	Hold   HoldID
 	Params ExtendHoldParams
 	Body   *ExtendHoldJSONRequestBody
 }
 
-type ExtendHoldResponseObject interface {
-	VisitExtendHoldResponse(ctx *fiber.Ctx) error
-}
-
-type ExtendHold200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type ExtendHold200JSONResponse struct {
-	Body    Hold
-	Headers ExtendHold200ResponseHeaders
-}
-
-func (response ExtendHold200JSONResponse) VisitExtendHoldResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// ExtendHold200 answers with a document, unless there is an error.
+func ExtendHold200(body Hold, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListJobsRequestObject struct {
 	Params ListJobsParams
 }
 
-type ListJobsResponseObject interface {
-	VisitListJobsResponse(ctx *fiber.Ctx) error
-}
-
-type ListJobs200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListJobs200JSONResponse struct {
-	Body    JobList
-	Headers ListJobs200ResponseHeaders
-}
-
-func (response ListJobs200JSONResponse) VisitListJobsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListJobs200 answers with a document, unless there is an error.
+func ListJobs200(body JobList, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetJobRequestObject struct {
-	Job    JobID `json:"job"`
+	Job    JobID
 	Params GetJobParams
 }
 
-type GetJobResponseObject interface {
-	VisitGetJobResponse(ctx *fiber.Ctx) error
-}
-
-type GetJob200ResponseHeaders struct {
-	Location          *string
-	PreferenceApplied *string
-	RetryAfter        *int
-	XRequestID        *string
-}
-
-type GetJob200JSONResponse struct {
-	Body    Job
-	Headers GetJob200ResponseHeaders
-}
-
-func (response GetJob200JSONResponse) VisitGetJobResponse(ctx *fiber.Ctx) error {
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
+// GetJob200 answers with a document, unless there is an error.
+func GetJob200(body Job, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.RetryAfter != nil {
-		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type GetJob202ResponseHeaders struct {
-	Location          *string
-	PreferenceApplied *string
-	RetryAfter        *int
-	XRequestID        *string
-}
-
-type GetJob202JSONResponse struct {
-	Body    Job
-	Headers GetJob202ResponseHeaders
-}
-
-func (response GetJob202JSONResponse) VisitGetJobResponse(ctx *fiber.Ctx) error {
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.RetryAfter != nil {
-		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(202)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type StreamJobRequestObject struct {
-	Job    JobID `json:"job"`
+	Job    JobID
 	Params StreamJobParams
-}
-
-type StreamJobResponseObject interface {
-	VisitStreamJobResponse(ctx *fiber.Ctx) error
-}
-
-type StreamJob200ResponseHeaders struct {
-	CacheControl *string
-	XRequestID   *string
-}
-
-type StreamJob200TextEventStreamResponse struct {
-	Body          io.Reader
-	Headers       StreamJob200ResponseHeaders
-	ContentLength int64
-}
-
-func (response StreamJob200TextEventStreamResponse) VisitStreamJobResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "text/event-stream")
-	if response.ContentLength != 0 {
-		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
-	}
-	ctx.Status(200)
-
-	// Fiber/fasthttp streams through a callback: fasthttp emits
-	// a chunk each time we call w.Flush(), so clients see
-	// streaming data immediately instead of waiting on buffering.
-	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
-		if closer, ok := response.Body.(io.ReadCloser); ok {
-			defer closer.Close()
-		}
-		buf := make([]byte, 4096)
-		for {
-			n, err := response.Body.Read(buf)
-			if n > 0 {
-				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
-					return
-				}
-				if flushErr := w.Flush(); flushErr != nil {
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	return nil
-}
-
-type StreamJob204Response struct {
-}
-
-func (response StreamJob204Response) VisitStreamJobResponse(ctx *fiber.Ctx) error {
-	ctx.Status(204)
-	return nil
 }
 
 type ListPaymentsRequestObject struct {
 	Params ListPaymentsParams
 }
 
-type ListPaymentsResponseObject interface {
-	VisitListPaymentsResponse(ctx *fiber.Ctx) error
-}
-
-type ListPayments200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListPayments200JSONResponse struct {
-	Body    CardPaymentPage
-	Headers ListPayments200ResponseHeaders
-}
-
-func (response ListPayments200JSONResponse) VisitListPaymentsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListPayments200 answers with a document, unless there is an error.
+func ListPayments200(body CardPaymentPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ResolvePaymentRequestObject struct {
-	Purchase PurchaseID `json:"purchase"`
+	Purchase PurchaseID
 	Params   ResolvePaymentParams
 	Body     *ResolvePaymentJSONRequestBody
 }
 
-type ResolvePaymentResponseObject interface {
-	VisitResolvePaymentResponse(ctx *fiber.Ctx) error
-}
-
-type ResolvePayment200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type ResolvePayment200JSONResponse struct {
-	Body    CardPayment
-	Headers ResolvePayment200ResponseHeaders
-}
-
-func (response ResolvePayment200JSONResponse) VisitResolvePaymentResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// ResolvePayment200 answers with a document, unless there is an error.
+func ResolvePayment200(body CardPayment, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type RetryPaymentRequestObject struct {
-	Purchase PurchaseID `json:"purchase"`
+	Purchase PurchaseID
 	Params   RetryPaymentParams
 }
 
-type RetryPaymentResponseObject interface {
-	VisitRetryPaymentResponse(ctx *fiber.Ctx) error
-}
-
-type RetryPayment200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type RetryPayment200JSONResponse struct {
-	Body    CardPayment
-	Headers RetryPayment200ResponseHeaders
-}
-
-func (response RetryPayment200JSONResponse) VisitRetryPaymentResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// RetryPayment200 answers with a document, unless there is an error.
+func RetryPayment200(body CardPayment, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type FindPurchasesRequestObject struct {
 	Params FindPurchasesParams
 }
 
-type FindPurchasesResponseObject interface {
-	VisitFindPurchasesResponse(ctx *fiber.Ctx) error
-}
-
-type FindPurchases200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type FindPurchases200JSONResponse struct {
-	Body    PurchaseList
-	Headers FindPurchases200ResponseHeaders
-}
-
-func (response FindPurchases200JSONResponse) VisitFindPurchasesResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// FindPurchases200 answers with a document, unless there is an error.
+func FindPurchases200(body PurchaseList, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetPurchaseRequestObject struct {
-	Purchase PurchaseID `json:"purchase"`
+	Purchase PurchaseID
 	Params   GetPurchaseParams
 }
 
-type GetPurchaseResponseObject interface {
-	VisitGetPurchaseResponse(ctx *fiber.Ctx) error
-}
-
-type GetPurchase200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type GetPurchase200JSONResponse struct {
-	Body    Purchase
-	Headers GetPurchase200ResponseHeaders
-}
-
-func (response GetPurchase200JSONResponse) VisitGetPurchaseResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// GetPurchase200 answers with a document, unless there is an error.
+func GetPurchase200(body Purchase, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type CancelPurchaseRequestObject struct {
-	Purchase PurchaseID `json:"purchase"`
+	Purchase PurchaseID
 	Params   CancelPurchaseParams
 	Body     *CancelPurchaseJSONRequestBody
 }
 
-type CancelPurchaseResponseObject interface {
-	VisitCancelPurchaseResponse(ctx *fiber.Ctx) error
-}
-
-type CancelPurchase200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	XRequestID         *string
-}
-
-type CancelPurchase200JSONResponse struct {
-	Body    Job
-	Headers CancelPurchase200ResponseHeaders
-}
-
-func (response CancelPurchase200JSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// CancelPurchase200 answers with a document, unless there is an error.
+func CancelPurchase200(body Job, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
-}
-
-type CancelPurchase202ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	PreferenceApplied  *string
-	RetryAfter         *int
-	XRequestID         *string
-}
-
-type CancelPurchase202JSONResponse struct {
-	Body    Job
-	Headers CancelPurchase202ResponseHeaders
-}
-
-func (response CancelPurchase202JSONResponse) VisitCancelPurchaseResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.PreferenceApplied != nil {
-		ctx.Response().Header.Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
-	}
-	if response.Headers.RetryAfter != nil {
-		ctx.Response().Header.Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(202)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetPurchaseProofRequestObject struct {
-	Purchase PurchaseID `json:"purchase"`
+	Purchase PurchaseID
 }
 
-type GetPurchaseProofResponseObject interface {
-	VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error
-}
-
-type GetPurchaseProof200ResponseHeaders struct {
-	CacheControl *string
-	XRequestID   *string
-}
-
-type GetPurchaseProof200JSONResponse struct {
-	Body    PurchaseProof
-	Headers GetPurchaseProof200ResponseHeaders
-}
-
-func (response GetPurchaseProof200JSONResponse) VisitGetPurchaseProofResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
+// GetPurchaseProof200 answers with a document, unless there is an error.
+func GetPurchaseProof200(body PurchaseProof, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListWaitingRefundsRequestObject struct {
 	Params ListWaitingRefundsParams
 }
 
-type ListWaitingRefundsResponseObject interface {
-	VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error
-}
-
-type ListWaitingRefunds200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListWaitingRefunds200JSONResponse struct {
-	Body    RefundPage
-	Headers ListWaitingRefunds200ResponseHeaders
-}
-
-func (response ListWaitingRefunds200JSONResponse) VisitListWaitingRefundsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListWaitingRefunds200 answers with a document, unless there is an error.
+func ListWaitingRefunds200(body RefundPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetRefundRequestObject struct {
-	Refund RefundID `json:"refund"`
+	Refund RefundID
 }
 
-type GetRefundResponseObject interface {
-	VisitGetRefundResponse(ctx *fiber.Ctx) error
-}
-
-type GetRefund200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type GetRefund200JSONResponse struct {
-	Body    Refund
-	Headers GetRefund200ResponseHeaders
-}
-
-func (response GetRefund200JSONResponse) VisitGetRefundResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// GetRefund200 answers with a document, unless there is an error.
+func GetRefund200(body Refund, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ResolveRefundRequestObject struct {
-	Refund RefundID `json:"refund"`
+	Refund RefundID
 	Params ResolveRefundParams
 	Body   *ResolveRefundJSONRequestBody
 }
 
-type ResolveRefundResponseObject interface {
-	VisitResolveRefundResponse(ctx *fiber.Ctx) error
-}
-
-type ResolveRefund200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type ResolveRefund200JSONResponse struct {
-	Body    Refund
-	Headers ResolveRefund200ResponseHeaders
-}
-
-func (response ResolveRefund200JSONResponse) VisitResolveRefundResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// ResolveRefund200 answers with a document, unless there is an error.
+func ResolveRefund200(body Refund, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type RetryRefundRequestObject struct {
-	Refund RefundID `json:"refund"`
+	Refund RefundID
 	Params RetryRefundParams
 }
 
-type RetryRefundResponseObject interface {
-	VisitRetryRefundResponse(ctx *fiber.Ctx) error
-}
-
-type RetryRefund200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type RetryRefund200JSONResponse struct {
-	Body    Refund
-	Headers RetryRefund200ResponseHeaders
-}
-
-func (response RetryRefund200JSONResponse) VisitRetryRefundResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// RetryRefund200 answers with a document, unless there is an error.
+func RetryRefund200(body Refund, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListSweepsRequestObject struct {
 }
 
-type ListSweepsResponseObject interface {
-	VisitListSweepsResponse(ctx *fiber.Ctx) error
-}
-
-type ListSweeps200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListSweeps200JSONResponse struct {
-	Body    SweepList
-	Headers ListSweeps200ResponseHeaders
-}
-
-func (response ListSweeps200JSONResponse) VisitListSweepsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListSweeps200 answers with a document, unless there is an error.
+func ListSweeps200(body SweepList, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type RunSweepRequestObject struct {
-	Sweep SweepPath `json:"sweep"`
+	Sweep SweepPath
 }
 
-type RunSweepResponseObject interface {
-	VisitRunSweepResponse(ctx *fiber.Ctx) error
-}
-
-type RunSweep200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type RunSweep200JSONResponse struct {
-	Body    SweepReport
-	Headers RunSweep200ResponseHeaders
-}
-
-func (response RunSweep200JSONResponse) VisitRunSweepResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// RunSweep200 answers with a document, unless there is an error.
+func RunSweep200(body SweepReport, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type TransferRequestObject struct {
@@ -5423,114 +4314,42 @@ type TransferRequestObject struct {
 	Body   *TransferJSONRequestBody
 }
 
-type TransferResponseObject interface {
-	VisitTransferResponse(ctx *fiber.Ctx) error
-}
-
-type Transfer201ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type Transfer201JSONResponse struct {
-	Body    Transfer
-	Headers Transfer201ResponseHeaders
-}
-
-func (response Transfer201JSONResponse) VisitTransferResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response.Body)
-}
-
 type ListUserHoldsRequestObject struct {
-	User   UserParam `json:"user"`
+	User   UserParam
 	Params ListUserHoldsParams
 }
 
-type ListUserHoldsResponseObject interface {
-	VisitListUserHoldsResponse(ctx *fiber.Ctx) error
-}
-
-type ListUserHolds200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListUserHolds200JSONResponse struct {
-	Body    HoldList
-	Headers ListUserHolds200ResponseHeaders
-}
-
-func (response ListUserHolds200JSONResponse) VisitListUserHoldsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListUserHolds200 answers with a document, unless there is an error.
+func ListUserHolds200(body HoldList, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListPurchasesRequestObject struct {
-	User   UserParam `json:"user"`
+	User   UserParam
 	Params ListPurchasesParams
 }
 
-type ListPurchasesResponseObject interface {
-	VisitListPurchasesResponse(ctx *fiber.Ctx) error
-}
-
-type ListPurchases200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListPurchases200JSONResponse struct {
-	Body    PurchasePage
-	Headers ListPurchases200ResponseHeaders
-}
-
-func (response ListPurchases200JSONResponse) VisitListPurchasesResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListPurchases200 answers with a document, unless there is an error.
+func ListPurchases200(body PurchasePage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListWalletsRequestObject struct {
 	Params ListWalletsParams
 }
 
-type ListWalletsResponseObject interface {
-	VisitListWalletsResponse(ctx *fiber.Ctx) error
-}
-
-type ListWallets200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListWallets200JSONResponse struct {
-	Body    WalletList
-	Headers ListWallets200ResponseHeaders
-}
-
-func (response ListWallets200JSONResponse) VisitListWalletsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListWallets200 answers with a document, unless there is an error.
+func ListWallets200(body WalletList, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type OpenWalletRequestObject struct {
@@ -5538,328 +4357,118 @@ type OpenWalletRequestObject struct {
 	Body   *OpenWalletJSONRequestBody
 }
 
-type OpenWalletResponseObject interface {
-	VisitOpenWalletResponse(ctx *fiber.Ctx) error
-}
-
-type OpenWallet201ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	XRequestID         *string
-}
-
-type OpenWallet201JSONResponse struct {
-	Body    Wallet
-	Headers OpenWallet201ResponseHeaders
-}
-
-func (response OpenWallet201JSONResponse) VisitOpenWalletResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response.Body)
-}
-
 type GetWalletRequestObject struct {
-	Wallet WalletID `json:"wallet"`
+	Wallet WalletID
 }
 
-type GetWalletResponseObject interface {
-	VisitGetWalletResponse(ctx *fiber.Ctx) error
-}
-
-type GetWallet200ResponseHeaders struct {
-	ETag       *string
-	XRequestID *string
-}
-
-type GetWallet200JSONResponse struct {
-	Body    Wallet
-	Headers GetWallet200ResponseHeaders
-}
-
-func (response GetWallet200JSONResponse) VisitGetWalletResponse(ctx *fiber.Ctx) error {
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+// GetWallet200 answers with a document, unless there is an error.
+func GetWallet200(body Wallet, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type AuthorizeRequestObject struct {
-	Wallet WalletID `json:"wallet"`
+	Wallet WalletID
 	Params AuthorizeParams
 	Body   *AuthorizeJSONRequestBody
 }
 
-type AuthorizeResponseObject interface {
-	VisitAuthorizeResponse(ctx *fiber.Ctx) error
-}
-
-type Authorize201ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	XRequestID         *string
-}
-
-type Authorize201JSONResponse struct {
-	Body    Authorization
-	Headers Authorize201ResponseHeaders
-}
-
-func (response Authorize201JSONResponse) VisitAuthorizeResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response.Body)
-}
-
 type GetAuthorizationRequestObject struct {
-	Wallet        WalletID        `json:"wallet"`
-	Authorization AuthorizationID `json:"authorization"`
+	Wallet        WalletID
+	Authorization AuthorizationID
 }
 
-type GetAuthorizationResponseObject interface {
-	VisitGetAuthorizationResponse(ctx *fiber.Ctx) error
-}
-
-type GetAuthorization200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type GetAuthorization200JSONResponse struct {
-	Body    Authorization
-	Headers GetAuthorization200ResponseHeaders
-}
-
-func (response GetAuthorization200JSONResponse) VisitGetAuthorizationResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// GetAuthorization200 answers with a document, unless there is an error.
+func GetAuthorization200(body Authorization, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type CaptureAuthorizationRequestObject struct {
-	Wallet        WalletID        `json:"wallet"`
-	Authorization AuthorizationID `json:"authorization"`
+	Wallet        WalletID
+	Authorization AuthorizationID
 	Params        CaptureAuthorizationParams
 	Body          *CaptureAuthorizationJSONRequestBody
 }
 
-type CaptureAuthorizationResponseObject interface {
-	VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error
-}
-
-type CaptureAuthorization200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type CaptureAuthorization200JSONResponse struct {
-	Body    Authorization
-	Headers CaptureAuthorization200ResponseHeaders
-}
-
-func (response CaptureAuthorization200JSONResponse) VisitCaptureAuthorizationResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// CaptureAuthorization200 answers with a document, unless there is an error.
+func CaptureAuthorization200(body Authorization, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type VoidAuthorizationRequestObject struct {
-	Wallet        WalletID        `json:"wallet"`
-	Authorization AuthorizationID `json:"authorization"`
+	Wallet        WalletID
+	Authorization AuthorizationID
 	Params        VoidAuthorizationParams
 	Body          *VoidAuthorizationJSONRequestBody
 }
 
-type VoidAuthorizationResponseObject interface {
-	VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error
-}
-
-type VoidAuthorization200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type VoidAuthorization200JSONResponse struct {
-	Body    Authorization
-	Headers VoidAuthorization200ResponseHeaders
-}
-
-func (response VoidAuthorization200JSONResponse) VisitVoidAuthorizationResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// VoidAuthorization200 answers with a document, unless there is an error.
+func VoidAuthorization200(body Authorization, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type CreditWalletRequestObject struct {
-	Wallet WalletID `json:"wallet"`
+	Wallet WalletID
 	Params CreditWalletParams
 	Body   *CreditWalletJSONRequestBody
 }
 
-type CreditWalletResponseObject interface {
-	VisitCreditWalletResponse(ctx *fiber.Ctx) error
-}
-
-type CreditWallet200ResponseHeaders struct {
-	ETag               *string
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type CreditWallet200JSONResponse struct {
-	Body    Wallet
-	Headers CreditWallet200ResponseHeaders
-}
-
-func (response CreditWallet200JSONResponse) VisitCreditWalletResponse(ctx *fiber.Ctx) error {
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+// CreditWallet200 answers with a document, unless there is an error.
+func CreditWallet200(body Wallet, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type DebitWalletRequestObject struct {
-	Wallet WalletID `json:"wallet"`
+	Wallet WalletID
 	Params DebitWalletParams
 	Body   *DebitWalletJSONRequestBody
 }
 
-type DebitWalletResponseObject interface {
-	VisitDebitWalletResponse(ctx *fiber.Ctx) error
-}
-
-type DebitWallet200ResponseHeaders struct {
-	ETag               *string
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type DebitWallet200JSONResponse struct {
-	Body    Wallet
-	Headers DebitWallet200ResponseHeaders
-}
-
-func (response DebitWallet200JSONResponse) VisitDebitWalletResponse(ctx *fiber.Ctx) error {
-	if response.Headers.ETag != nil {
-		ctx.Response().Header.Set("ETag", fmt.Sprint(*response.Headers.ETag))
+// DebitWallet200 answers with a document, unless there is an error.
+func DebitWallet200(body Wallet, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListWalletEventsRequestObject struct {
-	Wallet WalletID `json:"wallet"`
+	Wallet WalletID
 	Params ListWalletEventsParams
 }
 
-type ListWalletEventsResponseObject interface {
-	VisitListWalletEventsResponse(ctx *fiber.Ctx) error
-}
-
-type ListWalletEvents200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListWalletEvents200JSONResponse struct {
-	Body    WalletEventPage
-	Headers ListWalletEvents200ResponseHeaders
-}
-
-func (response ListWalletEvents200JSONResponse) VisitListWalletEventsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListWalletEvents200 answers with a document, unless there is an error.
+func ListWalletEvents200(body WalletEventPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListWebhookEndpointsRequestObject struct {
 	Params ListWebhookEndpointsParams
 }
 
-type ListWebhookEndpointsResponseObject interface {
-	VisitListWebhookEndpointsResponse(ctx *fiber.Ctx) error
-}
-
-type ListWebhookEndpoints200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListWebhookEndpoints200JSONResponse struct {
-	Body    WebhookEndpointPage
-	Headers ListWebhookEndpoints200ResponseHeaders
-}
-
-func (response ListWebhookEndpoints200JSONResponse) VisitListWebhookEndpointsResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListWebhookEndpoints200 answers with a document, unless there is an error.
+func ListWebhookEndpoints200(body WebhookEndpointPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type CreateWebhookEndpointRequestObject struct {
@@ -5867,2788 +4476,940 @@ type CreateWebhookEndpointRequestObject struct {
 	Body   *CreateWebhookEndpointJSONRequestBody
 }
 
-type CreateWebhookEndpointResponseObject interface {
-	VisitCreateWebhookEndpointResponse(ctx *fiber.Ctx) error
-}
-
-type CreateWebhookEndpoint201ResponseHeaders struct {
-	IdempotentReplayed *bool
-	Location           *string
-	XRequestID         *string
-}
-
-type CreateWebhookEndpoint201JSONResponse struct {
-	Body    WebhookEndpoint
-	Headers CreateWebhookEndpoint201ResponseHeaders
-}
-
-func (response CreateWebhookEndpoint201JSONResponse) VisitCreateWebhookEndpointResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
-	}
-	if response.Headers.Location != nil {
-		ctx.Response().Header.Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(201)
-
-	return ctx.JSON(&response.Body)
-}
-
 type DeleteWebhookEndpointRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
-}
-
-type DeleteWebhookEndpointResponseObject interface {
-	VisitDeleteWebhookEndpointResponse(ctx *fiber.Ctx) error
-}
-
-type DeleteWebhookEndpoint204ResponseHeaders struct {
-	XRequestID *string
-}
-
-type DeleteWebhookEndpoint204Response struct {
-	Headers DeleteWebhookEndpoint204ResponseHeaders
-}
-
-func (response DeleteWebhookEndpoint204Response) VisitDeleteWebhookEndpointResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Status(204)
-	return nil
+	Endpoint EndpointID
 }
 
 type GetWebhookEndpointRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 }
 
-type GetWebhookEndpointResponseObject interface {
-	VisitGetWebhookEndpointResponse(ctx *fiber.Ctx) error
-}
-
-type GetWebhookEndpoint200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type GetWebhookEndpoint200JSONResponse struct {
-	Body    WebhookEndpoint
-	Headers GetWebhookEndpoint200ResponseHeaders
-}
-
-func (response GetWebhookEndpoint200JSONResponse) VisitGetWebhookEndpointResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// GetWebhookEndpoint200 answers with a document, unless there is an error.
+func GetWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type PatchWebhookEndpointRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 	Body     *PatchWebhookEndpointJSONRequestBody
 }
 
-type PatchWebhookEndpointResponseObject interface {
-	VisitPatchWebhookEndpointResponse(ctx *fiber.Ctx) error
-}
-
-type PatchWebhookEndpoint200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type PatchWebhookEndpoint200JSONResponse struct {
-	Body    WebhookEndpoint
-	Headers PatchWebhookEndpoint200ResponseHeaders
-}
-
-func (response PatchWebhookEndpoint200JSONResponse) VisitPatchWebhookEndpointResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// PatchWebhookEndpoint200 answers with a document, unless there is an error.
+func PatchWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ListWebhookDeliveriesRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 	Params   ListWebhookDeliveriesParams
 }
 
-type ListWebhookDeliveriesResponseObject interface {
-	VisitListWebhookDeliveriesResponse(ctx *fiber.Ctx) error
-}
-
-type ListWebhookDeliveries200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type ListWebhookDeliveries200JSONResponse struct {
-	Body    WebhookDeliveryPage
-	Headers ListWebhookDeliveries200ResponseHeaders
-}
-
-func (response ListWebhookDeliveries200JSONResponse) VisitListWebhookDeliveriesResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// ListWebhookDeliveries200 answers with a document, unless there is an error.
+func ListWebhookDeliveries200(body WebhookDeliveryPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetWebhookDeliveryRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
-	Event    EventID    `json:"event"`
+	Endpoint EndpointID
+	Event    EventID
 }
 
-type GetWebhookDeliveryResponseObject interface {
-	VisitGetWebhookDeliveryResponse(ctx *fiber.Ctx) error
-}
-
-type GetWebhookDelivery200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type GetWebhookDelivery200JSONResponse struct {
-	Body    WebhookDelivery
-	Headers GetWebhookDelivery200ResponseHeaders
-}
-
-func (response GetWebhookDelivery200JSONResponse) VisitGetWebhookDeliveryResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// GetWebhookDelivery200 answers with a document, unless there is an error.
+func GetWebhookDelivery200(body WebhookDelivery, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ReplayWebhookDeliveryRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
-	Event    EventID    `json:"event"`
+	Endpoint EndpointID
+	Event    EventID
 	Params   ReplayWebhookDeliveryParams
 }
 
-type ReplayWebhookDeliveryResponseObject interface {
-	VisitReplayWebhookDeliveryResponse(ctx *fiber.Ctx) error
-}
-
-type ReplayWebhookDelivery200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type ReplayWebhookDelivery200JSONResponse struct {
-	Body    WebhookDelivery
-	Headers ReplayWebhookDelivery200ResponseHeaders
-}
-
-func (response ReplayWebhookDelivery200JSONResponse) VisitReplayWebhookDeliveryResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// ReplayWebhookDelivery200 answers with a document, unless there is an error.
+func ReplayWebhookDelivery200(body WebhookDelivery, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type DisableWebhookEndpointRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 	Params   DisableWebhookEndpointParams
 }
 
-type DisableWebhookEndpointResponseObject interface {
-	VisitDisableWebhookEndpointResponse(ctx *fiber.Ctx) error
-}
-
-type DisableWebhookEndpoint200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type DisableWebhookEndpoint200JSONResponse struct {
-	Body    WebhookEndpoint
-	Headers DisableWebhookEndpoint200ResponseHeaders
-}
-
-func (response DisableWebhookEndpoint200JSONResponse) VisitDisableWebhookEndpointResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// DisableWebhookEndpoint200 answers with a document, unless there is an error.
+func DisableWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type EnableWebhookEndpointRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 	Params   EnableWebhookEndpointParams
 }
 
-type EnableWebhookEndpointResponseObject interface {
-	VisitEnableWebhookEndpointResponse(ctx *fiber.Ctx) error
-}
-
-type EnableWebhookEndpoint200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type EnableWebhookEndpoint200JSONResponse struct {
-	Body    WebhookEndpoint
-	Headers EnableWebhookEndpoint200ResponseHeaders
-}
-
-func (response EnableWebhookEndpoint200JSONResponse) VisitEnableWebhookEndpointResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// EnableWebhookEndpoint200 answers with a document, unless there is an error.
+func EnableWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type ReplayWebhookDeliveriesRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 	Params   ReplayWebhookDeliveriesParams
 	Body     *ReplayWebhookDeliveriesJSONRequestBody
 }
 
-type ReplayWebhookDeliveriesResponseObject interface {
-	VisitReplayWebhookDeliveriesResponse(ctx *fiber.Ctx) error
-}
-
-type ReplayWebhookDeliveries200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type ReplayWebhookDeliveries200JSONResponse struct {
-	Body    WebhookReplayed
-	Headers ReplayWebhookDeliveries200ResponseHeaders
-}
-
-func (response ReplayWebhookDeliveries200JSONResponse) VisitReplayWebhookDeliveriesResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// ReplayWebhookDeliveries200 answers with a document, unless there is an error.
+func ReplayWebhookDeliveries200(body WebhookReplayed, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type RotateWebhookSecretRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 	Params   RotateWebhookSecretParams
 	Body     *RotateWebhookSecretJSONRequestBody
 }
 
-type RotateWebhookSecretResponseObject interface {
-	VisitRotateWebhookSecretResponse(ctx *fiber.Ctx) error
-}
-
-type RotateWebhookSecret200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type RotateWebhookSecret200JSONResponse struct {
-	Body    WebhookEndpoint
-	Headers RotateWebhookSecret200ResponseHeaders
-}
-
-func (response RotateWebhookSecret200JSONResponse) VisitRotateWebhookSecretResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// RotateWebhookSecret200 answers with a document, unless there is an error.
+func RotateWebhookSecret200(body WebhookEndpoint, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type TestWebhookEndpointRequestObject struct {
-	Endpoint EndpointID `json:"endpoint"`
+	Endpoint EndpointID
 	Params   TestWebhookEndpointParams
 }
 
-type TestWebhookEndpointResponseObject interface {
-	VisitTestWebhookEndpointResponse(ctx *fiber.Ctx) error
-}
-
-type TestWebhookEndpoint200ResponseHeaders struct {
-	IdempotentReplayed *bool
-	XRequestID         *string
-}
-
-type TestWebhookEndpoint200JSONResponse struct {
-	Body    WebhookDelivery
-	Headers TestWebhookEndpoint200ResponseHeaders
-}
-
-func (response TestWebhookEndpoint200JSONResponse) VisitTestWebhookEndpointResponse(ctx *fiber.Ctx) error {
-	if response.Headers.IdempotentReplayed != nil {
-		ctx.Response().Header.Set("Idempotent-Replayed", fmt.Sprint(*response.Headers.IdempotentReplayed))
+// TestWebhookEndpoint200 answers with a document, unless there is an error.
+func TestWebhookEndpoint200(body WebhookDelivery, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type GetWebhookEventRequestObject struct {
-	Event EventID `json:"event"`
+	Event EventID
 }
 
-type GetWebhookEventResponseObject interface {
-	VisitGetWebhookEventResponse(ctx *fiber.Ctx) error
-}
-
-type GetWebhookEvent200ResponseHeaders struct {
-	XRequestID *string
-}
-
-type GetWebhookEvent200JSONResponse struct {
-	Body    WebhookEvent
-	Headers GetWebhookEvent200ResponseHeaders
-}
-
-func (response GetWebhookEvent200JSONResponse) VisitGetWebhookEventResponse(ctx *fiber.Ctx) error {
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
+// GetWebhookEvent200 answers with a document, unless there is an error.
+func GetWebhookEvent200(body WebhookEvent, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
 	}
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response.Body)
+	return document{&body}, nil
 }
 
 type StreamWebhooksRequestObject struct {
 	Params StreamWebhooksParams
 }
 
-type StreamWebhooksResponseObject interface {
-	VisitStreamWebhooksResponse(ctx *fiber.Ctx) error
-}
-
-type StreamWebhooks200ResponseHeaders struct {
-	CacheControl *string
-	XRequestID   *string
-}
-
-type StreamWebhooks200TextEventStreamResponse struct {
-	Body          io.Reader
-	Headers       StreamWebhooks200ResponseHeaders
-	ContentLength int64
-}
-
-func (response StreamWebhooks200TextEventStreamResponse) VisitStreamWebhooksResponse(ctx *fiber.Ctx) error {
-	if response.Headers.CacheControl != nil {
-		ctx.Response().Header.Set("Cache-Control", fmt.Sprint(*response.Headers.CacheControl))
-	}
-	if response.Headers.XRequestID != nil {
-		ctx.Response().Header.Set("X-Request-ID", fmt.Sprint(*response.Headers.XRequestID))
-	}
-	ctx.Response().Header.Set("Content-Type", "text/event-stream")
-	if response.ContentLength != 0 {
-		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
-	}
-	ctx.Status(200)
-
-	// Fiber/fasthttp streams through a callback: fasthttp emits
-	// a chunk each time we call w.Flush(), so clients see
-	// streaming data immediately instead of waiting on buffering.
-	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
-		if closer, ok := response.Body.(io.ReadCloser); ok {
-			defer closer.Close()
-		}
-		buf := make([]byte, 4096)
-		for {
-			n, err := response.Body.Read(buf)
-			if n > 0 {
-				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
-					return
-				}
-				if flushErr := w.Flush(); flushErr != nil {
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	return nil
-}
-
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListCampaigns List campaigns, newest first
 	// (GET /v1/campaigns)
-	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (ListCampaignsResponseObject, error)
+	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (Answer, error)
 	// CreateCampaign Create a campaign
 	// (POST /v1/campaigns)
-	CreateCampaign(ctx context.Context, request CreateCampaignRequestObject) (CreateCampaignResponseObject, error)
+	CreateCampaign(ctx context.Context, request CreateCampaignRequestObject) (Answer, error)
 	// GetCampaign Read a campaign
 	// (GET /v1/campaigns/{campaign})
-	GetCampaign(ctx context.Context, request GetCampaignRequestObject) (GetCampaignResponseObject, error)
+	GetCampaign(ctx context.Context, request GetCampaignRequestObject) (Answer, error)
 	// PatchCampaign Change a campaign
 	// (PATCH /v1/campaigns/{campaign})
-	PatchCampaign(ctx context.Context, request PatchCampaignRequestObject) (PatchCampaignResponseObject, error)
+	PatchCampaign(ctx context.Context, request PatchCampaignRequestObject) (Answer, error)
 	// CancelCampaign Cancel a campaign
 	// (POST /v1/campaigns/{campaign}/cancel)
-	CancelCampaign(ctx context.Context, request CancelCampaignRequestObject) (CancelCampaignResponseObject, error)
+	CancelCampaign(ctx context.Context, request CancelCampaignRequestObject) (Answer, error)
 	// GetDraw Read the draw
 	// (GET /v1/campaigns/{campaign}/draw)
-	GetDraw(ctx context.Context, request GetDrawRequestObject) (GetDrawResponseObject, error)
+	GetDraw(ctx context.Context, request GetDrawRequestObject) (Answer, error)
 	// RequestDraw Draw the prizes
 	// (POST /v1/campaigns/{campaign}/draw)
-	RequestDraw(ctx context.Context, request RequestDrawRequestObject) (RequestDrawResponseObject, error)
+	RequestDraw(ctx context.Context, request RequestDrawRequestObject) (Answer, error)
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
-	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (GetDrawProofResponseObject, error)
+	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (Answer, error)
 	// StreamCampaign Follow a campaign
 	// (GET /v1/campaigns/{campaign}/events)
-	StreamCampaign(ctx context.Context, request StreamCampaignRequestObject) (StreamCampaignResponseObject, error)
+	StreamCampaign(ctx context.Context, request StreamCampaignRequestObject) (Answer, error)
 	// CreateHold Hold positions
 	// (POST /v1/campaigns/{campaign}/holds)
-	CreateHold(ctx context.Context, request CreateHoldRequestObject) (CreateHoldResponseObject, error)
+	CreateHold(ctx context.Context, request CreateHoldRequestObject) (Answer, error)
 	// PauseCampaign Pause a campaign
 	// (POST /v1/campaigns/{campaign}/pause)
-	PauseCampaign(ctx context.Context, request PauseCampaignRequestObject) (PauseCampaignResponseObject, error)
+	PauseCampaign(ctx context.Context, request PauseCampaignRequestObject) (Answer, error)
 	// ListPositions Read the board
 	// (GET /v1/campaigns/{campaign}/positions)
-	ListPositions(ctx context.Context, request ListPositionsRequestObject) (ListPositionsResponseObject, error)
+	ListPositions(ctx context.Context, request ListPositionsRequestObject) (Answer, error)
 	// GetPosition Read one position
 	// (GET /v1/campaigns/{campaign}/positions/{layer}/{column})
-	GetPosition(ctx context.Context, request GetPositionRequestObject) (GetPositionResponseObject, error)
+	GetPosition(ctx context.Context, request GetPositionRequestObject) (Answer, error)
 	// PublishCampaign Publish a campaign
 	// (POST /v1/campaigns/{campaign}/publish)
-	PublishCampaign(ctx context.Context, request PublishCampaignRequestObject) (PublishCampaignResponseObject, error)
+	PublishCampaign(ctx context.Context, request PublishCampaignRequestObject) (Answer, error)
 	// ListCampaignPurchases List the purchases of a campaign, newest first
 	// (GET /v1/campaigns/{campaign}/purchases)
-	ListCampaignPurchases(ctx context.Context, request ListCampaignPurchasesRequestObject) (ListCampaignPurchasesResponseObject, error)
+	ListCampaignPurchases(ctx context.Context, request ListCampaignPurchasesRequestObject) (Answer, error)
 	// RequestPurchase Buy positions
 	// (POST /v1/campaigns/{campaign}/purchases)
-	RequestPurchase(ctx context.Context, request RequestPurchaseRequestObject) (RequestPurchaseResponseObject, error)
+	RequestPurchase(ctx context.Context, request RequestPurchaseRequestObject) (Answer, error)
 	// ListRefunds List the refunds of a campaign
 	// (GET /v1/campaigns/{campaign}/refunds)
-	ListRefunds(ctx context.Context, request ListRefundsRequestObject) (ListRefundsResponseObject, error)
+	ListRefunds(ctx context.Context, request ListRefundsRequestObject) (Answer, error)
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
-	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (ResumeCampaignResponseObject, error)
+	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (Answer, error)
 	// ListHolds List the holds of a campaign, newest first
 	// (GET /v1/holds)
-	ListHolds(ctx context.Context, request ListHoldsRequestObject) (ListHoldsResponseObject, error)
+	ListHolds(ctx context.Context, request ListHoldsRequestObject) (Answer, error)
 	// ReleaseHold Release a hold
 	// (DELETE /v1/holds/{hold})
-	ReleaseHold(ctx context.Context, request ReleaseHoldRequestObject) (ReleaseHoldResponseObject, error)
+	ReleaseHold(ctx context.Context, request ReleaseHoldRequestObject) (Answer, error)
 	// GetHold Read a hold
 	// (GET /v1/holds/{hold})
-	GetHold(ctx context.Context, request GetHoldRequestObject) (GetHoldResponseObject, error)
+	GetHold(ctx context.Context, request GetHoldRequestObject) (Answer, error)
 	// ExtendHold Extend a hold
 	// (POST /v1/holds/{hold}/extend)
-	ExtendHold(ctx context.Context, request ExtendHoldRequestObject) (ExtendHoldResponseObject, error)
+	ExtendHold(ctx context.Context, request ExtendHoldRequestObject) (Answer, error)
 	// ListJobs Find jobs, newest first
 	// (GET /v1/jobs)
-	ListJobs(ctx context.Context, request ListJobsRequestObject) (ListJobsResponseObject, error)
+	ListJobs(ctx context.Context, request ListJobsRequestObject) (Answer, error)
 	// GetJob Read a job
 	// (GET /v1/jobs/{job})
-	GetJob(ctx context.Context, request GetJobRequestObject) (GetJobResponseObject, error)
+	GetJob(ctx context.Context, request GetJobRequestObject) (Answer, error)
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
-	StreamJob(ctx context.Context, request StreamJobRequestObject) (StreamJobResponseObject, error)
+	StreamJob(ctx context.Context, request StreamJobRequestObject) (Answer, error)
 	// ListPayments List the payments that wait
 	// (GET /v1/payments)
-	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (ListPaymentsResponseObject, error)
+	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (Answer, error)
 	// ResolvePayment End a payment by hand
 	// (POST /v1/payments/{purchase}/resolve)
-	ResolvePayment(ctx context.Context, request ResolvePaymentRequestObject) (ResolvePaymentResponseObject, error)
+	ResolvePayment(ctx context.Context, request ResolvePaymentRequestObject) (Answer, error)
 	// RetryPayment Look at a payment again now
 	// (POST /v1/payments/{purchase}/retry)
-	RetryPayment(ctx context.Context, request RetryPaymentRequestObject) (RetryPaymentResponseObject, error)
+	RetryPayment(ctx context.Context, request RetryPaymentRequestObject) (Answer, error)
 	// FindPurchases Find purchases by their reference, newest first
 	// (GET /v1/purchases)
-	FindPurchases(ctx context.Context, request FindPurchasesRequestObject) (FindPurchasesResponseObject, error)
+	FindPurchases(ctx context.Context, request FindPurchasesRequestObject) (Answer, error)
 	// GetPurchase Read a purchase
 	// (GET /v1/purchases/{purchase})
-	GetPurchase(ctx context.Context, request GetPurchaseRequestObject) (GetPurchaseResponseObject, error)
+	GetPurchase(ctx context.Context, request GetPurchaseRequestObject) (Answer, error)
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
-	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (CancelPurchaseResponseObject, error)
+	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (Answer, error)
 	// GetPurchaseProof Prove that a purchase takes part in the draw
 	// (GET /v1/purchases/{purchase}/proof)
-	GetPurchaseProof(ctx context.Context, request GetPurchaseProofRequestObject) (GetPurchaseProofResponseObject, error)
+	GetPurchaseProof(ctx context.Context, request GetPurchaseProofRequestObject) (Answer, error)
 	// ListWaitingRefunds List the refunds that wait for an operator
 	// (GET /v1/refunds)
-	ListWaitingRefunds(ctx context.Context, request ListWaitingRefundsRequestObject) (ListWaitingRefundsResponseObject, error)
+	ListWaitingRefunds(ctx context.Context, request ListWaitingRefundsRequestObject) (Answer, error)
 	// GetRefund Read a refund
 	// (GET /v1/refunds/{refund})
-	GetRefund(ctx context.Context, request GetRefundRequestObject) (GetRefundResponseObject, error)
+	GetRefund(ctx context.Context, request GetRefundRequestObject) (Answer, error)
 	// ResolveRefund Say that a refund was made by hand
 	// (POST /v1/refunds/{refund}/resolve)
-	ResolveRefund(ctx context.Context, request ResolveRefundRequestObject) (ResolveRefundResponseObject, error)
+	ResolveRefund(ctx context.Context, request ResolveRefundRequestObject) (Answer, error)
 	// RetryRefund Try a refund again
 	// (POST /v1/refunds/{refund}/retry)
-	RetryRefund(ctx context.Context, request RetryRefundRequestObject) (RetryRefundResponseObject, error)
+	RetryRefund(ctx context.Context, request RetryRefundRequestObject) (Answer, error)
 	// ListSweeps List the sweeps
 	// (GET /v1/sweeps)
-	ListSweeps(ctx context.Context, request ListSweepsRequestObject) (ListSweepsResponseObject, error)
+	ListSweeps(ctx context.Context, request ListSweepsRequestObject) (Answer, error)
 	// RunSweep Run a sweep now
 	// (POST /v1/sweeps/{sweep})
-	RunSweep(ctx context.Context, request RunSweepRequestObject) (RunSweepResponseObject, error)
+	RunSweep(ctx context.Context, request RunSweepRequestObject) (Answer, error)
 	// Transfer Transfer money
 	// (POST /v1/transfers)
-	Transfer(ctx context.Context, request TransferRequestObject) (TransferResponseObject, error)
+	Transfer(ctx context.Context, request TransferRequestObject) (Answer, error)
 	// ListUserHolds List a user's holds, newest first
 	// (GET /v1/users/{user}/holds)
-	ListUserHolds(ctx context.Context, request ListUserHoldsRequestObject) (ListUserHoldsResponseObject, error)
+	ListUserHolds(ctx context.Context, request ListUserHoldsRequestObject) (Answer, error)
 	// ListPurchases List a user's purchases, newest first
 	// (GET /v1/users/{user}/purchases)
-	ListPurchases(ctx context.Context, request ListPurchasesRequestObject) (ListPurchasesResponseObject, error)
+	ListPurchases(ctx context.Context, request ListPurchasesRequestObject) (Answer, error)
 	// ListWallets Find the wallets of an owner
 	// (GET /v1/wallets)
-	ListWallets(ctx context.Context, request ListWalletsRequestObject) (ListWalletsResponseObject, error)
+	ListWallets(ctx context.Context, request ListWalletsRequestObject) (Answer, error)
 	// OpenWallet Open a wallet
 	// (POST /v1/wallets)
-	OpenWallet(ctx context.Context, request OpenWalletRequestObject) (OpenWalletResponseObject, error)
+	OpenWallet(ctx context.Context, request OpenWalletRequestObject) (Answer, error)
 	// GetWallet Read a wallet
 	// (GET /v1/wallets/{wallet})
-	GetWallet(ctx context.Context, request GetWalletRequestObject) (GetWalletResponseObject, error)
+	GetWallet(ctx context.Context, request GetWalletRequestObject) (Answer, error)
 	// Authorize Authorize a payment
 	// (POST /v1/wallets/{wallet}/authorizations)
-	Authorize(ctx context.Context, request AuthorizeRequestObject) (AuthorizeResponseObject, error)
+	Authorize(ctx context.Context, request AuthorizeRequestObject) (Answer, error)
 	// GetAuthorization Read an authorization
 	// (GET /v1/wallets/{wallet}/authorizations/{authorization})
-	GetAuthorization(ctx context.Context, request GetAuthorizationRequestObject) (GetAuthorizationResponseObject, error)
+	GetAuthorization(ctx context.Context, request GetAuthorizationRequestObject) (Answer, error)
 	// CaptureAuthorization Capture an authorization
 	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/capture)
-	CaptureAuthorization(ctx context.Context, request CaptureAuthorizationRequestObject) (CaptureAuthorizationResponseObject, error)
+	CaptureAuthorization(ctx context.Context, request CaptureAuthorizationRequestObject) (Answer, error)
 	// VoidAuthorization Void an authorization
 	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/void)
-	VoidAuthorization(ctx context.Context, request VoidAuthorizationRequestObject) (VoidAuthorizationResponseObject, error)
+	VoidAuthorization(ctx context.Context, request VoidAuthorizationRequestObject) (Answer, error)
 	// CreditWallet Credit a wallet
 	// (POST /v1/wallets/{wallet}/credit)
-	CreditWallet(ctx context.Context, request CreditWalletRequestObject) (CreditWalletResponseObject, error)
+	CreditWallet(ctx context.Context, request CreditWalletRequestObject) (Answer, error)
 	// DebitWallet Debit a wallet
 	// (POST /v1/wallets/{wallet}/debit)
-	DebitWallet(ctx context.Context, request DebitWalletRequestObject) (DebitWalletResponseObject, error)
+	DebitWallet(ctx context.Context, request DebitWalletRequestObject) (Answer, error)
 	// ListWalletEvents Read a wallet's history
 	// (GET /v1/wallets/{wallet}/events)
-	ListWalletEvents(ctx context.Context, request ListWalletEventsRequestObject) (ListWalletEventsResponseObject, error)
+	ListWalletEvents(ctx context.Context, request ListWalletEventsRequestObject) (Answer, error)
 	// ListWebhookEndpoints List the endpoints
 	// (GET /v1/webhook-endpoints)
-	ListWebhookEndpoints(ctx context.Context, request ListWebhookEndpointsRequestObject) (ListWebhookEndpointsResponseObject, error)
+	ListWebhookEndpoints(ctx context.Context, request ListWebhookEndpointsRequestObject) (Answer, error)
 	// CreateWebhookEndpoint Have events sent to an address
 	// (POST /v1/webhook-endpoints)
-	CreateWebhookEndpoint(ctx context.Context, request CreateWebhookEndpointRequestObject) (CreateWebhookEndpointResponseObject, error)
+	CreateWebhookEndpoint(ctx context.Context, request CreateWebhookEndpointRequestObject) (Answer, error)
 	// DeleteWebhookEndpoint Delete an endpoint
 	// (DELETE /v1/webhook-endpoints/{endpoint})
-	DeleteWebhookEndpoint(ctx context.Context, request DeleteWebhookEndpointRequestObject) (DeleteWebhookEndpointResponseObject, error)
+	DeleteWebhookEndpoint(ctx context.Context, request DeleteWebhookEndpointRequestObject) (Answer, error)
 	// GetWebhookEndpoint Read an endpoint
 	// (GET /v1/webhook-endpoints/{endpoint})
-	GetWebhookEndpoint(ctx context.Context, request GetWebhookEndpointRequestObject) (GetWebhookEndpointResponseObject, error)
+	GetWebhookEndpoint(ctx context.Context, request GetWebhookEndpointRequestObject) (Answer, error)
 	// PatchWebhookEndpoint Change an endpoint
 	// (PATCH /v1/webhook-endpoints/{endpoint})
-	PatchWebhookEndpoint(ctx context.Context, request PatchWebhookEndpointRequestObject) (PatchWebhookEndpointResponseObject, error)
+	PatchWebhookEndpoint(ctx context.Context, request PatchWebhookEndpointRequestObject) (Answer, error)
 	// ListWebhookDeliveries List what is sent to an endpoint
 	// (GET /v1/webhook-endpoints/{endpoint}/deliveries)
-	ListWebhookDeliveries(ctx context.Context, request ListWebhookDeliveriesRequestObject) (ListWebhookDeliveriesResponseObject, error)
+	ListWebhookDeliveries(ctx context.Context, request ListWebhookDeliveriesRequestObject) (Answer, error)
 	// GetWebhookDelivery Read a delivery, with its attempts
 	// (GET /v1/webhook-endpoints/{endpoint}/deliveries/{event})
-	GetWebhookDelivery(ctx context.Context, request GetWebhookDeliveryRequestObject) (GetWebhookDeliveryResponseObject, error)
+	GetWebhookDelivery(ctx context.Context, request GetWebhookDeliveryRequestObject) (Answer, error)
 	// ReplayWebhookDelivery Send one event again
 	// (POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay)
-	ReplayWebhookDelivery(ctx context.Context, request ReplayWebhookDeliveryRequestObject) (ReplayWebhookDeliveryResponseObject, error)
+	ReplayWebhookDelivery(ctx context.Context, request ReplayWebhookDeliveryRequestObject) (Answer, error)
 	// DisableWebhookEndpoint Disable an endpoint
 	// (POST /v1/webhook-endpoints/{endpoint}/disable)
-	DisableWebhookEndpoint(ctx context.Context, request DisableWebhookEndpointRequestObject) (DisableWebhookEndpointResponseObject, error)
+	DisableWebhookEndpoint(ctx context.Context, request DisableWebhookEndpointRequestObject) (Answer, error)
 	// EnableWebhookEndpoint Enable an endpoint again
 	// (POST /v1/webhook-endpoints/{endpoint}/enable)
-	EnableWebhookEndpoint(ctx context.Context, request EnableWebhookEndpointRequestObject) (EnableWebhookEndpointResponseObject, error)
+	EnableWebhookEndpoint(ctx context.Context, request EnableWebhookEndpointRequestObject) (Answer, error)
 	// ReplayWebhookDeliveries Send the events of a span again
 	// (POST /v1/webhook-endpoints/{endpoint}/replay)
-	ReplayWebhookDeliveries(ctx context.Context, request ReplayWebhookDeliveriesRequestObject) (ReplayWebhookDeliveriesResponseObject, error)
+	ReplayWebhookDeliveries(ctx context.Context, request ReplayWebhookDeliveriesRequestObject) (Answer, error)
 	// RotateWebhookSecret Make a new secret
 	// (POST /v1/webhook-endpoints/{endpoint}/rotate-secret)
-	RotateWebhookSecret(ctx context.Context, request RotateWebhookSecretRequestObject) (RotateWebhookSecretResponseObject, error)
+	RotateWebhookSecret(ctx context.Context, request RotateWebhookSecretRequestObject) (Answer, error)
 	// TestWebhookEndpoint Send a test event
 	// (POST /v1/webhook-endpoints/{endpoint}/test)
-	TestWebhookEndpoint(ctx context.Context, request TestWebhookEndpointRequestObject) (TestWebhookEndpointResponseObject, error)
+	TestWebhookEndpoint(ctx context.Context, request TestWebhookEndpointRequestObject) (Answer, error)
 	// GetWebhookEvent Read an event
 	// (GET /v1/webhook-events/{event})
-	GetWebhookEvent(ctx context.Context, request GetWebhookEventRequestObject) (GetWebhookEventResponseObject, error)
+	GetWebhookEvent(ctx context.Context, request GetWebhookEventRequestObject) (Answer, error)
 	// StreamWebhooks Follow events as they would be sent
 	// (GET /v1/webhook-stream)
-	StreamWebhooks(ctx context.Context, request StreamWebhooksRequestObject) (StreamWebhooksResponseObject, error)
+	StreamWebhooks(ctx context.Context, request StreamWebhooksRequestObject) (Answer, error)
 }
 
-type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
-type StrictMiddlewareFunc func(f StrictHandlerFunc, operationID string) StrictHandlerFunc
+// NewStrictHandler returns what reads requests for ssi, and sends its answers.
+func NewStrictHandler(ssi StrictServerInterface) ServerInterface { return &strictHandler{ssi} }
 
-func NewStrictHandler(ssi StrictServerInterface, middlewares []StrictMiddlewareFunc) ServerInterface {
-	return &strictHandler{ssi: ssi, middlewares: middlewares}
+type strictHandler struct{ ssi StrictServerInterface }
+
+func send(c *fiber.Ctx, answer Answer, err error) error {
+	if err != nil {
+		return err
+	}
+	return answer.Send(c)
 }
 
-type strictHandler struct {
-	ssi         StrictServerInterface
-	middlewares []StrictMiddlewareFunc
-}
-
-// validatedBodyLocalsKey is the c.Locals key under which fiber-middleware and
-// fiber-v3-middleware store the decoded request body value that passed
-// validation. It is defined here as well so generated code does not import the
-// middleware; keep it in sync with fibermiddleware.ValidatedBodyLocalsKey.
-const validatedBodyLocalsKey = "x-oapi-codegen-validated-body"
-
-// ListCampaigns operation middleware
+// ListCampaigns implements ServerInterface.
 func (sh *strictHandler) ListCampaigns(ctx *fiber.Ctx, params ListCampaignsParams) error {
-	var request ListCampaignsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListCampaigns(ctx.UserContext(), request.(ListCampaignsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListCampaigns")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListCampaignsResponseObject); ok {
-		if err := validResponse.VisitListCampaignsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListCampaignsRequestObject{Params: params}
+	answer, err := sh.ssi.ListCampaigns(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// CreateCampaign operation middleware
+// CreateCampaign implements ServerInterface.
 func (sh *strictHandler) CreateCampaign(ctx *fiber.Ctx, params CreateCampaignParams) error {
-	var request CreateCampaignRequestObject
-
-	request.Params = params
-
+	request := CreateCampaignRequestObject{Params: params}
 	var body CreateCampaignJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateCampaign(ctx.UserContext(), request.(CreateCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateCampaignResponseObject); ok {
-		if err := validResponse.VisitCreateCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.CreateCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetCampaign operation middleware
+// GetCampaign implements ServerInterface.
 func (sh *strictHandler) GetCampaign(ctx *fiber.Ctx, campaign CampaignID, params GetCampaignParams) error {
-	var request GetCampaignRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetCampaign(ctx.UserContext(), request.(GetCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetCampaignResponseObject); ok {
-		if err := validResponse.VisitGetCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetCampaignRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.GetCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// PatchCampaign operation middleware
+// PatchCampaign implements ServerInterface.
 func (sh *strictHandler) PatchCampaign(ctx *fiber.Ctx, campaign CampaignID) error {
-	var request PatchCampaignRequestObject
-
-	request.Campaign = campaign
-
+	request := PatchCampaignRequestObject{Campaign: campaign}
 	var body PatchCampaignJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.PatchCampaign(ctx.UserContext(), request.(PatchCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PatchCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PatchCampaignResponseObject); ok {
-		if err := validResponse.VisitPatchCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.PatchCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// CancelCampaign operation middleware
+// CancelCampaign implements ServerInterface.
 func (sh *strictHandler) CancelCampaign(ctx *fiber.Ctx, campaign CampaignID, params CancelCampaignParams) error {
-	var request CancelCampaignRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
+	request := CancelCampaignRequestObject{Campaign: campaign, Params: params}
 	var body CancelCampaignJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CancelCampaign(ctx.UserContext(), request.(CancelCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CancelCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CancelCampaignResponseObject); ok {
-		if err := validResponse.VisitCancelCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.CancelCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetDraw operation middleware
+// GetDraw implements ServerInterface.
 func (sh *strictHandler) GetDraw(ctx *fiber.Ctx, campaign CampaignID) error {
-	var request GetDrawRequestObject
-
-	request.Campaign = campaign
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetDraw(ctx.UserContext(), request.(GetDrawRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetDraw")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetDrawResponseObject); ok {
-		if err := validResponse.VisitGetDrawResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetDrawRequestObject{Campaign: campaign}
+	answer, err := sh.ssi.GetDraw(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// RequestDraw operation middleware
+// RequestDraw implements ServerInterface.
 func (sh *strictHandler) RequestDraw(ctx *fiber.Ctx, campaign CampaignID, params RequestDrawParams) error {
-	var request RequestDrawRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.RequestDraw(ctx.UserContext(), request.(RequestDrawRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RequestDraw")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RequestDrawResponseObject); ok {
-		if err := validResponse.VisitRequestDrawResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := RequestDrawRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.RequestDraw(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetDrawProof operation middleware
+// GetDrawProof implements ServerInterface.
 func (sh *strictHandler) GetDrawProof(ctx *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error {
-	var request GetDrawProofRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetDrawProof(ctx.UserContext(), request.(GetDrawProofRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetDrawProof")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetDrawProofResponseObject); ok {
-		if err := validResponse.VisitGetDrawProofResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetDrawProofRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.GetDrawProof(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// StreamCampaign operation middleware
+// StreamCampaign implements ServerInterface.
 func (sh *strictHandler) StreamCampaign(ctx *fiber.Ctx, campaign CampaignID, params StreamCampaignParams) error {
-	var request StreamCampaignRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.StreamCampaign(ctx.UserContext(), request.(StreamCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "StreamCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(StreamCampaignResponseObject); ok {
-		if err := validResponse.VisitStreamCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := StreamCampaignRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.StreamCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// CreateHold operation middleware
+// CreateHold implements ServerInterface.
 func (sh *strictHandler) CreateHold(ctx *fiber.Ctx, campaign CampaignID, params CreateHoldParams) error {
-	var request CreateHoldRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
+	request := CreateHoldRequestObject{Campaign: campaign, Params: params}
 	var body CreateHoldJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateHold(ctx.UserContext(), request.(CreateHoldRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateHold")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateHoldResponseObject); ok {
-		if err := validResponse.VisitCreateHoldResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.CreateHold(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// PauseCampaign operation middleware
+// PauseCampaign implements ServerInterface.
 func (sh *strictHandler) PauseCampaign(ctx *fiber.Ctx, campaign CampaignID, params PauseCampaignParams) error {
-	var request PauseCampaignRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.PauseCampaign(ctx.UserContext(), request.(PauseCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PauseCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PauseCampaignResponseObject); ok {
-		if err := validResponse.VisitPauseCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := PauseCampaignRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.PauseCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListPositions operation middleware
+// ListPositions implements ServerInterface.
 func (sh *strictHandler) ListPositions(ctx *fiber.Ctx, campaign CampaignID, params ListPositionsParams) error {
-	var request ListPositionsRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListPositions(ctx.UserContext(), request.(ListPositionsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListPositions")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListPositionsResponseObject); ok {
-		if err := validResponse.VisitListPositionsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListPositionsRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.ListPositions(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetPosition operation middleware
+// GetPosition implements ServerInterface.
 func (sh *strictHandler) GetPosition(ctx *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber, params GetPositionParams) error {
-	var request GetPositionRequestObject
-
-	request.Campaign = campaign
-	request.Layer = layer
-	request.Column = column
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetPosition(ctx.UserContext(), request.(GetPositionRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetPosition")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetPositionResponseObject); ok {
-		if err := validResponse.VisitGetPositionResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetPositionRequestObject{Campaign: campaign, Layer: layer, Column: column, Params: params}
+	answer, err := sh.ssi.GetPosition(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// PublishCampaign operation middleware
+// PublishCampaign implements ServerInterface.
 func (sh *strictHandler) PublishCampaign(ctx *fiber.Ctx, campaign CampaignID, params PublishCampaignParams) error {
-	var request PublishCampaignRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.PublishCampaign(ctx.UserContext(), request.(PublishCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PublishCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PublishCampaignResponseObject); ok {
-		if err := validResponse.VisitPublishCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := PublishCampaignRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.PublishCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListCampaignPurchases operation middleware
+// ListCampaignPurchases implements ServerInterface.
 func (sh *strictHandler) ListCampaignPurchases(ctx *fiber.Ctx, campaign CampaignID, params ListCampaignPurchasesParams) error {
-	var request ListCampaignPurchasesRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListCampaignPurchases(ctx.UserContext(), request.(ListCampaignPurchasesRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListCampaignPurchases")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListCampaignPurchasesResponseObject); ok {
-		if err := validResponse.VisitListCampaignPurchasesResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListCampaignPurchasesRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.ListCampaignPurchases(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// RequestPurchase operation middleware
+// RequestPurchase implements ServerInterface.
 func (sh *strictHandler) RequestPurchase(ctx *fiber.Ctx, campaign CampaignID, params RequestPurchaseParams) error {
-	var request RequestPurchaseRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
+	request := RequestPurchaseRequestObject{Campaign: campaign, Params: params}
 	var body RequestPurchaseJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.RequestPurchase(ctx.UserContext(), request.(RequestPurchaseRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RequestPurchase")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RequestPurchaseResponseObject); ok {
-		if err := validResponse.VisitRequestPurchaseResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.RequestPurchase(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListRefunds operation middleware
+// ListRefunds implements ServerInterface.
 func (sh *strictHandler) ListRefunds(ctx *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error {
-	var request ListRefundsRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListRefunds(ctx.UserContext(), request.(ListRefundsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListRefunds")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListRefundsResponseObject); ok {
-		if err := validResponse.VisitListRefundsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListRefundsRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.ListRefunds(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ResumeCampaign operation middleware
+// ResumeCampaign implements ServerInterface.
 func (sh *strictHandler) ResumeCampaign(ctx *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error {
-	var request ResumeCampaignRequestObject
-
-	request.Campaign = campaign
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ResumeCampaign(ctx.UserContext(), request.(ResumeCampaignRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ResumeCampaign")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ResumeCampaignResponseObject); ok {
-		if err := validResponse.VisitResumeCampaignResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ResumeCampaignRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.ResumeCampaign(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListHolds operation middleware
+// ListHolds implements ServerInterface.
 func (sh *strictHandler) ListHolds(ctx *fiber.Ctx, params ListHoldsParams) error {
-	var request ListHoldsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListHolds(ctx.UserContext(), request.(ListHoldsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListHolds")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListHoldsResponseObject); ok {
-		if err := validResponse.VisitListHoldsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListHoldsRequestObject{Params: params}
+	answer, err := sh.ssi.ListHolds(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ReleaseHold operation middleware
+// ReleaseHold implements ServerInterface.
 func (sh *strictHandler) ReleaseHold(ctx *fiber.Ctx, hold HoldID) error {
-	var request ReleaseHoldRequestObject
-
-	request.Hold = hold
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ReleaseHold(ctx.UserContext(), request.(ReleaseHoldRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReleaseHold")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReleaseHoldResponseObject); ok {
-		if err := validResponse.VisitReleaseHoldResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ReleaseHoldRequestObject{Hold: hold}
+	answer, err := sh.ssi.ReleaseHold(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetHold operation middleware
+// GetHold implements ServerInterface.
 func (sh *strictHandler) GetHold(ctx *fiber.Ctx, hold HoldID) error {
-	var request GetHoldRequestObject
-
-	request.Hold = hold
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetHold(ctx.UserContext(), request.(GetHoldRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetHold")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetHoldResponseObject); ok {
-		if err := validResponse.VisitGetHoldResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetHoldRequestObject{Hold: hold}
+	answer, err := sh.ssi.GetHold(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ExtendHold operation middleware
+// ExtendHold implements ServerInterface.
 func (sh *strictHandler) ExtendHold(ctx *fiber.Ctx, hold HoldID, params ExtendHoldParams) error {
-	var request ExtendHoldRequestObject
-
-	request.Hold = hold
-	request.Params = params
-
+	request := ExtendHoldRequestObject{Hold: hold, Params: params}
 	var body ExtendHoldJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return fiber.NewError(fiber.StatusBadRequest, err.Error())
-		}
-	} else {
+	switch err := ctx.BodyParser(&body); {
+	case err == nil:
 		request.Body = &body
+	case !errors.Is(err, io.EOF):
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ExtendHold(ctx.UserContext(), request.(ExtendHoldRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ExtendHold")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ExtendHoldResponseObject); ok {
-		if err := validResponse.VisitExtendHoldResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.ExtendHold(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListJobs operation middleware
+// ListJobs implements ServerInterface.
 func (sh *strictHandler) ListJobs(ctx *fiber.Ctx, params ListJobsParams) error {
-	var request ListJobsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListJobs(ctx.UserContext(), request.(ListJobsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListJobs")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListJobsResponseObject); ok {
-		if err := validResponse.VisitListJobsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListJobsRequestObject{Params: params}
+	answer, err := sh.ssi.ListJobs(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetJob operation middleware
+// GetJob implements ServerInterface.
 func (sh *strictHandler) GetJob(ctx *fiber.Ctx, job JobID, params GetJobParams) error {
-	var request GetJobRequestObject
-
-	request.Job = job
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetJob(ctx.UserContext(), request.(GetJobRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetJob")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetJobResponseObject); ok {
-		if err := validResponse.VisitGetJobResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetJobRequestObject{Job: job, Params: params}
+	answer, err := sh.ssi.GetJob(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// StreamJob operation middleware
+// StreamJob implements ServerInterface.
 func (sh *strictHandler) StreamJob(ctx *fiber.Ctx, job JobID, params StreamJobParams) error {
-	var request StreamJobRequestObject
-
-	request.Job = job
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.StreamJob(ctx.UserContext(), request.(StreamJobRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "StreamJob")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(StreamJobResponseObject); ok {
-		if err := validResponse.VisitStreamJobResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := StreamJobRequestObject{Job: job, Params: params}
+	answer, err := sh.ssi.StreamJob(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListPayments operation middleware
+// ListPayments implements ServerInterface.
 func (sh *strictHandler) ListPayments(ctx *fiber.Ctx, params ListPaymentsParams) error {
-	var request ListPaymentsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListPayments(ctx.UserContext(), request.(ListPaymentsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListPayments")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListPaymentsResponseObject); ok {
-		if err := validResponse.VisitListPaymentsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListPaymentsRequestObject{Params: params}
+	answer, err := sh.ssi.ListPayments(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ResolvePayment operation middleware
+// ResolvePayment implements ServerInterface.
 func (sh *strictHandler) ResolvePayment(ctx *fiber.Ctx, purchase PurchaseID, params ResolvePaymentParams) error {
-	var request ResolvePaymentRequestObject
-
-	request.Purchase = purchase
-	request.Params = params
-
+	request := ResolvePaymentRequestObject{Purchase: purchase, Params: params}
 	var body ResolvePaymentJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ResolvePayment(ctx.UserContext(), request.(ResolvePaymentRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ResolvePayment")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ResolvePaymentResponseObject); ok {
-		if err := validResponse.VisitResolvePaymentResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.ResolvePayment(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// RetryPayment operation middleware
+// RetryPayment implements ServerInterface.
 func (sh *strictHandler) RetryPayment(ctx *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error {
-	var request RetryPaymentRequestObject
-
-	request.Purchase = purchase
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.RetryPayment(ctx.UserContext(), request.(RetryPaymentRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RetryPayment")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RetryPaymentResponseObject); ok {
-		if err := validResponse.VisitRetryPaymentResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := RetryPaymentRequestObject{Purchase: purchase, Params: params}
+	answer, err := sh.ssi.RetryPayment(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// FindPurchases operation middleware
+// FindPurchases implements ServerInterface.
 func (sh *strictHandler) FindPurchases(ctx *fiber.Ctx, params FindPurchasesParams) error {
-	var request FindPurchasesRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.FindPurchases(ctx.UserContext(), request.(FindPurchasesRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "FindPurchases")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(FindPurchasesResponseObject); ok {
-		if err := validResponse.VisitFindPurchasesResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := FindPurchasesRequestObject{Params: params}
+	answer, err := sh.ssi.FindPurchases(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetPurchase operation middleware
+// GetPurchase implements ServerInterface.
 func (sh *strictHandler) GetPurchase(ctx *fiber.Ctx, purchase PurchaseID, params GetPurchaseParams) error {
-	var request GetPurchaseRequestObject
-
-	request.Purchase = purchase
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetPurchase(ctx.UserContext(), request.(GetPurchaseRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetPurchase")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetPurchaseResponseObject); ok {
-		if err := validResponse.VisitGetPurchaseResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetPurchaseRequestObject{Purchase: purchase, Params: params}
+	answer, err := sh.ssi.GetPurchase(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// CancelPurchase operation middleware
+// CancelPurchase implements ServerInterface.
 func (sh *strictHandler) CancelPurchase(ctx *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error {
-	var request CancelPurchaseRequestObject
-
-	request.Purchase = purchase
-	request.Params = params
-
+	request := CancelPurchaseRequestObject{Purchase: purchase, Params: params}
 	var body CancelPurchaseJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return fiber.NewError(fiber.StatusBadRequest, err.Error())
-		}
-	} else {
+	switch err := ctx.BodyParser(&body); {
+	case err == nil:
 		request.Body = &body
+	case !errors.Is(err, io.EOF):
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CancelPurchase(ctx.UserContext(), request.(CancelPurchaseRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CancelPurchase")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CancelPurchaseResponseObject); ok {
-		if err := validResponse.VisitCancelPurchaseResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.CancelPurchase(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetPurchaseProof operation middleware
+// GetPurchaseProof implements ServerInterface.
 func (sh *strictHandler) GetPurchaseProof(ctx *fiber.Ctx, purchase PurchaseID) error {
-	var request GetPurchaseProofRequestObject
-
-	request.Purchase = purchase
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetPurchaseProof(ctx.UserContext(), request.(GetPurchaseProofRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetPurchaseProof")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetPurchaseProofResponseObject); ok {
-		if err := validResponse.VisitGetPurchaseProofResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetPurchaseProofRequestObject{Purchase: purchase}
+	answer, err := sh.ssi.GetPurchaseProof(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListWaitingRefunds operation middleware
+// ListWaitingRefunds implements ServerInterface.
 func (sh *strictHandler) ListWaitingRefunds(ctx *fiber.Ctx, params ListWaitingRefundsParams) error {
-	var request ListWaitingRefundsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListWaitingRefunds(ctx.UserContext(), request.(ListWaitingRefundsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListWaitingRefunds")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListWaitingRefundsResponseObject); ok {
-		if err := validResponse.VisitListWaitingRefundsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListWaitingRefundsRequestObject{Params: params}
+	answer, err := sh.ssi.ListWaitingRefunds(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetRefund operation middleware
+// GetRefund implements ServerInterface.
 func (sh *strictHandler) GetRefund(ctx *fiber.Ctx, refund RefundID) error {
-	var request GetRefundRequestObject
-
-	request.Refund = refund
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetRefund(ctx.UserContext(), request.(GetRefundRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetRefund")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetRefundResponseObject); ok {
-		if err := validResponse.VisitGetRefundResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetRefundRequestObject{Refund: refund}
+	answer, err := sh.ssi.GetRefund(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ResolveRefund operation middleware
+// ResolveRefund implements ServerInterface.
 func (sh *strictHandler) ResolveRefund(ctx *fiber.Ctx, refund RefundID, params ResolveRefundParams) error {
-	var request ResolveRefundRequestObject
-
-	request.Refund = refund
-	request.Params = params
-
+	request := ResolveRefundRequestObject{Refund: refund, Params: params}
 	var body ResolveRefundJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ResolveRefund(ctx.UserContext(), request.(ResolveRefundRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ResolveRefund")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ResolveRefundResponseObject); ok {
-		if err := validResponse.VisitResolveRefundResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.ResolveRefund(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// RetryRefund operation middleware
+// RetryRefund implements ServerInterface.
 func (sh *strictHandler) RetryRefund(ctx *fiber.Ctx, refund RefundID, params RetryRefundParams) error {
-	var request RetryRefundRequestObject
-
-	request.Refund = refund
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.RetryRefund(ctx.UserContext(), request.(RetryRefundRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RetryRefund")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RetryRefundResponseObject); ok {
-		if err := validResponse.VisitRetryRefundResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := RetryRefundRequestObject{Refund: refund, Params: params}
+	answer, err := sh.ssi.RetryRefund(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListSweeps operation middleware
+// ListSweeps implements ServerInterface.
 func (sh *strictHandler) ListSweeps(ctx *fiber.Ctx) error {
-	var request ListSweepsRequestObject
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListSweeps(ctx.UserContext(), request.(ListSweepsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListSweeps")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListSweepsResponseObject); ok {
-		if err := validResponse.VisitListSweepsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListSweepsRequestObject{}
+	answer, err := sh.ssi.ListSweeps(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// RunSweep operation middleware
+// RunSweep implements ServerInterface.
 func (sh *strictHandler) RunSweep(ctx *fiber.Ctx, sweep SweepPath) error {
-	var request RunSweepRequestObject
-
-	request.Sweep = sweep
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.RunSweep(ctx.UserContext(), request.(RunSweepRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RunSweep")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RunSweepResponseObject); ok {
-		if err := validResponse.VisitRunSweepResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := RunSweepRequestObject{Sweep: sweep}
+	answer, err := sh.ssi.RunSweep(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// Transfer operation middleware
+// Transfer implements ServerInterface.
 func (sh *strictHandler) Transfer(ctx *fiber.Ctx, params TransferParams) error {
-	var request TransferRequestObject
-
-	request.Params = params
-
+	request := TransferRequestObject{Params: params}
 	var body TransferJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.Transfer(ctx.UserContext(), request.(TransferRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "Transfer")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(TransferResponseObject); ok {
-		if err := validResponse.VisitTransferResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.Transfer(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListUserHolds operation middleware
+// ListUserHolds implements ServerInterface.
 func (sh *strictHandler) ListUserHolds(ctx *fiber.Ctx, user UserParam, params ListUserHoldsParams) error {
-	var request ListUserHoldsRequestObject
-
-	request.User = user
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListUserHolds(ctx.UserContext(), request.(ListUserHoldsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListUserHolds")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListUserHoldsResponseObject); ok {
-		if err := validResponse.VisitListUserHoldsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListUserHoldsRequestObject{User: user, Params: params}
+	answer, err := sh.ssi.ListUserHolds(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListPurchases operation middleware
+// ListPurchases implements ServerInterface.
 func (sh *strictHandler) ListPurchases(ctx *fiber.Ctx, user UserParam, params ListPurchasesParams) error {
-	var request ListPurchasesRequestObject
-
-	request.User = user
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListPurchases(ctx.UserContext(), request.(ListPurchasesRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListPurchases")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListPurchasesResponseObject); ok {
-		if err := validResponse.VisitListPurchasesResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListPurchasesRequestObject{User: user, Params: params}
+	answer, err := sh.ssi.ListPurchases(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListWallets operation middleware
+// ListWallets implements ServerInterface.
 func (sh *strictHandler) ListWallets(ctx *fiber.Ctx, params ListWalletsParams) error {
-	var request ListWalletsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListWallets(ctx.UserContext(), request.(ListWalletsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListWallets")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListWalletsResponseObject); ok {
-		if err := validResponse.VisitListWalletsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListWalletsRequestObject{Params: params}
+	answer, err := sh.ssi.ListWallets(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// OpenWallet operation middleware
+// OpenWallet implements ServerInterface.
 func (sh *strictHandler) OpenWallet(ctx *fiber.Ctx, params OpenWalletParams) error {
-	var request OpenWalletRequestObject
-
-	request.Params = params
-
+	request := OpenWalletRequestObject{Params: params}
 	var body OpenWalletJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.OpenWallet(ctx.UserContext(), request.(OpenWalletRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "OpenWallet")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(OpenWalletResponseObject); ok {
-		if err := validResponse.VisitOpenWalletResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.OpenWallet(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetWallet operation middleware
+// GetWallet implements ServerInterface.
 func (sh *strictHandler) GetWallet(ctx *fiber.Ctx, wallet WalletID) error {
-	var request GetWalletRequestObject
-
-	request.Wallet = wallet
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetWallet(ctx.UserContext(), request.(GetWalletRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetWallet")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetWalletResponseObject); ok {
-		if err := validResponse.VisitGetWalletResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetWalletRequestObject{Wallet: wallet}
+	answer, err := sh.ssi.GetWallet(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// Authorize operation middleware
+// Authorize implements ServerInterface.
 func (sh *strictHandler) Authorize(ctx *fiber.Ctx, wallet WalletID, params AuthorizeParams) error {
-	var request AuthorizeRequestObject
-
-	request.Wallet = wallet
-	request.Params = params
-
+	request := AuthorizeRequestObject{Wallet: wallet, Params: params}
 	var body AuthorizeJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.Authorize(ctx.UserContext(), request.(AuthorizeRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "Authorize")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(AuthorizeResponseObject); ok {
-		if err := validResponse.VisitAuthorizeResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.Authorize(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetAuthorization operation middleware
+// GetAuthorization implements ServerInterface.
 func (sh *strictHandler) GetAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID) error {
-	var request GetAuthorizationRequestObject
-
-	request.Wallet = wallet
-	request.Authorization = authorization
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetAuthorization(ctx.UserContext(), request.(GetAuthorizationRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetAuthorization")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetAuthorizationResponseObject); ok {
-		if err := validResponse.VisitGetAuthorizationResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetAuthorizationRequestObject{Wallet: wallet, Authorization: authorization}
+	answer, err := sh.ssi.GetAuthorization(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// CaptureAuthorization operation middleware
+// CaptureAuthorization implements ServerInterface.
 func (sh *strictHandler) CaptureAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params CaptureAuthorizationParams) error {
-	var request CaptureAuthorizationRequestObject
-
-	request.Wallet = wallet
-	request.Authorization = authorization
-	request.Params = params
-
+	request := CaptureAuthorizationRequestObject{Wallet: wallet, Authorization: authorization, Params: params}
 	var body CaptureAuthorizationJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return fiber.NewError(fiber.StatusBadRequest, err.Error())
-		}
-	} else {
+	switch err := ctx.BodyParser(&body); {
+	case err == nil:
 		request.Body = &body
+	case !errors.Is(err, io.EOF):
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CaptureAuthorization(ctx.UserContext(), request.(CaptureAuthorizationRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CaptureAuthorization")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CaptureAuthorizationResponseObject); ok {
-		if err := validResponse.VisitCaptureAuthorizationResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.CaptureAuthorization(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// VoidAuthorization operation middleware
+// VoidAuthorization implements ServerInterface.
 func (sh *strictHandler) VoidAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params VoidAuthorizationParams) error {
-	var request VoidAuthorizationRequestObject
-
-	request.Wallet = wallet
-	request.Authorization = authorization
-	request.Params = params
-
+	request := VoidAuthorizationRequestObject{Wallet: wallet, Authorization: authorization, Params: params}
 	var body VoidAuthorizationJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return fiber.NewError(fiber.StatusBadRequest, err.Error())
-		}
-	} else {
+	switch err := ctx.BodyParser(&body); {
+	case err == nil:
 		request.Body = &body
+	case !errors.Is(err, io.EOF):
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.VoidAuthorization(ctx.UserContext(), request.(VoidAuthorizationRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "VoidAuthorization")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(VoidAuthorizationResponseObject); ok {
-		if err := validResponse.VisitVoidAuthorizationResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.VoidAuthorization(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// CreditWallet operation middleware
+// CreditWallet implements ServerInterface.
 func (sh *strictHandler) CreditWallet(ctx *fiber.Ctx, wallet WalletID, params CreditWalletParams) error {
-	var request CreditWalletRequestObject
-
-	request.Wallet = wallet
-	request.Params = params
-
+	request := CreditWalletRequestObject{Wallet: wallet, Params: params}
 	var body CreditWalletJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CreditWallet(ctx.UserContext(), request.(CreditWalletRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreditWallet")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreditWalletResponseObject); ok {
-		if err := validResponse.VisitCreditWalletResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.CreditWallet(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// DebitWallet operation middleware
+// DebitWallet implements ServerInterface.
 func (sh *strictHandler) DebitWallet(ctx *fiber.Ctx, wallet WalletID, params DebitWalletParams) error {
-	var request DebitWalletRequestObject
-
-	request.Wallet = wallet
-	request.Params = params
-
+	request := DebitWalletRequestObject{Wallet: wallet, Params: params}
 	var body DebitWalletJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.DebitWallet(ctx.UserContext(), request.(DebitWalletRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DebitWallet")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DebitWalletResponseObject); ok {
-		if err := validResponse.VisitDebitWalletResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.DebitWallet(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListWalletEvents operation middleware
+// ListWalletEvents implements ServerInterface.
 func (sh *strictHandler) ListWalletEvents(ctx *fiber.Ctx, wallet WalletID, params ListWalletEventsParams) error {
-	var request ListWalletEventsRequestObject
-
-	request.Wallet = wallet
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListWalletEvents(ctx.UserContext(), request.(ListWalletEventsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListWalletEvents")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListWalletEventsResponseObject); ok {
-		if err := validResponse.VisitListWalletEventsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListWalletEventsRequestObject{Wallet: wallet, Params: params}
+	answer, err := sh.ssi.ListWalletEvents(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListWebhookEndpoints operation middleware
+// ListWebhookEndpoints implements ServerInterface.
 func (sh *strictHandler) ListWebhookEndpoints(ctx *fiber.Ctx, params ListWebhookEndpointsParams) error {
-	var request ListWebhookEndpointsRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListWebhookEndpoints(ctx.UserContext(), request.(ListWebhookEndpointsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListWebhookEndpoints")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListWebhookEndpointsResponseObject); ok {
-		if err := validResponse.VisitListWebhookEndpointsResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListWebhookEndpointsRequestObject{Params: params}
+	answer, err := sh.ssi.ListWebhookEndpoints(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// CreateWebhookEndpoint operation middleware
+// CreateWebhookEndpoint implements ServerInterface.
 func (sh *strictHandler) CreateWebhookEndpoint(ctx *fiber.Ctx, params CreateWebhookEndpointParams) error {
-	var request CreateWebhookEndpointRequestObject
-
-	request.Params = params
-
+	request := CreateWebhookEndpointRequestObject{Params: params}
 	var body CreateWebhookEndpointJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.CreateWebhookEndpoint(ctx.UserContext(), request.(CreateWebhookEndpointRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "CreateWebhookEndpoint")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(CreateWebhookEndpointResponseObject); ok {
-		if err := validResponse.VisitCreateWebhookEndpointResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.CreateWebhookEndpoint(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// DeleteWebhookEndpoint operation middleware
+// DeleteWebhookEndpoint implements ServerInterface.
 func (sh *strictHandler) DeleteWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID) error {
-	var request DeleteWebhookEndpointRequestObject
-
-	request.Endpoint = endpoint
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.DeleteWebhookEndpoint(ctx.UserContext(), request.(DeleteWebhookEndpointRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DeleteWebhookEndpoint")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DeleteWebhookEndpointResponseObject); ok {
-		if err := validResponse.VisitDeleteWebhookEndpointResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := DeleteWebhookEndpointRequestObject{Endpoint: endpoint}
+	answer, err := sh.ssi.DeleteWebhookEndpoint(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetWebhookEndpoint operation middleware
+// GetWebhookEndpoint implements ServerInterface.
 func (sh *strictHandler) GetWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID) error {
-	var request GetWebhookEndpointRequestObject
-
-	request.Endpoint = endpoint
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetWebhookEndpoint(ctx.UserContext(), request.(GetWebhookEndpointRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetWebhookEndpoint")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetWebhookEndpointResponseObject); ok {
-		if err := validResponse.VisitGetWebhookEndpointResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetWebhookEndpointRequestObject{Endpoint: endpoint}
+	answer, err := sh.ssi.GetWebhookEndpoint(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// PatchWebhookEndpoint operation middleware
+// PatchWebhookEndpoint implements ServerInterface.
 func (sh *strictHandler) PatchWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID) error {
-	var request PatchWebhookEndpointRequestObject
-
-	request.Endpoint = endpoint
-
+	request := PatchWebhookEndpointRequestObject{Endpoint: endpoint}
 	var body PatchWebhookEndpointJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.PatchWebhookEndpoint(ctx.UserContext(), request.(PatchWebhookEndpointRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "PatchWebhookEndpoint")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(PatchWebhookEndpointResponseObject); ok {
-		if err := validResponse.VisitPatchWebhookEndpointResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.PatchWebhookEndpoint(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ListWebhookDeliveries operation middleware
+// ListWebhookDeliveries implements ServerInterface.
 func (sh *strictHandler) ListWebhookDeliveries(ctx *fiber.Ctx, endpoint EndpointID, params ListWebhookDeliveriesParams) error {
-	var request ListWebhookDeliveriesRequestObject
-
-	request.Endpoint = endpoint
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListWebhookDeliveries(ctx.UserContext(), request.(ListWebhookDeliveriesRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListWebhookDeliveries")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListWebhookDeliveriesResponseObject); ok {
-		if err := validResponse.VisitListWebhookDeliveriesResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ListWebhookDeliveriesRequestObject{Endpoint: endpoint, Params: params}
+	answer, err := sh.ssi.ListWebhookDeliveries(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetWebhookDelivery operation middleware
+// GetWebhookDelivery implements ServerInterface.
 func (sh *strictHandler) GetWebhookDelivery(ctx *fiber.Ctx, endpoint EndpointID, event EventID) error {
-	var request GetWebhookDeliveryRequestObject
-
-	request.Endpoint = endpoint
-	request.Event = event
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetWebhookDelivery(ctx.UserContext(), request.(GetWebhookDeliveryRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetWebhookDelivery")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetWebhookDeliveryResponseObject); ok {
-		if err := validResponse.VisitGetWebhookDeliveryResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetWebhookDeliveryRequestObject{Endpoint: endpoint, Event: event}
+	answer, err := sh.ssi.GetWebhookDelivery(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ReplayWebhookDelivery operation middleware
+// ReplayWebhookDelivery implements ServerInterface.
 func (sh *strictHandler) ReplayWebhookDelivery(ctx *fiber.Ctx, endpoint EndpointID, event EventID, params ReplayWebhookDeliveryParams) error {
-	var request ReplayWebhookDeliveryRequestObject
-
-	request.Endpoint = endpoint
-	request.Event = event
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ReplayWebhookDelivery(ctx.UserContext(), request.(ReplayWebhookDeliveryRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReplayWebhookDelivery")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReplayWebhookDeliveryResponseObject); ok {
-		if err := validResponse.VisitReplayWebhookDeliveryResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := ReplayWebhookDeliveryRequestObject{Endpoint: endpoint, Event: event, Params: params}
+	answer, err := sh.ssi.ReplayWebhookDelivery(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// DisableWebhookEndpoint operation middleware
+// DisableWebhookEndpoint implements ServerInterface.
 func (sh *strictHandler) DisableWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID, params DisableWebhookEndpointParams) error {
-	var request DisableWebhookEndpointRequestObject
-
-	request.Endpoint = endpoint
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.DisableWebhookEndpoint(ctx.UserContext(), request.(DisableWebhookEndpointRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DisableWebhookEndpoint")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(DisableWebhookEndpointResponseObject); ok {
-		if err := validResponse.VisitDisableWebhookEndpointResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := DisableWebhookEndpointRequestObject{Endpoint: endpoint, Params: params}
+	answer, err := sh.ssi.DisableWebhookEndpoint(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// EnableWebhookEndpoint operation middleware
+// EnableWebhookEndpoint implements ServerInterface.
 func (sh *strictHandler) EnableWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID, params EnableWebhookEndpointParams) error {
-	var request EnableWebhookEndpointRequestObject
-
-	request.Endpoint = endpoint
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.EnableWebhookEndpoint(ctx.UserContext(), request.(EnableWebhookEndpointRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "EnableWebhookEndpoint")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(EnableWebhookEndpointResponseObject); ok {
-		if err := validResponse.VisitEnableWebhookEndpointResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := EnableWebhookEndpointRequestObject{Endpoint: endpoint, Params: params}
+	answer, err := sh.ssi.EnableWebhookEndpoint(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// ReplayWebhookDeliveries operation middleware
+// ReplayWebhookDeliveries implements ServerInterface.
 func (sh *strictHandler) ReplayWebhookDeliveries(ctx *fiber.Ctx, endpoint EndpointID, params ReplayWebhookDeliveriesParams) error {
-	var request ReplayWebhookDeliveriesRequestObject
-
-	request.Endpoint = endpoint
-	request.Params = params
-
+	request := ReplayWebhookDeliveriesRequestObject{Endpoint: endpoint, Params: params}
 	var body ReplayWebhookDeliveriesJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
+	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ReplayWebhookDeliveries(ctx.UserContext(), request.(ReplayWebhookDeliveriesRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReplayWebhookDeliveries")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReplayWebhookDeliveriesResponseObject); ok {
-		if err := validResponse.VisitReplayWebhookDeliveriesResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.ReplayWebhookDeliveries(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// RotateWebhookSecret operation middleware
+// RotateWebhookSecret implements ServerInterface.
 func (sh *strictHandler) RotateWebhookSecret(ctx *fiber.Ctx, endpoint EndpointID, params RotateWebhookSecretParams) error {
-	var request RotateWebhookSecretRequestObject
-
-	request.Endpoint = endpoint
-	request.Params = params
-
+	request := RotateWebhookSecretRequestObject{Endpoint: endpoint, Params: params}
 	var body RotateWebhookSecretJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			return fiber.NewError(fiber.StatusBadRequest, err.Error())
-		}
-	} else {
+	switch err := ctx.BodyParser(&body); {
+	case err == nil:
 		request.Body = &body
+	case !errors.Is(err, io.EOF):
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.RotateWebhookSecret(ctx.UserContext(), request.(RotateWebhookSecretRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "RotateWebhookSecret")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(RotateWebhookSecretResponseObject); ok {
-		if err := validResponse.VisitRotateWebhookSecretResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	answer, err := sh.ssi.RotateWebhookSecret(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// TestWebhookEndpoint operation middleware
+// TestWebhookEndpoint implements ServerInterface.
 func (sh *strictHandler) TestWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID, params TestWebhookEndpointParams) error {
-	var request TestWebhookEndpointRequestObject
-
-	request.Endpoint = endpoint
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.TestWebhookEndpoint(ctx.UserContext(), request.(TestWebhookEndpointRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "TestWebhookEndpoint")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(TestWebhookEndpointResponseObject); ok {
-		if err := validResponse.VisitTestWebhookEndpointResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := TestWebhookEndpointRequestObject{Endpoint: endpoint, Params: params}
+	answer, err := sh.ssi.TestWebhookEndpoint(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// GetWebhookEvent operation middleware
+// GetWebhookEvent implements ServerInterface.
 func (sh *strictHandler) GetWebhookEvent(ctx *fiber.Ctx, event EventID) error {
-	var request GetWebhookEventRequestObject
-
-	request.Event = event
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.GetWebhookEvent(ctx.UserContext(), request.(GetWebhookEventRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetWebhookEvent")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(GetWebhookEventResponseObject); ok {
-		if err := validResponse.VisitGetWebhookEventResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := GetWebhookEventRequestObject{Event: event}
+	answer, err := sh.ssi.GetWebhookEvent(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
 
-// StreamWebhooks operation middleware
+// StreamWebhooks implements ServerInterface.
 func (sh *strictHandler) StreamWebhooks(ctx *fiber.Ctx, params StreamWebhooksParams) error {
-	var request StreamWebhooksRequestObject
-
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.StreamWebhooks(ctx.UserContext(), request.(StreamWebhooksRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "StreamWebhooks")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(StreamWebhooksResponseObject); ok {
-		if err := validResponse.VisitStreamWebhooksResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
+	request := StreamWebhooksRequestObject{Params: params}
+	answer, err := sh.ssi.StreamWebhooks(ctx.UserContext(), request)
+	return send(ctx, answer, err)
 }
