@@ -2168,6 +2168,48 @@ type UserParam = UserID
 // WalletID A UUID.
 type WalletID = ID
 
+// The codes of an Error.
+const (
+	CodeInvalidRequest        = "invalid-request"
+	CodeIdempotencyKeyMissing = "idempotency-key-missing"
+	CodeIdempotencyKeyInvalid = "idempotency-key-invalid"
+	CodeUnauthenticated       = "unauthenticated"
+	CodeForbidden             = "forbidden"
+	CodeNotFound              = "not-found"
+	CodeMethodNotAllowed      = "method-not-allowed"
+	CodeBodyTooLarge          = "body-too-large"
+	CodeUnsupportedMediaType  = "unsupported-media-type"
+	CodeLengthRequired        = "length-required"
+	CodeRequestTimeout        = "request-timeout"
+	CodeHeadersTooLarge       = "headers-too-large"
+	CodeCampaignNotActive     = "campaign-not-active"
+	CodeCampaignPaused        = "campaign-paused"
+	CodeSaleNotOpen           = "sale-not-open"
+	CodeSoldOut               = "sold-out"
+	CodeNoneAvailable         = "none-available"
+	CodePositionTaken         = "position-taken"
+	CodePurchaseLimitExceeded = "purchase-limit-exceeded"
+	CodeHoldExpired           = "hold-expired"
+	CodeHoldLimitExceeded     = "hold-limit-exceeded"
+	CodeInsufficientFunds     = "insufficient-funds"
+	CodeNotSoldOut            = "not-sold-out"
+	CodeStateConflict         = "state-conflict"
+	CodeVersionMismatch       = "version-mismatch"
+	CodeIdempotencyKeyReused  = "idempotency-key-reused"
+	CodeRateLimited           = "rate-limited"
+	CodeUnavailable           = "unavailable"
+	CodeOverloaded            = "overloaded"
+	CodeReservationExpired    = "reservation-expired"
+	CodePaymentDeclined       = "payment-declined"
+	CodePaymentRefused        = "payment-refused"
+	CodePaymentNotReceived    = "payment-not-received"
+	CodePurchaseCancelled     = "purchase-cancelled"
+	CodePurchaseDisputed      = "purchase-disputed"
+	CodeCardsNotAccepted      = "cards-not-accepted"
+	CodeWalletExists          = "wallet-exists"
+	CodeInternalError         = "internal-error"
+)
+
 // ListCampaignsParams is the query of ListCampaigns.
 type ListCampaignsParams struct {
 	State  CampaignState // Only campaigns in this state.

@@ -53,8 +53,11 @@ func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Counts().Lost) }))
 }
 
-// execute runs a wallet command and answers with its result.
-func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, action wallets.Action, path string) (response.Command, error) {
+// execute runs a wallet command with these metadata and answers with its result.
+func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallets.Action, path string) (response.Command, error) {
+	if err := call.CheckMetadata(given); err != nil {
+		return response.Command{}, err
+	}
 	request := s.command(ctx, kind, status)
 	done, err := s.batcher.Do(ctx, wallets.Command{Action: action, Request: request})
 	if err == nil {
@@ -65,8 +68,8 @@ func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, 
 
 // executeOn is execute for commands that are answered with the wallet, with its
 // version as the entity tag.
-func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, action wallets.Action) (response.Command, error) {
-	answer, err := s.execute(ctx, kind, http.StatusOK, action, walletsPath)
+func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallets.Action) (response.Command, error) {
+	answer, err := s.execute(ctx, kind, http.StatusOK, given, action, walletsPath)
 	if err != nil {
 		return answer, err
 	}
@@ -80,27 +83,18 @@ func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, action wal
 
 // OpenWallet opens a wallet for an owner.
 func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
-	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
-		return nil, err
-	}
-	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
+	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
 		InitialBalance: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}, walletsPath)
 }
 
 // CreditWallet adds money from outside to a wallet.
 func (s walletHandlers) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
-	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
-		return nil, err
-	}
-	return s.executeOn(ctx, job.KindWalletCredit, wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletCredit, r.Body.Metadata, wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
 func (s walletHandlers) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
-	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
-		return nil, err
-	}
-	return s.executeOn(ctx, job.KindWalletDebit, wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletDebit, r.Body.Metadata, wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 func details(m contract.Movement, ifMatch *string) wallets.Details {
@@ -111,44 +105,32 @@ func details(m contract.Movement, ifMatch *string) wallets.Details {
 // Transfer moves money between two wallets.
 func (s walletHandlers) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
-	if err := call.CheckMetadata(b.Metadata); err != nil {
-		return nil, err
-	}
-	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
+	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata, wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
 		Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
 // Authorize holds money in a wallet.
 func (s walletHandlers) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
-	if err := call.CheckMetadata(b.Metadata); err != nil {
-		return nil, err
-	}
 	ttl := s.settings.Wallets.AuthorizationTTL
 	if b.ExpiresInSeconds > 0 {
 		ttl = time.Duration(b.ExpiresInSeconds) * time.Second
 	}
-	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, wallets.Authorize{Wallet: r.Wallet, TTL: ttl, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
+	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallets.Authorize{Wallet: r.Wallet, TTL: ttl, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
 		Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
 func (s walletHandlers) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	if err := call.CheckMetadata(b.Metadata); err != nil {
-		return nil, err
-	}
-	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
+	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
 func (s walletHandlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	if err := call.CheckMetadata(b.Metadata); err != nil {
-		return nil, err
-	}
-	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
+	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: wallets.Details{Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 

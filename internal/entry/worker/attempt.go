@@ -15,9 +15,9 @@ import (
 	"triprize/internal/store/job"
 )
 
-// alone makes one attempt at jobs while no batch, and no other such attempt, runs in
+// exclusively makes one attempt at jobs while no batch, and no other such attempt, runs in
 // this process. Draws go on: one may take a minute, and all shards would wait for it.
-func (w *Worker) alone(ctx context.Context, kind job.Kind, jobs []job.Attempted, try func(ctx context.Context) error) error {
+func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Attempted, try func(ctx context.Context) error) error {
 	return w.counted(ctx, kind, jobs, &w.exclusive, try)
 }
 
@@ -120,7 +120,7 @@ func (d *uncounts) close(ctx context.Context, db postgres.DB, logger *slog.Logge
 	ctx, cancel := context.WithTimeout(ctx, uncountTimeout)
 	defer cancel()
 	if err := d.flush(ctx, db); err != nil {
-		logger.Warn("attempts stay counted that failed through their surroundings", "jobs", len(d.jobs), "error", err)
+		logger.Warn("attempts that failed through their surroundings are still counted", "jobs", len(d.jobs), "error", err)
 	}
 }
 

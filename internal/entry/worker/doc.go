@@ -9,16 +9,16 @@
 // handlers only wait: shards do the work, in batches from many tasks. A campaign is always
 // in the same shard, so one process does not compete with itself for the campaign's row,
 // and the kinds take turns in it. waiting.go has the waits for locked rows; tasks whose
-// jobs stay locked keep half of the slots at most (locked.go).
+// jobs are locked for long keep half of the slots at most (locked.go).
 //
 // After a transient fault the handler tries again, with a growing delay; such an attempt
 // does not count. Redelivered jobs may kill workers. They are tried in small groups, then
-// alone, those with the fewest attempts first. No batch runs meanwhile, and the attempt is
+// one by one, those with the fewest attempts first. No batch runs meanwhile, and the attempt is
 // counted and committed before it is made. So such a job delays few others, and is given
 // up after worker.max_deliveries. See attempt.go.
 //
 // Draws do not stop for this, because one may take a minute. So a draw that kills its
-// worker may cost another job one attempt; from its third delivery on it is alone too.
+// worker may cost another job one attempt; from its third delivery on no batch runs beside it.
 //
 // Payments at a provider are their own agenda, and a task only makes them sooner
 // (payments.go). They have slots and connections of their own, and pass through the shards

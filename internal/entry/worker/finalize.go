@@ -21,10 +21,10 @@ type finalizer struct {
 	due      bool          // its jobs come back by themselves: none of their tasks waits for long
 }
 
-// newFinalizer returns a finalizer. stays is how many tasks may keep their slots although their
-// jobs stay locked.
-func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), stays int) *finalizer {
-	return &finalizer{kind: kind, finalize: finalize, locked: newLocked(stays), due: stays == 0}
+// newFinalizer returns a finalizer. kept is how many tasks may keep their slots while their jobs
+// are locked.
+func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), kept int) *finalizer {
+	return &finalizer{kind: kind, finalize: finalize, locked: newLocked(kept), due: kept == 0}
 }
 
 // finalizePurchases finalizes purchase jobs.
@@ -37,8 +37,8 @@ func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, agai
 	return w.finalizeInBatches(ctx, w.cancellations, jobs, again)
 }
 
-// finalizeInBatches finalizes jobs through the shards. A task whose jobs stay locked keeps its
-// slot only while enough of these are left for other tasks.
+// finalizeInBatches finalizes jobs through the shards. A task whose jobs are locked for long keeps
+// its slot only while enough of these are left for other tasks.
 func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job.Ref, again bool) error {
 	if again {
 		return w.finalizeRedelivered(ctx, s, jobs)

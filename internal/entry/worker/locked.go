@@ -13,18 +13,18 @@ import (
 // lockedFor is how long it is remembered that jobs of a campaign were given back.
 const lockedFor = time.Second
 
-// locked bounds what jobs that stay locked cost others: their tasks keep at most half of
+// locked bounds the cost of jobs that are locked for long: their tasks keep at most half of
 // the slots of a kind. Further ones go back to the queue, which delivers them again after
 // a second or two; for a second, those of the same campaigns do so without a try.
 type locked struct {
-	stays *semaphore.Weighted
+	kept *semaphore.Weighted // slots
 
 	mu    sync.Mutex
 	until map[uuid.UUID]time.Time // by campaign, some of them in the past
 }
 
-func newLocked(stays int) *locked {
-	return &locked{stays: semaphore.NewWeighted(int64(stays)), until: make(map[uuid.UUID]time.Time)}
+func newLocked(kept int) *locked {
+	return &locked{kept: semaphore.NewWeighted(int64(kept)), until: make(map[uuid.UUID]time.Time)}
 }
 
 // note remembers that jobs were given back.
@@ -61,13 +61,13 @@ type keptSlot struct {
 
 // keep reports whether the task may keep its slot.
 func (s *keptSlot) keep() bool {
-	s.has = s.has || s.locked.stays.TryAcquire(1)
+	s.has = s.has || s.locked.kept.TryAcquire(1)
 	return s.has
 }
 
 func (s *keptSlot) release() {
 	if s.has {
-		s.locked.stays.Release(1)
+		s.locked.kept.Release(1)
 	}
 }
 

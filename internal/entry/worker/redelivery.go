@@ -12,12 +12,12 @@ import (
 )
 
 // groupMost is how many jobs are tried together when they were delivered before.
-// If the worker dies then, each of them is tried alone from then on.
+// If the worker dies then, each of them is tried by itself from then on.
 const groupMost = 16
 
 // finalizeRedelivered finalizes jobs that were delivered before: one of them may be what
 // kills its workers. They are tried in groups while no batch runs in this process, or
-// alone if they were in such a group already. Those with the fewest attempts come first,
+// one by one if they were in such a group already. Those with the fewest attempts come first,
 // so that a job that kills every worker does not delay jobs that were tried less often.
 func (w *Worker) finalizeRedelivered(ctx context.Context, s *finalizer, jobs []job.Ref) error {
 	waiting, err := job.FindQueued(ctx, w.db, jobs)
@@ -30,7 +30,7 @@ func (w *Worker) finalizeRedelivered(ctx context.Context, s *finalizer, jobs []j
 	for len(waiting) > 0 {
 		group := waiting[:groupSize(waiting)]
 		waiting = waiting[len(group):]
-		err := w.alone(ctx, s.kind, group, func(ctx context.Context) error { return w.finalizeGroup(ctx, s, refsOf(group), waits) })
+		err := w.exclusively(ctx, s.kind, group, func(ctx context.Context) error { return w.finalizeGroup(ctx, s, refsOf(group), waits) })
 		switch {
 		case err == nil:
 		case errors.Is(err, errBusy): // the next group may have other wallets

@@ -46,14 +46,14 @@ func (w *Worker) finalizeSerially(ctx context.Context, kind job.Kind, jobs []job
 }
 
 // attempt makes one attempt at a job. From the second delivery on, the attempt is
-// counted first; from the third on, the job is tried alone.
+// counted first; from the third on, no batch runs meanwhile.
 func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, again bool, do finalizeOne) error {
 	try := func(ctx context.Context) error { return w.finish(ctx, kind, one.Ref, do) }
 	switch {
 	case !again:
 		return try(ctx)
 	case one.TryAlone():
-		return w.alone(ctx, kind, []job.Attempted{one}, try)
+		return w.exclusively(ctx, kind, []job.Attempted{one}, try)
 	}
 	return w.counted(ctx, kind, []job.Attempted{one}, &sync.Mutex{}, try) // others may run beside it
 }

@@ -39,7 +39,7 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 	unlocked := make(chan func(), 1)
 	tried := make(chan error, 1)
 	go func() {
-		tried <- w.alone(t.Context(), job.KindPurchase, jobs, func(context.Context) error {
+		tried <- w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error {
 			unlocked <- lockJob(t, w, jobs[0].ID)
 			return context.DeadlineExceeded
 		})
@@ -73,7 +73,7 @@ func TestWhatCouldNotBeUncountedIsUncountedBeforeTheNextAttempt(t *testing.T) {
 	fail := func(jobs []job.Attempted) (unlock func()) {
 		t.Helper()
 		ctx, end := context.WithCancel(t.Context())
-		err := w.alone(ctx, job.KindPurchase, jobs, func(context.Context) error {
+		err := w.exclusively(ctx, job.KindPurchase, jobs, func(context.Context) error {
 			unlock = lockJob(t, w, jobs[0].ID)
 			end() // as at the end of worker.task_timeout
 			return context.Canceled
@@ -85,14 +85,14 @@ func TestWhatCouldNotBeUncountedIsUncountedBeforeTheNextAttempt(t *testing.T) {
 		return unlock
 	}
 	unlock := fail(first)
-	err := w.alone(t.Context(), job.KindPurchase, second, func(context.Context) error { t.Error("it was tried"); return nil })
+	err := w.exclusively(t.Context(), job.KindPurchase, second, func(context.Context) error { t.Error("it was tried"); return nil })
 	if !errors.Is(err, queue.ErrLater) {
 		t.Errorf("while an attempt is uncounts: %v", err)
 	}
 	expect(t, w.db, second[0].ID, job.Queued, 2)
 	unlock()
 	tried := 0
-	err = w.alone(t.Context(), job.KindPurchase, second, func(context.Context) error {
+	err = w.exclusively(t.Context(), job.KindPurchase, second, func(context.Context) error {
 		tried++
 		expect(t, w.db, first[0].ID, job.Queued, 4)
 		expect(t, w.db, second[0].ID, job.Queued, 3)

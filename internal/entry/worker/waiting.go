@@ -27,7 +27,7 @@ import (
 // twice at most, and after a wait in vain the shard does not wait for a while (after one
 // for a wallet, not for wallets): first, the jobs are finalized that find their rows free. So a row that is locked for long delays others by
 // mostWaits × lockWait once in a while, and its own jobs until it is free and as long as
-// they rest. A campaign cannot sell while a batch waits for a wallet; that comes last.
+// their backoff lasts. A campaign cannot sell while a batch waits for a wallet; that comes last.
 const (
 	// turnAfter is how often a job is put off before a transaction waits for its campaign.
 	turnAfter = 5
@@ -125,7 +125,7 @@ func (it *item) backOff(now time.Time, backoff time.Duration) {
 	it.notBefore = now.Add(d)
 }
 
-// splitReady splits items into those that may be tried now and those that rest, the
+// splitReady splits items into those that may be tried now and those that may not yet, the
 // earliest first.
 func splitReady(items []*item, now time.Time) (ready, backedOff []*item) {
 	for _, it := range items {

@@ -54,7 +54,7 @@ type Worker struct {
 	purchases, cancellations *finalizer
 	shards                   []*shard
 
-	exclusive sync.RWMutex    // batches hold it for reading, attempts of alone for writing
+	exclusive sync.RWMutex    // batches hold it for reading, attempts of exclusively for writing
 	uncounts  uncounts        // counts of attempts that are to be taken back
 	draining  context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
 	drain     context.CancelFunc

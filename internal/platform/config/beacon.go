@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -85,26 +84,14 @@ func checkBeacon(b Beacon) error {
 		return fault("beacon.relays", "has %d URLs, must be at most %d", len(urls), mostRelays)
 	}
 	for i, text := range urls {
-		if err := checkRelay(text); err != nil {
-			return err
-		}
-		if slices.Contains(urls[:i], text) {
+		switch u, plain := baseURL(text); { // a relay cannot lie about a round, but the network between could keep it from us
+		case u == nil:
+			return fault("beacon.relays", "must be URLs separated by commas, https://host or https://host/path, without a user, a query or a fragment")
+		case plain:
+			return fault("beacon.relays", httpsOnly)
+		case slices.Contains(urls[:i], text):
 			return fault("beacon.relays", "names %s twice", text)
 		}
-	}
-	return nil
-}
-
-// checkRelay requires https, or http on this machine: a relay cannot lie about a round, but
-// the network between could keep it from us.
-func checkRelay(text string) error {
-	const name = "beacon.relays"
-	u, err := url.Parse(text)
-	switch {
-	case err != nil, u.Scheme != "https" && u.Scheme != "http", u.Hostname() == "", u.User != nil, u.RawQuery != "", u.ForceQuery, u.Fragment != "":
-		return fault(name, "must be URLs separated by commas, https://host or https://host/path, without a user, a query or a fragment")
-	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return fault(name, "must be https://; http:// is for this machine only (127.0.0.1, ::1, localhost)")
 	}
 	return nil
 }

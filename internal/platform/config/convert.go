@@ -19,15 +19,14 @@ import (
 // convertAll gives every setting the type that Settings has for it. The library
 // that fills in Settings would turn 3.7 into 3, the duration 5 into 5 ns, and an
 // empty value into false. source tells where a value comes from, for errors.
-func convertAll(v *viper.Viper, known []string, source func(key string) string) error {
-	types := typesOf(reflect.TypeFor[Settings]())
-	slices.Sort(known)
+func convertAll(v *viper.Viper, fields map[string]reflect.StructField, source func(key string) string) error {
 	var faults []error
-	for _, key := range known {
-		if types[key] == nil {
+	for _, key := range slices.Sorted(slices.Values(v.AllKeys())) {
+		field, ok := fields[key]
+		if !ok {
 			continue // a default without a field is found when Settings are filled in
 		}
-		value, err := convert(v.Get(key), types[key])
+		value, err := convert(v.Get(key), field.Type)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("setting %s (%s): %w", key, source(key), err))
 			continue
@@ -35,23 +34,6 @@ func convertAll(v *viper.Viper, known []string, source func(key string) string) 
 		v.Set(key, value)
 	}
 	return errors.Join(faults...)
-}
-
-// typesOf returns the type of every setting. A section may have sections of its own.
-func typesOf(settings reflect.Type) map[string]reflect.Type {
-	types := make(map[string]reflect.Type)
-	for i := range settings.NumField() {
-		field := settings.Field(i)
-		name := field.Tag.Get("mapstructure")
-		if field.Type.Kind() != reflect.Struct {
-			types[name] = field.Type
-			continue
-		}
-		for inside, t := range typesOf(field.Type) {
-			types[name+"."+inside] = t
-		}
-	}
-	return types
 }
 
 // convert returns a value of a file, or a text of the environment, as a t. Its

@@ -45,12 +45,13 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	if err := v.ReadConfig(bytes.NewReader(configs.Defaults)); err != nil {
 		return Settings{}, fmt.Errorf("config.Load: the built-in defaults: %w", err)
 	}
-	known := v.AllKeys()
-	fixed := constants(reflect.TypeFor[Settings](), "")
-	for key, value := range fixed {
-		v.SetDefault(key, value)
-		if failpoint.Enabled { // a test may wait less
-			known = append(known, key)
+	known, fields := v.AllKeys(), fieldsOf(reflect.TypeFor[Settings](), "")
+	for key, field := range fields {
+		if value, ok := field.Tag.Lookup("constant"); ok { // no operator would change it
+			v.SetDefault(key, value)
+			if failpoint.Enabled { // a test may wait less
+				known = append(known, key)
+			}
 		}
 	}
 	if file != "" {
@@ -62,7 +63,7 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
-	err = convertAll(v, v.AllKeys(), func(key string) string {
+	err = convertAll(v, fields, func(key string) string {
 		if bound[key] {
 			return variable(key)
 		}
@@ -81,16 +82,15 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	return settings, nil
 }
 
-// constants returns the values with the tag constant, by key: no operator would change them.
-// Only binaries of tests read them from a file and the environment too.
-func constants(settings reflect.Type, prefix string) map[string]string {
-	all := make(map[string]string)
+// fieldsOf returns every setting, by key. A section may have sections of its own.
+func fieldsOf(settings reflect.Type, prefix string) map[string]reflect.StructField {
+	all := make(map[string]reflect.StructField)
 	for field := range settings.Fields() {
 		key := prefix + field.Tag.Get("mapstructure")
 		if field.Type.Kind() == reflect.Struct {
-			maps.Copy(all, constants(field.Type, key+"."))
-		} else if value, ok := field.Tag.Lookup("constant"); ok {
-			all[key] = value
+			maps.Copy(all, fieldsOf(field.Type, key+"."))
+		} else {
+			all[key] = field
 		}
 	}
 	return all
@@ -205,16 +205,12 @@ func reason(f validator.FieldError) string {
 		return fmt.Sprintf("must have at least %s bytes, as from: openssl rand -base64 %s", f.Param(), f.Param())
 	case "http_url":
 		return "must be an http:// or https:// URL"
-	case "min", "gte":
+	case "min":
 		return fmt.Sprintf("is %v, must be at least %s", f.Value(), f.Param())
-	case "max", "lte":
+	case "max":
 		return fmt.Sprintf("is %v, must be at most %s", f.Value(), f.Param())
 	case "oneof":
 		return fmt.Sprintf("is %q, must be one of: %s", f.Value(), f.Param())
-	case "gtfield":
-		return fmt.Sprintf("is %v, must be more than %s", f.Value(), others(f))
-	case "ltfield":
-		return fmt.Sprintf("is %v, must be less than %s", f.Value(), others(f))
 	case "gtefield":
 		return fmt.Sprintf("is %v, must be at least %s", f.Value(), others(f))
 	case "hostname_port":

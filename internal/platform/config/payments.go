@@ -76,16 +76,28 @@ func checkURL(s Stripe) error {
 		return nil
 	}
 	const name = "payments.stripe.url"
-	u, err := url.Parse(s.URL)
+	u, plain := baseURL(s.URL)
 	switch {
-	case err != nil, u.Scheme != "https" && u.Scheme != "http", u.Hostname() == "", u.User != nil, strings.Trim(u.Path, "/") != "", u.RawQuery != "", u.Fragment != "":
+	case u == nil || strings.Trim(u.Path, "/") != "":
 		return fault(name, "must be a server and nothing more: https://host:port")
 	case s.Live() && (u.Scheme != "https" || u.Host != "api.stripe.com"):
 		return fault(name, "is refused with a live key, which is for Stripe itself: leave the URL empty")
-	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return fault(name, "must be https://; http:// is for this machine only (127.0.0.1, ::1, localhost)")
+	case plain:
+		return fault(name, httpsOnly)
 	}
 	return nil
+}
+
+const httpsOnly = "must be https://; http:// is for this machine only (127.0.0.1, ::1, localhost)"
+
+// baseURL reads the address of a server, perhaps with a path; nil: it is none. plain: it is
+// http:// to another machine.
+func baseURL(text string) (u *url.URL, plain bool) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return nil, false
+	}
+	return u, u.Scheme == "http" && !loopback(u.Hostname())
 }
 
 func loopback(host string) bool {

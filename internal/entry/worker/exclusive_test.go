@@ -45,7 +45,7 @@ func TestAJobThatIsTriedAloneIsCountedFirstAndAllElseIsHeldBack(t *testing.T) {
 	id := jobs[0].ID
 	deliveredBefore(t, w, 2, id)
 	tried := 0
-	err := w.alone(t.Context(), job.KindPurchase, jobs, func(context.Context) error {
+	err := w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error {
 		tried++
 		expect(t, w.db, id, job.Queued, 3) // committed: another connection sees it
 		if !heldBack(w) {
@@ -80,7 +80,7 @@ func TestAnAttemptCountsUnlessTheFaultWasTransient(t *testing.T) {
 		jobs := attempted(order(t, w, uuid.New(), "a").Jobs, 2)
 		id := jobs[0].ID
 		deliveredBefore(t, w, 2, id)
-		err := w.alone(t.Context(), job.KindPurchase, jobs, func(context.Context) error { return c.err })
+		err := w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error { return c.err })
 		if !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -101,7 +101,7 @@ func TestAnAttemptThatPanicsCountsAndLetsTheOthersGoOn(t *testing.T) {
 	deliveredBefore(t, w, 2, id)
 	func() {
 		defer func() { _ = recover() }()
-		_ = w.alone(t.Context(), job.KindPurchase, jobs, func(context.Context) error { panic("a poisonous job") })
+		_ = w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error { panic("a poisonous job") })
 		t.Error("the panic was swallowed")
 	}()
 	expect(t, w.db, id, job.Queued, 3)
@@ -118,7 +118,7 @@ func TestAJobIsGivenUpAfterItsLastDelivery(t *testing.T) {
 		id := jobs[0].ID
 		deliveredBefore(t, w, before, id)
 		tried := 0
-		err := w.alone(t.Context(), job.KindPurchase, jobs, func(context.Context) error { tried++; return nil })
+		err := w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error { tried++; return nil })
 		if err != nil || tried != tries || heldBack(w) {
 			t.Errorf("after %d deliveries: %v, tried %d times", before, err, tried)
 		}
@@ -141,7 +141,7 @@ func TestAJobThatIsFinalByNowIsNotTriedAgain(t *testing.T) {
 	if given, err := job.GiveUp(t.Context(), w.db, []uuid.UUID{id}, job.Problem{Code: fault.SoldOut}); err != nil || len(given) != 1 {
 		t.Fatal(given, err)
 	}
-	if err := w.alone(t.Context(), job.KindPurchase, jobs, func(context.Context) error { t.Error("it was tried"); return nil }); err != nil {
+	if err := w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error { t.Error("it was tried"); return nil }); err != nil {
 		t.Error(err)
 	}
 	if j := fixture.Job(t, w.db, id); j.Attempts != 9 || j.Problem.Code != fault.SoldOut {
