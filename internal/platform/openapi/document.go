@@ -1,7 +1,7 @@
 package openapi
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -48,24 +48,44 @@ type parameter struct {
 // address is the document's name in the schema compiler; nothing is fetched from it.
 const address = "file:///openapi.json"
 
-var methods = []string{"get", "post", "put", "patch", "delete"}
+// source is what is read of a document beside its schemas.
+type source struct {
+	Paths map[string]struct {
+		Parameters []parameterSource
+		Operations map[string]operationSource `yaml:",inline"` // by method
+	}
+	Components struct{ Parameters map[string]parameterSource }
+}
 
-// node is an object of the document.
-type node = map[string]any
+type operationSource struct {
+	ID          string   `yaml:"operationId"`
+	Roles       []string `yaml:"x-roles"`
+	Security    []map[string]any
+	Parameters  []parameterSource
+	RequestBody *struct{ Required bool } `yaml:"requestBody"`
+	MaxBody     int                      `yaml:"x-max-body-bytes"`
+}
+
+type parameterSource struct {
+	Ref      string `yaml:"$ref"`
+	Name, In string
+	Required bool
+	Schema   struct{ Type any }
+}
 
 // Load reads an OpenAPI 3.1 document in YAML. patterns has sentences for regular
 // expressions in its schemas: the error for a value that does not match. Without
 // one the error repeats the expression.
-func Load(source []byte, patterns map[string]string) (*Document, error) {
-	var root node
-	if err := yaml.Unmarshal(source, &root); err != nil {
+func Load(text []byte, patterns map[string]string) (*Document, error) {
+	var root source
+	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, fmt.Errorf("openapi.Load: %w", err)
 	}
-	text, err := json.Marshal(root)
+	public, err := Public(text)
 	if err != nil {
-		return nil, fmt.Errorf("openapi.Load: %w", err)
+		return nil, err
 	}
-	plain, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+	plain, err := jsonschema.UnmarshalJSON(bytes.NewReader(public))
 	if err != nil {
 		return nil, fmt.Errorf("openapi.Load: %w", err)
 	}
@@ -75,22 +95,15 @@ func Load(source []byte, patterns map[string]string) (*Document, error) {
 	if err := compiler.AddResource(address, plain); err != nil {
 		return nil, fmt.Errorf("openapi.Load: %w", err)
 	}
-	public, err := Public(source)
-	if err != nil {
-		return nil, err
-	}
-	r := reader{root: root, compiler: compiler, patterns: patterns}
+	r := reader{shared: root.Components.Parameters, compiler: compiler, patterns: patterns}
 	d := &Document{JSON: public}
-	for path, item := range child(root, "paths") {
-		item, _ := item.(node)
-		for _, method := range methods {
-			if operation, ok := item[method].(node); ok {
-				o, err := r.operation(path, method, item, operation)
-				if err != nil {
-					return nil, fmt.Errorf("openapi.Load: %s %s: %w", method, path, err)
-				}
-				d.Operations = append(d.Operations, o)
+	for path, item := range root.Paths {
+		for method, operation := range item.Operations {
+			o, err := r.operation(path, method, item.Parameters, operation)
+			if err != nil {
+				return nil, fmt.Errorf("openapi.Load: %s %s: %w", method, path, err)
 			}
+			d.Operations = append(d.Operations, o)
 		}
 	}
 	slices.SortFunc(d.Operations, func(a, b Operation) int { return strings.Compare(a.ID, b.ID) })
@@ -114,32 +127,23 @@ func readableTime(value any) error {
 
 // reader reads operations and resolves their references.
 type reader struct {
-	root     node
+	shared   map[string]parameterSource
 	compiler *jsonschema.Compiler
 	patterns map[string]string
 }
 
-func (r reader) operation(path, method string, item, operation node) (Operation, error) {
-	id, _ := operation["operationId"].(string)
-	o := Operation{ID: id, Method: strings.ToUpper(method), Path: path, patterns: r.patterns}
-	roles, _ := operation["x-roles"].([]any)
-	for _, role := range roles {
-		name, _ := role.(string)
-		o.Roles = append(o.Roles, name)
-	}
-	security, _ := operation["security"].([]any)
-	for _, scheme := range security {
-		needs, ok := scheme.(node)
-		o.Open = o.Open || ok && len(needs) == 0
+func (r reader) operation(path, method string, shared []parameterSource, from operationSource) (Operation, error) {
+	o := Operation{ID: from.ID, Method: strings.ToUpper(method), Path: path, Roles: from.Roles, patterns: r.patterns}
+	for _, needs := range from.Security {
+		o.Open = o.Open || len(needs) == 0
 	}
 	base := "/paths/" + escape(path)
 	for _, place := range []struct {
 		pointer string
-		list    any
-	}{{base + "/parameters", item["parameters"]}, {base + "/" + method + "/parameters", operation["parameters"]}} {
-		list, _ := place.list.([]any)
-		for i, raw := range list {
-			p, err := r.parameter(fmt.Sprintf("%s/%d", place.pointer, i), raw)
+		list    []parameterSource
+	}{{base + "/parameters", shared}, {base + "/" + method + "/parameters", from.Parameters}} {
+		for i, described := range place.list {
+			p, err := r.parameter(fmt.Sprintf("%s/%d", place.pointer, i), described)
 			if err != nil {
 				return o, err
 			}
@@ -147,12 +151,11 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 			o.NeedsKey = o.NeedsKey || p.name == "Idempotency-Key"
 		}
 	}
-	if _, o.HasBody = operation["requestBody"]; !o.HasBody {
+	if o.HasBody = from.RequestBody != nil; !o.HasBody {
 		return o, nil
 	}
-	required, _ := child(operation, "requestBody")["required"].(bool)
-	o.BodyOptional = !required
-	if o.MaxBody, _ = operation["x-max-body-bytes"].(int); o.MaxBody < 1 {
+	o.BodyOptional = !from.RequestBody.Required
+	if o.MaxBody = from.MaxBody; o.MaxBody < 1 {
 		return o, errors.New("an operation with a body needs x-max-body-bytes")
 	}
 	var err error
@@ -161,24 +164,14 @@ func (r reader) operation(path, method string, item, operation node) (Operation,
 	return o, err
 }
 
-func (r reader) parameter(pointer string, raw any) (p parameter, err error) {
-	described, _ := raw.(node)
-	if reference, ok := described["$ref"].(string); ok {
-		pointer = strings.TrimPrefix(reference, "#")
-		described = child(child(child(r.root, "components"), "parameters"), reference[strings.LastIndex(reference, "/")+1:])
+func (r reader) parameter(pointer string, described parameterSource) (p parameter, err error) {
+	if reference := described.Ref; reference != "" {
+		pointer, described = strings.TrimPrefix(reference, "#"), r.shared[reference[strings.LastIndex(reference, "/")+1:]]
 	}
-	p.name, _ = described["name"].(string)
-	p.in, _ = described["in"].(string)
-	p.required, _ = described["required"].(bool)
-	p.integer = child(described, "schema")["type"] == "integer"
-	p.boolean = child(described, "schema")["type"] == "boolean"
+	p = parameter{name: described.Name, in: described.In, required: described.Required,
+		integer: described.Schema.Type == "integer", boolean: described.Schema.Type == "boolean"}
 	p.schema, err = r.compiler.Compile(address + "#" + pointer + "/schema")
 	return p, err
-}
-
-func child(n node, name string) node {
-	c, _ := n[name].(node)
-	return c
 }
 
 // escape writes a name as a part of a JSON pointer in a URL.

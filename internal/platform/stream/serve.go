@@ -16,15 +16,10 @@ const (
 	Shutdown = "shutdown" // done is closed
 )
 
-// Serve sends events until events is closed, one was the last, the stream is
-// too old, or done is closed; then it says why and returns nil. An error means that the
-// client is gone. It flushes after each event and after each heartbeat.
-func Serve(w *bufio.Writer, settings config.Streams, events <-chan Event, done <-chan struct{}) error {
-	return Relay(w, settings, events, func(e Event) Event { return e }, done)
-}
-
-// Relay is Serve for a source of any type; event converts each value to an Event.
-// The values in first are sent before those of the source.
+// Relay sends events until source is closed, one was the last, the stream is too old, or
+// done is closed; then it says why and returns nil. An error means that the client is gone.
+// It flushes after each event and after each heartbeat. event converts each value of the
+// source to an Event. The values in first are sent before those of the source.
 func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, done <-chan struct{}, first ...T) error {
 	out := NewWriter(w)
 	reason, err := relay(out, settings, source, event, done, first)

@@ -26,12 +26,16 @@ func patient() config.Streams {
 	return config.Streams{Heartbeat: time.Hour, MaxAge: 10 * time.Hour, Retry: 2 * time.Second, MaxOpen: 100, MaxPerClient: 100}
 }
 
-// served runs a stream into a pipe; over tells what Serve returned.
+func serve(w *bufio.Writer, settings config.Streams, events <-chan Event, done <-chan struct{}) error {
+	return Relay(w, settings, events, func(e Event) Event { return e }, done)
+}
+
+// served runs a stream into a pipe; over tells what it returned.
 func served(settings config.Streams, events <-chan Event, done <-chan struct{}) (client *io.PipeReader, over chan error) {
 	client, w := io.Pipe()
 	over = make(chan error, 1)
 	go func() {
-		err := Serve(bufio.NewWriterSize(w, 1<<20), settings, events, done)
+		err := serve(bufio.NewWriterSize(w, 1<<20), settings, events, done)
 		_ = w.Close()
 		over <- err
 	}()
@@ -100,7 +104,7 @@ func TestAStreamBeginsWithAHintThatVaries(t *testing.T) {
 	hints := make(map[string]bool)
 	for range 200 {
 		var sent bytes.Buffer
-		if err := Serve(bufio.NewWriter(&sent), patient(), events, nil); err != nil {
+		if err := serve(bufio.NewWriter(&sent), patient(), events, nil); err != nil {
 			t.Fatal(err)
 		}
 		_, _, retry := parse(sent.String())
@@ -148,7 +152,7 @@ func TestAStreamEndsWithItsSource(t *testing.T) {
 	events <- Event{Data: []byte("b")}
 	close(events)
 	var sent bytes.Buffer
-	if err := Serve(bufio.NewWriter(&sent), patient(), events, nil); err != nil {
+	if err := serve(bufio.NewWriter(&sent), patient(), events, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, _, _ := parse(sent.String()); len(got) != 3 || got[1].data != "b" || got[2] != ending(Over) {
@@ -257,7 +261,7 @@ func TestEndsDoNotWaitForAPauseInTheEvents(t *testing.T) {
 	}
 	for range 50 { // a select without preference would send about 50 events
 		var sent bytes.Buffer
-		if err := Serve(bufio.NewWriter(&sent), patient(), events, done); err != nil {
+		if err := serve(bufio.NewWriter(&sent), patient(), events, done); err != nil {
 			t.Fatal(err)
 		}
 		if got, _, _ := parse(sent.String()); len(got) != 1 || got[0] != ending(Shutdown) {
@@ -293,7 +297,7 @@ func TestABadEventEndsTheStreamWithAnError(t *testing.T) {
 	t.Parallel()
 	events := make(chan Event, 1)
 	events <- Event{ID: "a\nb"}
-	if err := Serve(bufio.NewWriter(io.Discard), patient(), events, nil); !errors.Is(err, ErrField) {
+	if err := serve(bufio.NewWriter(io.Discard), patient(), events, nil); !errors.Is(err, ErrField) {
 		t.Errorf("it ended with %v", err)
 	}
 }
@@ -314,7 +318,7 @@ func TestStreamsThroughTheServer(t *testing.T) {
 	listener := fasthttputil.NewInmemoryListener()
 	server := &fasthttp.Server{Logger: silent{}, Handler: func(ctx *fasthttp.RequestCtx) {
 		ctx.SetContentType(ContentType)
-		ctx.SetBodyStreamWriter(func(w *bufio.Writer) { over <- Serve(w, settings, newest, nil) })
+		ctx.SetBodyStreamWriter(func(w *bufio.Writer) { over <- serve(w, settings, newest, nil) })
 	}}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Serve(listener) }()
