@@ -67,26 +67,25 @@ func classify(err error) *fault.Error {
 	}
 }
 
+// framework has the errors of Fiber that have a code of their own, by status.
+var framework = map[int]*fault.Error{
+	http.StatusNotFound:                    fault.New(fault.NotFound, "there is nothing at this path"),
+	http.StatusMethodNotAllowed:            fault.New(fault.MethodNotAllowed, "this path does not allow this method; the Allow header lists those it does"),
+	http.StatusRequestEntityTooLarge:       fault.New(fault.BodyTooLarge, "the request is larger than this server accepts"),
+	http.StatusUnsupportedMediaType:        fault.New(fault.UnsupportedMediaType, "send the body as application/json"),
+	http.StatusRequestTimeout:              fault.New(fault.RequestTimeout, "the request did not arrive in time"),
+	http.StatusRequestHeaderFieldsTooLarge: fault.New(fault.HeadersTooLarge, "the header fields are larger than this server accepts"),
+}
+
 // ofFramework translates errors of Fiber.
 func ofFramework(f *fiber.Error) *fault.Error {
-	switch f.Code {
-	case http.StatusNotFound:
-		return fault.New(fault.NotFound, "there is nothing at this path")
-	case http.StatusMethodNotAllowed:
-		return fault.New(fault.MethodNotAllowed, "this path does not allow this method; the Allow header lists those it does")
-	case http.StatusRequestEntityTooLarge:
-		return fault.New(fault.BodyTooLarge, "the request is larger than this server accepts")
-	case http.StatusUnsupportedMediaType:
-		return fault.New(fault.UnsupportedMediaType, "send the body as application/json")
-	case http.StatusRequestTimeout:
-		return fault.New(fault.RequestTimeout, "the request did not arrive in time")
-	case http.StatusRequestHeaderFieldsTooLarge:
-		return fault.New(fault.HeadersTooLarge, "the header fields are larger than this server accepts")
-	case http.StatusInternalServerError:
-		return fault.From(f)
-	default:
-		return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, or has something twice")
+	if known, ok := framework[f.Code]; ok {
+		return known
 	}
+	if f.Code == http.StatusInternalServerError {
+		return fault.From(f)
+	}
+	return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, or has something twice")
 }
 
 // mountOperations registers what operators and orchestrators use.

@@ -40,28 +40,16 @@ var purchaseColumns = []struct {
 	{"payment_reference", func(p *contract.Purchase) string { return cellText(response.ValueOf(p.Payment.Reference)) }},
 	{"failure", func(p *contract.Purchase) string { return response.ValueOf(p.Failure) }},
 	{"cancelled_at", func(p *contract.Purchase) string {
-		if p.Cancellation == nil {
-			return ""
-		}
-		return cellTime(&p.Cancellation.At)
+		return cellOf(p.Cancellation, func(c contract.Cancellation) string { return cellTime(&c.At) })
 	}},
 	{"cancel_reason", func(p *contract.Purchase) string {
-		if p.Cancellation == nil {
-			return ""
-		}
-		return cellText(response.ValueOf(p.Cancellation.Reason))
+		return cellOf(p.Cancellation, func(c contract.Cancellation) string { return cellText(response.ValueOf(c.Reason)) })
 	}},
 	{"refund_state", func(p *contract.Purchase) string {
-		if p.Refund == nil {
-			return ""
-		}
-		return string(p.Refund.State)
+		return cellOf(p.Refund, func(r contract.Refund) string { return string(r.State) })
 	}},
 	{"refund_amount", func(p *contract.Purchase) string {
-		if p.Refund == nil {
-			return ""
-		}
-		return strconv.FormatInt(p.Refund.Amount, 10)
+		return cellOf(p.Refund, func(r contract.Refund) string { return strconv.FormatInt(r.Amount, 10) })
 	}},
 	{"job_id", func(p *contract.Purchase) string { return p.JobID.String() }},
 	{"position_numbers", func(p *contract.Purchase) string {
@@ -106,6 +94,14 @@ func happened(p *contract.Purchase, event contract.TimelineEntryEvent) *time.Tim
 		}
 	}
 	return nil
+}
+
+// cellOf writes something of a part of a purchase; empty: the purchase does not have it.
+func cellOf[T any](part *T, write func(T) string) string {
+	if part == nil {
+		return ""
+	}
+	return write(*part)
 }
 
 func cellTime(at *time.Time) string {
