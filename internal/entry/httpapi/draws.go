@@ -55,9 +55,9 @@ func (s drawHandlers) GetDraw(ctx context.Context, r operations.GetDrawRequestOb
 	return found.Value, err
 }
 
-// toldTo returns the refusal that a caller gets: anonymous callers learn nothing about drafts, not
+// refusalTo returns the refusal that a caller gets: anonymous callers learn nothing about drafts, not
 // even that there are any.
-func (s drawHandlers) toldTo(ctx context.Context, who call.Caller, id uuid.UUID, refusal error) error {
+func (s drawHandlers) refusalTo(ctx context.Context, who call.Caller, id uuid.UUID, refusal error) error {
 	if who.Role != resource.Anonymous || fault.CodeOf(refusal) != fault.StateConflict {
 		return refusal
 	}

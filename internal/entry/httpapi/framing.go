@@ -71,10 +71,10 @@ func (s *Server) refuseLong(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// settle ends the body of each request: what its handler has left unread is thrown
+// endBody ends the body of each request: what its handler has left unread is thrown
 // away, so that it is not taken for the next request. When that would be too much,
 // the connection is closed after the answer.
-func (s *Server) settle(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+func (s *Server) endBody(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(r *fasthttp.RequestCtx) {
 		next(r)
 		length := body.Announced(&r.Request.Header)

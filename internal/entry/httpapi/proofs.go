@@ -26,14 +26,14 @@ const forever = "public, max-age=31536000, immutable"
 // proofs sends proof documents: a few at a time, each as slowly as its reader reads it,
 // within a time.
 type proofs struct {
-	service *proof.Service
-	open    *callerlimit.Limit
-	lane    *callerlimit.Limit // of these, for anonymous callers: they leave places to who has a key
-	ended   *prometheus.CounterVec
+	service       *proof.Service
+	open          *callerlimit.Limit
+	openAnonymous *callerlimit.Limit // of these, for anonymous callers: the others are left to callers with a key
+	ended         *prometheus.CounterVec
 }
 
 func newProofs(service *proof.Service, most int, registry prometheus.Registerer) *proofs {
-	p := &proofs{service: service, open: callerlimit.New("proofs", most), lane: callerlimit.New("proofs without a key", max(1, most/2)),
+	p := &proofs{service: service, open: callerlimit.New("proofs", most), openAnonymous: callerlimit.New("proofs without a key", max(1, most/2)),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_proofs_total",
 			Help: "Proof documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the sold list is not the frozen one."}, []string{"outcome"})}
 	registry.MustRegister(p.ended)
@@ -46,7 +46,7 @@ func (p *proofs) enter(who call.Caller, most int) (release func(), err error) {
 	if err != nil || who.Role != resource.Anonymous {
 		return place, err
 	}
-	leave, err := p.lane.Acquire(who.Client, most)
+	leave, err := p.openAnonymous.Acquire(who.Client, most)
 	if err != nil {
 		place()
 		return nil, err
@@ -59,7 +59,7 @@ func (s drawHandlers) GetDrawProof(ctx context.Context, r operations.GetDrawProo
 	who := call.Of(ctx)
 	document, err := s.proofs.service.Document(ctx, r.Campaign)
 	if err != nil {
-		return nil, s.toldTo(ctx, who.Caller, r.Campaign, err)
+		return nil, s.refusalTo(ctx, who.Caller, r.Campaign, err)
 	}
 	answer := proofAnswer{server: s, document: document}
 	answer.tagged = response.Tagged{Tag: `"` + document.Tag + `"`}.Matched(r.Params.IfNoneMatch)

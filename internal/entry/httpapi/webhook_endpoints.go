@@ -186,8 +186,8 @@ func newWebhookHandlers(s *intake, gate *postgres.Gate, key keyring.Keyring) (we
 		listeners.New(s.db, sealed, s.webhookMessages, most)}, nil
 }
 
-// webhookMessages returns the messages of events that have none yet. Who makes one first
-// makes it for all.
+// webhookMessages returns the messages of events that have none yet. The first that is
+// made of one is for all.
 func (s *intake) webhookMessages(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
 	documents, err := resource.WebhookDocuments{DB: s.db}.Render(ctx, events)
 	if err != nil {

@@ -112,7 +112,7 @@ type Exports struct {
 
 // Streams are the event streams of campaigns and jobs.
 type Streams struct {
-	Interval     time.Duration `mapstructure:"interval" constant:"500ms"` // how often watched campaigns are read: one query per api process; none when there are no streams
+	Interval     time.Duration `mapstructure:"interval" constant:"500ms"` // how often campaigns with streams are read: one query per api process; none when there are no streams
 	Heartbeat    time.Duration `mapstructure:"heartbeat"      validate:"min=100ms,max=5m"`
 	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=1000000"`
 	MaxPerClient int           `mapstructure:"max_per_client" validate:"min=1,max=1000000"`

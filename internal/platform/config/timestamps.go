@@ -42,8 +42,8 @@ func (t Timestamps) List() []Authority {
 }
 
 // checkTimestamps refuses authorities that nobody could ask. http is allowed: a token is
-// signed, and what is asked about is a hash that is public anyway. Who listens learns
-// nothing, and who lies is found out.
+// signed, and what is asked about is a hash that is public anyway. A listener learns
+// nothing, and a lie is found out.
 func checkTimestamps(t Timestamps, b Beacon) error {
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fault("timestamps.authorities", format, args...)) }

@@ -1,4 +1,4 @@
-// Package stream sends server-sent events ([Relay], [Relay]).
+// Package stream sends server-sent events ([Relay]).
 //
 // The format is section 9.2 of the WHATWG HTML standard. A stream begins with the time of
 // a reconnect (retry). Then come events, and a comment after each silence. It ends after
