@@ -94,7 +94,7 @@ func startEnvironment(ctx context.Context, dir, listen string, workers int, beac
 	e.fleet = &devstack.Fleet{LogDir: filepath.Join(e.dir, "log"), Restart: restartAfter, Scraped: true, Changed: e.describe, Logger: logger,
 		Beside: []io.Closer{leftover(filepath.Join(e.dir, aboutFile))}, Stack: stack}
 	if err := e.start(ctx, workers, beacon); err != nil {
-		return nil, errors.Join(err, e.stop()) //nolint:contextcheck // the end has a time of its own
+		return nil, errors.Join(err, e.stop())
 	}
 	e.describe()
 	return e, nil
