@@ -14,7 +14,7 @@ type metrics struct{ attempts *prometheus.CounterVec }
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triprize_draw_attempts_total",
-		Help: "Attempts at draws by this worker, by outcome: drawn (the job is final), refused (the campaign cannot be drawn), waiting (for a round or a timestamps), busy (another worker has it), fenced (another worker took over), finalized (nothing was left to do), failed.",
+		Help: "Attempts at draws by this worker, by outcome: drawn (the job is final), refused (the campaign cannot be drawn), waiting (for a round or a timestamp), busy (another worker has it), fenced (another worker took over), finalized (nothing was left to do), failed.",
 	}, []string{"outcome"})}
 	if registry != nil {
 		registry.MustRegister(m.attempts)
