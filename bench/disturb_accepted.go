@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What these callers send is accepted, and is work for Postgres and the workers.
+// The requests of these callers are accepted: they are work for Postgres and the workers.
 
 // buyAnother buys what cancelOne cancels.
 func buyAnother(ctx context.Context, d *disturber) error {

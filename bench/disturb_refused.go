@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// These callers are anonymous, or have one user's token. What they send changes nothing.
+// These callers are anonymous, or have one user's token. Their requests change nothing.
 
 // docsScript is the largest file that the api serves.
 const docsScript = "/docs/swagger-ui-bundle.js"
@@ -35,8 +35,8 @@ func sendHalfPosts(ctx context.Context, d *disturber) {
 }
 
 // keepOpen opens n connections, sends a request on each, and keeps them open until ctx
-// ends or the other end closes them; then it opens them again, a second later. What comes
-// back goes to read, or is not read.
+// ends or the other end closes them; then it opens them again, a second later. The answers go
+// to read, or are not read.
 func (d *disturber) keepOpen(ctx context.Context, n int, request []byte, read func(net.Conn)) {
 	var group sync.WaitGroup
 	for range n {

@@ -12,8 +12,8 @@ import (
 
 // Proof opens the proof document of a draw, as it is: canonical JSON, for triprize verify
 // or for DrawProof. It may be long, so it is a stream. Close it. A read that fails, also
-// with io.ErrUnexpectedEOF, means that the document is not complete: what was read before is
-// no proof. ctx bounds the whole reading. Before the draw the error has CodeStateConflict.
+// with io.ErrUnexpectedEOF, means that the document is not complete: the part that was read
+// is no proof. ctx bounds the whole reading. Before the draw the error has CodeStateConflict.
 func (c *Client) Proof(ctx context.Context, campaign CampaignID) (io.ReadCloser, error) {
 	return c.long(ctx, getDrawProof(campaign))
 }

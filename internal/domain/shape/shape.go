@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// What a campaign can have at most. An installation sets its own, lower limit of positions.
+// The most that a campaign can have. An installation sets its own, lower limit of positions.
 const (
 	MaxLayers    = 1000
 	MaxPositions = 500_500 // a triangle of 1,000 layers

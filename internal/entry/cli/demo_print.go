@@ -45,7 +45,7 @@ func (d *demo) print(w io.Writer) {
 	}
 }
 
-// What is shown of large campaigns.
+// The part of large campaigns that is shown.
 const (
 	mostShown   = 1275 // positions of a board
 	mostWinners = 50

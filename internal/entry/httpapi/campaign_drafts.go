@@ -18,7 +18,7 @@ func defaultPolicies(settings config.Settings) campaign.Policies {
 	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default, Witness: settings.Timestamps.Default}
 }
 
-// draftOf is a requested campaign. What it does not say of its policies is as in defaults.
+// draftOf is a requested campaign. Policies that it does not name are as in defaults.
 func draftOf(body contract.CampaignDraft, defaults campaign.Policies) campaign.Draft {
 	return campaign.Draft{Name: body.Name, BaseLength: body.BaseLength, Currency: money.Currency(body.Currency), PurchaseLimit: body.PurchaseLimit,
 		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies, defaults), Layers: layersOf(body.Layers),

@@ -11,7 +11,7 @@ import (
 // preflightKept is how long a browser may keep the answer to a preflight.
 const preflightKept = time.Hour
 
-// What scripts of other origins may send and read, beside what every script may.
+// The headers that scripts of other origins may send and read, beside those of every script.
 var (
 	mayBeSent = []string{fiber.HeaderAuthorization, fiber.HeaderContentType, idempotencyKeyHeader, fiber.HeaderIfMatch, fiber.HeaderIfNoneMatch,
 		"Last-Event-ID", "Prefer", requestIDHeader, "traceparent", "tracestate"}

@@ -71,8 +71,8 @@ func (s *Server) refuseLong(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// endBody ends the body of each request: what its handler has left unread is thrown
-// away, so that it is not taken for the next request. When that would be too much,
+// endBody ends the body of each request: bytes that its handler has left unread are
+// thrown away, so that it is not taken for the next request. When that would be too much,
 // the connection is closed after the answer.
 func (s *Server) endBody(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(r *fasthttp.RequestCtx) {

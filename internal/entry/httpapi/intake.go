@@ -39,7 +39,7 @@ type intake struct {
 	streams  *callerlimit.Limit
 	waits    *callerlimit.Limit
 	draining context.Context // ends at shutdown: waits and streams end with it
-	sending  context.Context // ends after shutdown: what is still sent then is cut off
+	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
 }
 
 func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, logger *slog.Logger, registry *prometheus.Registry) *intake {

@@ -94,8 +94,8 @@ const (
 	nosniff   = "nosniff"
 )
 
-// protect sets the headers of every answer. What is for one caller only is kept by
-// nobody, unless its handler says otherwise.
+// protect sets the headers of every answer. An answer for one caller only is kept
+// by nobody, unless its handler says otherwise.
 func protect(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderXContentTypeOptions, nosniff)
 	err := c.Next()

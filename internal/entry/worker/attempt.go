@@ -52,9 +52,9 @@ func (w *Worker) begin(ctx context.Context, kind job.Kind, jobs []job.Attempted,
 	return true, try(ctx)
 }
 
-// uncount takes back the count of an attempt. What made the attempt fail may go on, so
+// uncount takes back the count of an attempt. The cause of the failure may go on, so
 // this is tried until it is done: meanwhile the handler keeps the task, and nobody else
-// counts the next attempt. What is not done when the task ends is uncounts.
+// counts the next attempt. The counts still to take back are uncounts.
 func (w *Worker) uncount(ctx context.Context, jobs []job.Attempted) {
 	counted := make([]job.Attempted, len(jobs))
 	for i, one := range jobs {

@@ -34,8 +34,8 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 	return nil
 }
 
-// deliver has a turn with an endpoint. What is still due afterwards gets its next task at
-// once. When the worker drains, what is being sent is as if it was never sent.
+// deliver has a turn with an endpoint. Events still due afterwards get their next task
+// at once. When the worker drains, an event that is being sent counts as never sent.
 func (w *Worker) deliver(ctx context.Context, deliverer *webhooks.Deliverer, item agenda.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -125,8 +125,8 @@ func (b refundBooks) compare(there payprovider.Refund) (verdict, Entry) {
 	return agreed, e
 }
 
-// compareUnknown decides about a refund of our money whose id is not known here: what is
-// still open will find it; what failed is an earlier attempt, or somebody's try.
+// compareUnknown decides about a refund of our money whose id is not known here: one that
+// is still open will find it; a failed one is an earlier attempt, or somebody's try.
 func (b refundBooks) compareUnknown(there payprovider.Refund, e Entry) (verdict, Entry) {
 	if there.Status == payprovider.RefundFailed || there.Status == payprovider.RefundCanceled {
 		return agreed, e

@@ -8,7 +8,7 @@ import (
 // place returns where a throw-away folder is made. Without fsync a stack need not
 // survive anything, so it lies in memory if there is room: tests make and drop
 // hundreds of databases, and writing those to a disk took a third of their time.
-// Who sets TMPDIR chooses the place.
+// TMPDIR chooses the place.
 func place(unsafe bool) string {
 	if memory := roomyMemory(); unsafe && memory != "" && os.Getenv("TMPDIR") == "" {
 		return memory

@@ -136,7 +136,7 @@ func (c *Conn) refuse(reason Reason) {
 		c.listener.metrics.cut.WithLabelValues("bad-request").Inc()
 	}
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTimeout))
-	_, _ = c.Conn.Write(c.listener.options.Refuse(reason)) // who does not read it has lost nothing
+	_, _ = c.Conn.Write(c.listener.options.Refuse(reason)) // a client that does not read it has lost nothing
 }
 
 // Close implements net.Conn.

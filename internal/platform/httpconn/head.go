@@ -248,7 +248,7 @@ func token(b byte) bool {
 	return lower(b) >= 'a' && lower(b) <= 'z' || b >= '0' && b <= '9' || b != 0 && strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
 }
 
-// lower makes a letter of ASCII small; what else becomes of other bytes is in no name.
+// lower makes a letter of ASCII small; no name has the bytes that others become.
 func lower(b byte) byte {
 	if b >= 'A' && b <= 'Z' {
 		return b + ('a' - 'A')

@@ -11,5 +11,5 @@ import (
 // machine is gone is noticed later.
 func prepare(string, string, syscall.RawConn) error { return nil }
 
-// unread is not known: what the system has taken counts as read.
+// unread is not known: bytes that the system has taken count as read.
 func unread(net.Conn) int { return 0 }

@@ -63,8 +63,8 @@ func (k Keyring) Open(sealed, row []byte) ([]byte, error) {
 	return secret, err
 }
 
-// Reseal returns a secret sealed with the current key. What is so already is returned
-// unchanged; what no key opens fails with ErrOpen.
+// Reseal returns a secret sealed with the current key. A secret that is so already is
+// returned unchanged; one that no key opens fails with ErrOpen.
 func (k Keyring) Reseal(sealed, row []byte) ([]byte, error) {
 	secret, err := k.Open(sealed, row)
 	if err != nil {

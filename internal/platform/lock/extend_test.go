@@ -290,7 +290,7 @@ func TestReleaseWaitsForTheExtensionUnderWay(t *testing.T) {
 		if n := server.count("extend"); n != 1 || server.holder("a") != "" {
 			t.Errorf("%d extensions; %q holds it", n, server.holder("a"))
 		}
-		kept(t, held) // who gives a lock back has not lost it
+		kept(t, held) // a lock that was given back is not lost
 	})
 }
 

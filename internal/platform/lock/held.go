@@ -39,7 +39,7 @@ func (h *Held) Lost() <-chan struct{} {
 
 // Release deletes the locks that are still its own, and waits for an extension
 // under way. It works with a ctx that has ended, and takes no longer than one
-// server may for an answer; what cannot be deleted expires. A second call does
+// server may for an answer; a key that cannot be deleted expires. A second call does
 // nothing.
 func (h *Held) Release(ctx context.Context) {
 	if !h.Locks() {
@@ -64,7 +64,7 @@ func (h *Held) giveBack(ctx context.Context) {
 	defer cancel()
 	var all sync.WaitGroup
 	for _, mutex := range h.mutexes {
-		all.Go(func() { _, _ = mutex.UnlockContext(ctx) }) // what is not deleted expires
+		all.Go(func() { _, _ = mutex.UnlockContext(ctx) }) // a key that is not deleted expires
 	}
 	all.Wait()
 }

@@ -14,7 +14,7 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// What a body may have where its schema sets no bound.
+// The bounds of a body where its schema sets none.
 const (
 	maxDepth    = 16
 	maxElements = 1000

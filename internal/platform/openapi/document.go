@@ -24,7 +24,7 @@ type Operation struct {
 	ID           string
 	Method       string
 	Path         string   // as OpenAPI writes it: /v1/jobs/{job}
-	Roles        []string // who may call it; empty: anybody, without authentication
+	Roles        []string // that may call it; empty: anybody, without authentication
 	Open         bool     // without a credential too: security has {}
 	HasBody      bool
 	BodyOptional bool // the body may be left out; it is then {}

@@ -15,7 +15,7 @@ import (
 var ErrRows = errors.New("a statement did not touch the rows it named")
 
 // Exactly returns a check for (*pgx.QueuedQuery).Exec: the statement must change
-// n rows, or the batch fails with ErrRows. what names the rows in the error.
+// n rows, or the batch fails with ErrRows. The error names the rows by what.
 func Exactly(n int, what string) func(tag pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != int64(n) {

@@ -185,7 +185,7 @@ func (c *Client) declineOf(theirs *stripego.Error, raw []byte, field string) *pa
 		Advice string `json:"advice_code"`
 	}
 	if json.Unmarshal(raw, &all) == nil {
-		_ = json.Unmarshal(all[field], &advised) // what has no advice has none
+		_ = json.Unmarshal(all[field], &advised) // without advice it stays empty
 	}
 	return &payprovider.Decline{
 		Code:        c.scrub.text(string(theirs.Code)),

@@ -3,7 +3,7 @@
 //
 // A call is one method of [Client]. It ends within the timeout of the settings, with an
 // object as Stripe has it, or with an Error whose Kind says whether something may have
-// been done. What happens in between:
+// been done. In between:
 //
 //	breaker ── open: unavailable ──▶ the caller
 //	   │ closed, or a probe

@@ -83,7 +83,7 @@ func (c *Client) CaptureIntent(ctx context.Context, id, key string, amount money
 }
 
 // CancelIntent ends an intent for ever, if it has not succeeded and is not Processing;
-// else it is KindConflict. What a card has reserved is released.
+// else it is KindConflict. Money reserved on the card is released.
 func (c *Client) CancelIntent(ctx context.Context, id, key string) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callCancel, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		p := &stripego.PaymentIntentCancelParams{}

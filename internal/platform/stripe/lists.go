@@ -27,7 +27,7 @@ func pageOf[T any](list *stripego.V1List[T]) (page[T], error) {
 // ListIntents calls yield for every intent of the account that was created in [from, to),
 // the newest first, until yield returns an error, which is returned. Times are whole
 // seconds at Stripe: the span is widened to them. Others may use the account: see the
-// metadata. What is created meanwhile may be missing.
+// metadata. Objects that are created meanwhile may be missing.
 func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func(payprovider.Intent) error) error {
 	return each(ctx, c, "intents", func(ctx context.Context, after *string) (page[*stripego.PaymentIntent], error) {
 		p := &stripego.PaymentIntentListParams{CreatedRange: created(from, to)}

@@ -26,8 +26,8 @@ const (
 
 // pace lets requests go one by one, so that all processes together stay below the limits
 // of the account. Requests of one kind wait in a line, in the order of their arrival; the
-// first of a line asks Redis for all of it. Who cannot have a turn in time is told at
-// once, and when to come back.
+// first of a line asks Redis for all of it. A caller that cannot have a turn in time
+// is told at once, and when to come back.
 //
 // Stripe counts requests of each second. With a rate of 20 a second and a burst of 2, no
 // second has more than 22; the rest up to Stripe's 25 is for requests that are late on
@@ -117,7 +117,7 @@ func (p *pace) wait(ctx context.Context, name call) *callError {
 // all is given up: kept until there is one, it would be used in a second of which it is
 // not, and many processes that keep one each would exceed the limit of the kind.
 //
-// Who has taken the last turn was told when the next one comes: nobody asks before that.
+// The answer to the last turn said when the next one comes: nobody asks before that.
 func (p *pace) turn(ctx context.Context, l *line, until time.Time) *callError {
 	for {
 		after := max(time.Until(l.next), 0)

@@ -12,7 +12,7 @@ import (
 )
 
 // CreateRefund gives back what an intent has captured. Its status may be any: a bank may
-// take days, and may refuse. What was given back before is KindConflict.
+// take days, and may refuse. Money that was given back before is KindConflict.
 func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	q := request{call: callRefund, what: n.IntentID, key: n.Key, write: true}
 	return c.refund(ctx, q, func(ctx context.Context) (*stripego.Refund, error) {

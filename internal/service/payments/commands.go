@@ -66,7 +66,7 @@ func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UU
 	})
 }
 
-// mayResolve returns why a payment cannot be resolved by hand, or nil. What it says is for
+// mayResolve returns why a payment cannot be resolved by hand, or nil. The reason is for
 // people: the write has the same conditions, and decides.
 func mayResolve(p *payment.Payment, now time.Time) error {
 	switch {

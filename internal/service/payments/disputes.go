@@ -10,7 +10,7 @@ import (
 // closed are the statuses in which a dispute stays.
 var closed = map[string]bool{"won": true, "lost": true, "warning_closed": true, "prevented": true}
 
-// takeDispute records a dispute. Events come in any order: what is closed stays closed,
+// takeDispute records a dispute. Events come in any order: a closed one stays closed,
 // and an open dispute stays on record when another one is closed.
 func (w *eventWork) takeDispute(event payment.Event) payment.EventOutcome {
 	s := w.subjectOf(event)

@@ -155,7 +155,7 @@ func (e *Events) firstOf(version string) bool {
 	return true
 }
 
-// rowOf returns what is stored of an event. What cannot be text in Postgres is left out.
+// rowOf returns what is stored of an event. Bytes that cannot be text in Postgres are left out.
 func rowOf(event payprovider.Event, source payment.Source) payment.Event {
 	row := payment.Event{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,

@@ -102,7 +102,7 @@ func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) 
 }
 
 // unexpectedState gives a payment back that a person must look at. It is looked at again, slowly:
-// perhaps the fault has gone. What an operator has resolved is given back in silence, as
+// perhaps the fault has gone. A payment that an operator has resolved is given back in silence, as
 // long as the provider says what it said when the operator looked.
 func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error) {
 	if r.p.Phase == payment.Cancelled && r.p.ResolvedAs != nil && sameError(r.p.LastError, inWords(what)) {
@@ -166,8 +166,8 @@ func (r *run) left() time.Duration { return earlier(r.p.Deadline, r.p.Latest).Su
 const shortestPause = 50 * time.Millisecond
 
 // pauseOf is after which time a payment that waits is looked at again, if no event comes
-// before: after Recheck, or when its deadline is over. What is late is looked at less and
-// less often: nothing of ours waits for it.
+// before: after Recheck, or when its deadline is over. A late payment is looked at less
+// and less often: nothing of ours waits for it.
 func (r *run) pauseOf() time.Duration {
 	pause := r.settings.Recheck
 	switch left := r.left(); {

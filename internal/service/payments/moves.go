@@ -17,7 +17,7 @@ func (r *run) storeKey(ctx context.Context) (Outcome, error) {
 	return r.goOn(r.store(ctx, changed, payment.Always, r.settings.Lease, 0))
 }
 
-// call calls the provider. What comes back decides the next move.
+// call calls the provider. The answer decides the next move.
 func (r *run) call(ctx context.Context, m move) (Outcome, error) {
 	if err := r.renew(ctx); err != nil {
 		return "", err

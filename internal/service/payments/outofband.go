@@ -16,7 +16,7 @@ import (
 // refundField is in the metadata of the refunds that we make, see package refunds.
 const refundField = "refund_id"
 
-// What we know of a purchase whose money was given back by others, as the metric says it.
+// Our knowledge of a purchase whose money was given back by others, as the metric says it.
 const (
 	refundNone     = "none"     // it is kept here: the books differ
 	refundKnown    = "known"    // it is given back here, too

@@ -44,8 +44,8 @@ func (r *run) confirmKey() string {
 
 func (r *run) captureKey() string { return r.again("capture:" + r.p.PurchaseID.String()) }
 
-// cancelKey names the status that the intent was found in: what was refused in one can
-// be done in another.
+// cancelKey names the status that the intent was found in: a call refused in one may
+// succeed in another.
 func (r *run) cancelKey() string {
 	key := "cancel:" + r.p.PurchaseID.String()
 	if r.intent.Status != "" {

@@ -80,8 +80,8 @@ func failureOf(err error) string {
 	return e.Code + ": " + e.Message
 }
 
-// put puts a refund off after a call that has not told its state. What may have been done
-// is looked for next time.
+// put puts a refund off after a call that has not told its state. A refund that it may have
+// made is looked for next time.
 func (o *run) put(ctx context.Context, err error) (Result, error) {
 	kind := kindOf(err)
 	o.metrics.faults.WithLabelValues(string(kind)).Inc()

@@ -38,7 +38,7 @@ type Cancelled struct {
 // when its campaign, the wallet that paid, or an open payment is locked and wait says not
 // to wait, or not longer.
 //
-// What a card has paid is refunded by a refund row of its own. While the bank has that
+// Money of a card is given back by a refund row of its own. While the bank has that
 // money, because the charge is disputed, only operators cancel the purchase. A purchase that is being
 // paid is not cancelled here: its payment is given up, and its end finalizes the
 // cancellation (see [Seller.Conclude]).

@@ -61,7 +61,7 @@ func (o *conclusions) decide(c *conclusion) (late bool, err error) {
 	case c.Phase == payment.Ended:
 		o.to(c, payment.Cancelled)
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open() && c.takenBack():
-		return false, o.end(c) // nobody waits for it: what it still brings goes back
+		return false, o.end(c) // nobody waits for it: money that it still brings goes back
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
 		o.release(c)
 		o.to(c, payment.Late)
@@ -246,7 +246,7 @@ func (o *conclusions) finalize(c *conclusion, state purchase.State, problem erro
 }
 
 // leaveFinal leaves jobs alone that are final already. None
-// is whose payment goes on; should one be, what becomes of the money does not depend on it.
+// is whose payment goes on; should one be, the way of the money does not depend on it.
 func (o *conclusions) leaveFinal(ctx context.Context, tx pgx.Tx) error {
 	ids := make([]uuid.UUID, len(o.report.Finalized))
 	for i, outcome := range o.report.Finalized {

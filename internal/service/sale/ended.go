@@ -17,7 +17,7 @@ import (
 	"triprize/internal/store/payment"
 )
 
-// What one transaction of EndSale ends at most.
+// The most that one transaction of EndSale ends.
 const (
 	mostGivenUp = 256 // payments
 	mostHolds   = 100
@@ -35,7 +35,7 @@ type End struct {
 // come by the database's clock: it ends the holds, and when no position is reserved any
 // more, the campaign is drawing and its draw job made, in one transaction. Before the end,
 // and for any other campaign, it does nothing. Many holds end in several transactions
-// before; what is in end is committed, with an error too.
+// before; the effects in end are committed, with an error too.
 //
 // It waits for reservations by doing nothing about them: their payments go on, and the
 // transaction that frees or sells the last reserved position ends the sale as well. But no
@@ -143,7 +143,7 @@ func (o *conclusions) outOfTime(c *conclusion) (given bool, err error) {
 	case c.Phase != payment.Expiring && c.Phase != payment.Capturing, !c.open(), !c.kept:
 		return false, nil
 	case c.takenBack():
-		return true, o.end(c) // nobody waits for it: what it still brings goes back
+		return true, o.end(c) // nobody waits for it: money that it still brings goes back
 	}
 	o.release(c)
 	o.to(c, payment.Late)

@@ -117,7 +117,7 @@ func (s *Subscription) offer(latest campaign.Progress) {
 	}
 }
 
-// ChangedAt returns when it was learned here that a campaign has changed: what was read
+// ChangedAt returns when it was learned here that a campaign has changed: data read
 // before then may be out of date. It is zero for a campaign that nobody follows.
 func (w *Campaigns) ChangedAt(id uuid.UUID) time.Time {
 	w.mu.Lock()

@@ -71,7 +71,7 @@ func NewDeliverer(db postgres.Pool, keys keyring.Keyring, sender *webhookhttp.Se
 
 // Run has a turn with an endpoint. When ctx ends it begins nothing more, and what is under
 // way is as if it was never sent. An error is a fault of the database, or of the secrets of
-// the endpoint: what is due stays due, and the lease ends by itself.
+// the endpoint: its events stay due, and the lease ends by itself.
 func (d *Deliverer) Run(ctx context.Context, item agenda.Item) (result Result, err error) {
 	began := time.Now()
 	e, ok, err := webhook.Claim(ctx, d.db, item, d.settings.lease())

@@ -3,7 +3,7 @@
 // obeys idempotency keys, and sends signed webhooks. No money moves. It is for
 // development and tests, and never for production.
 //
-// What happens to a payment is chosen by its payment method ([Methods]): Stripe's own test
+// The payment method ([Methods]) chooses the course of a payment: Stripe's own test
 // names, such as pm_card_visa, and names of its own for faults, such as
 // pm_sandbox_timeout_after_charge. Faults for all requests, the clock, and the ends of slow
 // payments are controlled under /sandbox, with the same key.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What lists take beside paging.
+// The parameters of lists, beside paging.
 var (
 	listIntents  = paging.with(expanding("data.latest_charge"))
 	listCharges  = parameters{"payment_intent": text}.with(paging).with(expanding("data.payment_intent"))

@@ -26,7 +26,7 @@ const (
 	inquiryClosed = "warning_closed"
 )
 
-// intent is a PaymentIntent. What is exported is in the journal.
+// intent is a PaymentIntent. Exported fields are in the journal.
 type intent struct {
 	ID           string
 	Secret       string

@@ -68,7 +68,7 @@ func (c *change) take(i *intent, ch *charge, amount int64) {
 	c.touch(i)
 }
 
-// capture takes held money; what is left of it is released.
+// capture takes held money; the rest is released.
 func (c *change) capture(i *intent, amount int64) {
 	ch := c.charges.by[i.Charge]
 	c.take(i, ch, amount)

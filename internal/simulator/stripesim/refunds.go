@@ -105,8 +105,8 @@ func doCancelRefund(c *change, r *call) (object, *apiError) {
 	return re.render(), nil
 }
 
-// settleRefund moves a refund to another status. What has failed or was cancelled can
-// be refunded again.
+// settleRefund moves a refund to another status. Money of a failed or cancelled
+// refund can be refunded again.
 func (c *change) settleRefund(r *refund, status string) {
 	ch, i := c.charges.by[r.Charge], c.intents.by[r.Intent]
 	r.Ends, r.Becomes, r.Status = 0, "", status

@@ -167,7 +167,7 @@ func (s *Server) SetFaults(f Faults) error {
 	return nil
 }
 
-// Advance moves the sandbox's clock forward. What is due by then happens at once.
+// Advance moves the sandbox's clock forward. Everything due by then happens at once.
 func (s *Server) Advance(d time.Duration) error {
 	if d < 0 {
 		return errors.New("sandbox: the clock goes forward only")

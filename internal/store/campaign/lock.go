@@ -15,8 +15,8 @@ import (
 )
 
 // Lock locks the row of a campaign for the transaction and waits when another
-// transaction has it. The statement reads nothing else: what a statement reads
-// can be older than its wait, so callers read in a later one. It returns a
+// transaction has it. The statement reads nothing else: the data that a statement
+// reads can be older than its wait, so callers read in a later one. It returns a
 // not-found Error when the campaign does not exist.
 func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	var locked bool

@@ -120,8 +120,8 @@ func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error 
 	return fault.At(err, "campaign.Activate")
 }
 
-// BindEnd binds the draw of a pending campaign to the end of its sale, for ever: what is
-// sold by then is drawn.
+// BindEnd binds the draw of a pending campaign to the end of its sale, for ever:
+// everything sold by then is drawn.
 func BindEnd(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	tag, err := tx.Exec(ctx, `UPDATE campaigns SET draws_at = sale_ends_at WHERE id = $1 AND state = 'pending' AND sale_ends_at IS NOT NULL`, id)
 	return refused(tag.RowsAffected(), err, "a campaign whose unsold positions do not keep it from its draw needs sale_ends_at")

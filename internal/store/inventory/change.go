@@ -111,8 +111,8 @@ func QueueRelease(b *pgx.Batch, holds []*Hold) {
 	queueHeldTimes(b, ids, freed)
 }
 
-// QueueExpire ends active holds that are over, before campaign.Changes: what they free
-// can be given away in the same transaction.
+// QueueExpire ends active holds that are over, before campaign.Changes: positions that they
+// free can be given away in the same transaction.
 func QueueExpire(b *pgx.Batch, over []Over) {
 	ids, campaigns, freed := make([]uuid.UUID, len(over)), make([]uuid.UUID, len(over)), 0
 	for i, o := range over {

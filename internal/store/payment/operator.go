@@ -131,7 +131,7 @@ const (
 	FoundUnpaid Finding = "unpaid" // nothing, or what was is given back already
 )
 
-// QueueResolve ends a payment by hand. What was paid is captured, and what was not has
+// QueueResolve ends a payment by hand. A paid one is captured, and an unpaid one has
 // ended: a transaction of the sale decides what becomes of it, as of any other, and it is
 // due at once for that. One that is cancelled already and was not paid stays so, and is
 // looked at once more: an event may just have told of money.

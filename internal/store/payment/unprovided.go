@@ -10,8 +10,8 @@ import (
 )
 
 // EndUnsent leads payments as far as they go without a provider, those that still have
-// their versions and that no worker has. What is given up and has no intent has ended:
-// nothing can have been paid. It returns the payments whose end is known, for a
+// their versions and that no worker has. One that is given up and has no intent has
+// ended: nothing can have been paid. It returns the payments whose end is known, for a
 // transaction of the sale, and those that wait for a key.
 func EndUnsent(ctx context.Context, tx pgx.Tx, items []agenda.Item) (known, waiting []Ref, err error) {
 	purchases, versions := agenda.Split(items)

@@ -25,7 +25,7 @@ type End struct {
 }
 
 // queueEnd makes purchases that are in one of the states from end. Each is there once.
-// What they have of failure and cancellation stays, when the end has none.
+// Their failure and cancellation stay when the end has none.
 func queueEnd(b *pgx.Batch, ends []End, from string, what string) {
 	n := len(ends)
 	ids, states, failures := make([]uuid.UUID, n), make([]string, n), make([]*string, n)

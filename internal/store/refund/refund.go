@@ -81,7 +81,7 @@ type Refund struct {
 }
 
 // ForOperator reports whether the refund goes on only when an operator has seen to it: the
-// provider has refused it, or refuses to tell of it. What needs an action waits for its buyer.
+// provider has refused it, or refuses to tell of it. One that needs an action waits for its buyer.
 func (r *Refund) ForOperator() bool {
 	return r.State.Refused() || r.Stuck && (r.State == Open || r.State == Pending || r.State == RequiresAction)
 }

@@ -95,7 +95,7 @@ type Change struct {
 	Description *string // empty: none
 }
 
-// Patch changes an endpoint. A new URL is a new start: what was paused goes on at once.
+// Patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once.
 func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
 	return one(ctx, tx, "Patch", id, `
 		UPDATE webhook_endpoints p
@@ -118,7 +118,7 @@ func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint
 		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, why)
 }
 
-// Enable lets an endpoint hear of what happens from now on. What has happened meanwhile
+// Enable lets an endpoint hear of what happens from now on. Events of the time between
 // can be replayed.
 func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Endpoint, error) {
 	return one(ctx, tx, "Enable", id, `

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/store/agenda"
 )
 
-// A listener has no URL: its events are fetched. What was fetched is noted as an attempt,
+// A listener has no URL: its events are fetched. A fetch is noted as an attempt,
 // whose number says up to where its client has seen them when it comes back: until then
 // nobody knows whether they have arrived.
 
@@ -31,7 +31,7 @@ const notAgain = `clock_timestamp() + interval '100 years'`
 const fetchedFor = `clock_timestamp() + interval '90 seconds'`
 
 // Resume takes over a listener for a client that has seen everything up to the attempt with a
-// number. What was fetched after that is due again. An earlier fetch for it is fenced. It
+// number. Events that were fetched after that are due again. An earlier fetch for it is fenced. It
 // lasts for the given time from now on. A listener that is over is a not-found Error.
 func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time.Duration) (Endpoint, error) {
 	e, err := one(ctx, tx, "Resume", id, `

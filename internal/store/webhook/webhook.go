@@ -18,7 +18,7 @@ const (
 	CampaignSoldOut   = "campaign.sold_out"
 	CampaignDrawn     = "campaign.drawn"
 	CampaignCancelled = "campaign.cancelled"
-	JobFailed         = "job.failed" // of workers; who sends a command has its answer
+	JobFailed         = "job.failed" // of workers; the sender of a command has its answer
 
 	WalletCredit    = "wallet.credit"
 	WalletDebit     = "wallet.debit"

@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // unhurried are the settings that end a wait, set so high that no machine is too
-// slow: what a test sees then comes from what the system does. A test of one of
+// slow: a test then sees only effects of the system. A test of one of
 // these bounds sets it itself.
 var unhurried = []string{
 	"TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=1m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=10m", "TRIPRIZE_POSTGRES_LOCK_TIMEOUT=10m",

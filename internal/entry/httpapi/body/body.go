@@ -201,7 +201,7 @@ func ReadJSON(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[stri
 	return canonical, actsFor, nil
 }
 
-// isEmptyObject tells whether a body is {}: what many clients send for nothing.
+// isEmptyObject tells whether a body is {}: many clients send that for nothing.
 func isEmptyObject(body []byte) bool {
 	inside, opened := bytes.CutPrefix(bytes.TrimSpace(body), []byte("{"))
 	inside, closed := bytes.CutSuffix(inside, []byte("}"))

@@ -24,7 +24,7 @@ import (
 // WebhookDocuments renders what webhooks show, as GET shows it to an app.
 type WebhookDocuments struct{ DB postgres.DB }
 
-// Render implements webhooks.Renderer. What is not there any more is left out.
+// Render implements webhooks.Renderer. Events of objects that are gone are left out.
 func (d WebhookDocuments) Render(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
 	byKind := make(map[string][]webhook.Event)
 	for _, e := range events {

@@ -64,7 +64,7 @@ func (a Command) WithSecret(secret string) (Command, error) {
 		return Command{}, err
 	}
 	document.Secret = secret
-	body, err := json.Marshal(document) //nolint:gosec // who has made the secret is shown it, once
+	body, err := json.Marshal(document) //nolint:gosec // the maker of the secret is shown it, once
 	a.Body = body
 	return a, err
 }
