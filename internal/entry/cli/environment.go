@@ -229,10 +229,18 @@ func (e *environment) startFleet(ctx context.Context, workers int) error {
 		return err
 	}
 	e.fleet.Env = []string{config.FileVariable + "=" + e.settingsFile()}
+	if err := e.startProcesses(workers); err != nil {
+		return err
+	}
+	return e.fleet.AwaitReady(ctx)
+}
+
+// startProcesses keeps describe waiting: it reads the lists that grow here.
+func (e *environment) startProcesses(workers int) error {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.running = true
-	e.mu.Unlock()
-	_, err = e.fleet.StartAPI(e.listen)
+	_, err := e.fleet.StartAPI(e.listen)
 	for range workers {
 		if err == nil {
 			_, err = e.fleet.StartWorker()
@@ -241,10 +249,7 @@ func (e *environment) startFleet(ctx context.Context, workers int) error {
 	if err == nil {
 		_, err = e.fleet.StartScheduler()
 	}
-	if err != nil {
-		return err
-	}
-	return e.fleet.AwaitReady(ctx)
+	return err
 }
 
 func (e *environment) url() string { return "http://" + e.listen }

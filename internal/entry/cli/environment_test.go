@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/simulator/stripesim"
 )
 
 // occupied returns an address on which somebody answers every request with 200.
@@ -72,5 +77,44 @@ func TestAnAddressThatIsFreeIsLeftFree(t *testing.T) {
 	e.listen = "192.0.2.1:8080" // nobody's
 	if err := e.checkListen(t.Context()); err == nil || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Processes start and end while dev.json is written. The race detector finds a list that
+// both use.
+func TestEveryProcessIsInDevJSONWhileOthersStart(t *testing.T) {
+	t.Parallel()
+	stack, err := devstack.Start(t.Context(), devstack.Options{Unsafe: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	for _, kind := range []string{"api", "worker", "scheduler"} {
+		if err := os.Symlink("/bin/cat", filepath.Join(bin, kind)); err != nil { // it ends at once: nothing is to be read
+			t.Fatal(err)
+		}
+	}
+	e := &environment{dir: t.TempDir(), listen: "127.0.0.1:0", sandbox: sandbox{Running: &stripesim.Running{}}}
+	described := make(chan struct{}, 100)
+	e.fleet = &devstack.Fleet{BinDir: bin, LogDir: t.TempDir(), Scraped: true, Stack: stack, Logger: slog.New(slog.DiscardHandler),
+		Changed: func() { e.describe(); described <- struct{}{} }}
+	defer func() {
+		if err := e.stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := e.startProcesses(4); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * 6 { // each starts and ends
+		<-described
+	}
+	data, err := os.ReadFile(filepath.Join(e.dir, aboutFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written about
+	if err := json.Unmarshal(data, &written); err != nil || len(written.MetricsURLs) != 6 {
+		t.Errorf("%v: %s", err, data)
 	}
 }

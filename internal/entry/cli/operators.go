@@ -140,7 +140,7 @@ func lines[T, L any](list []T, line func(T) L) []L {
 // action is a command of an operator about one thing.
 type action struct {
 	use, short, long string
-	what             string // of what the argument is the id
+	what             string // of what the argument is the id: a refund
 	kind             job.Kind
 	by               bool   // with --by
 	reason           string // with --reason, explained so; empty: without
@@ -195,7 +195,7 @@ func (a action) command() *cobra.Command {
 func idOf(what, text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return id, fmt.Errorf("%q is not the id of a %s", text, what)
+		return id, fmt.Errorf("%q is not the id of %s", text, what)
 	}
 	return id, nil
 }

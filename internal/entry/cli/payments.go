@@ -18,7 +18,7 @@ import (
 
 func paymentsCommand() *cobra.Command {
 	parent := group("payments", "List the payments by card that wait, look at one again, or end one by hand")
-	retry := action{use: "retry PURCHASE", short: "Have the provider asked again now about the payment of a purchase", what: "purchase", kind: job.KindPaymentRetry,
+	retry := action{use: "retry PURCHASE", short: "Have the provider asked again now about the payment of a purchase", what: "a purchase", kind: job.KindPaymentRetry,
 		do: func(ctx context.Context, t target) (job.Accepted, error) {
 			return paymentsOn(t.db, t.settings).Retry(ctx, t.request, t.id)
 		}}
@@ -52,7 +52,7 @@ at the provider. unpaid: nothing was paid, or what was is given back already; th
 positions are free and the job fails. paid: all of it was; the positions are sold, or
 the money is refunded if the purchase cannot keep them. Who and why is in the timeline
 of the purchase. A payment that can still end by itself is refused.`,
-		what: "purchase", kind: job.KindPaymentResolve, by: true, reason: "what you have found, for the records",
+		what: "a purchase", kind: job.KindPaymentResolve, by: true, reason: "what you have found, for the records",
 		do: func(ctx context.Context, t target) (job.Accepted, error) {
 			return paymentsOn(t.db, t.settings).Resolve(ctx, t.request, t.id, found, t.by, t.reason)
 		},

@@ -23,7 +23,7 @@ func refundsCommand() *cobra.Command {
 	})
 	retry := action{
 		use: "retry REFUND", short: "Have a refund made again that the provider has refused, or one that is stuck looked at now",
-		what: "refund", kind: job.KindRefundRetry, by: true,
+		what: "a refund", kind: job.KindRefundRetry, by: true,
 		do: func(ctx context.Context, t target) (job.Accepted, error) {
 			return refundsOn(t.db).Retry(ctx, t.request, t.id, t.by)
 		},
@@ -33,7 +33,7 @@ func refundsCommand() *cobra.Command {
 		long: `Say that the money of a card refund that waits for an operator was given back in another
 way, and how. The refund is resolved, for ever: nobody looks at it again. The buyer can
 read the reason. One that can still end by itself is refused.`,
-		what: "refund", kind: job.KindRefundResolve, by: true, reason: "how the money was given back, for the records",
+		what: "a refund", kind: job.KindRefundResolve, by: true, reason: "how the money was given back, for the records",
 		do: func(ctx context.Context, t target) (job.Accepted, error) {
 			return refundsOn(t.db).Resolve(ctx, t.request, t.id, t.by, t.reason, false)
 		},

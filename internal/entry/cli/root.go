@@ -23,6 +23,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		// before a PreRunE looks at the flags that are there: all missing ones are named together
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
 	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), webhooksCommand(), listenCommand(), readyCommand(), verifyCommand(), withServersCommand())
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")

@@ -70,6 +70,7 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"payments list --limit 0":                              "1 to 10000",
 		"payments retry":                                       "1 arg",
 		"payments retry me":                                    "not the id of a purchase",
+		"payments resolve me":                                  `"by", "outcome", "reason" not set`,
 		"payments resolve me --outcome paid":                   `"by", "reason" not set`,
 		"payments resolve me --outcome half --reason r --by o": "paid or unpaid",
 		"payments resolve me --outcome paid --reason r --by o": "not the id of a purchase",
@@ -83,6 +84,10 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"refunds resolve me --by o":            `"reason" not set`,
 		"refunds resolve me --reason r --by= ": "--by must not be empty",
 		"refunds resolve me --reason r --by o": "not the id of a refund",
+
+		"webhooks deliveries me":                           "not the id of an endpoint",
+		"webhooks replay me":                               `"from", "to" not set`,
+		"webhooks replay me --from 2026-07-01 --to 2027-1": "must be times",
 	} {
 		stdout, stderr, status := run(strings.Fields(line)...)
 		exit := 1

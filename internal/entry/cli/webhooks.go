@@ -79,7 +79,7 @@ func createEndpointCommand() *cobra.Command {
 }
 
 func endpointCommand(use, short string, kind job.Kind, do func(context.Context, *endpoints.Service, target) (job.Accepted, error)) *cobra.Command {
-	return action{use: use, short: short, what: "endpoint", kind: kind, do: func(ctx context.Context, t target) (job.Accepted, error) {
+	return action{use: use, short: short, what: "an endpoint", kind: kind, do: func(ctx context.Context, t target) (job.Accepted, error) {
 		s, err := endpointsOn(t.db, t.settings)
 		if err != nil {
 			return job.Accepted{}, err
@@ -93,7 +93,7 @@ func listDeliveriesCommand() *cobra.Command {
 	state := c.Flags().String("state", "", "only those that are: pending, delivered or failed")
 	var id uuid.UUID
 	c.PreRunE = func(_ *cobra.Command, args []string) (err error) {
-		if id, err = idOf("endpoint", args[0]); err != nil {
+		if id, err = idOf("an endpoint", args[0]); err != nil {
 			return err
 		}
 		switch webhook.State(*state) {

@@ -7,6 +7,6 @@
 // A request for a job is answered only after the job is committed. It waits for a
 // worker only if the client wants it (Prefer: wait), and for Redis only within the
 // limits of the settings. Every error is a problem document. The status of
-// each kind of error is in resource/problem.go; the roles that may call an operation are in the
-// contract (x-roles).
+// each kind of error is in resource/problem.go; the roles that may call an operation are
+// in the contract (x-roles).
 package httpapi

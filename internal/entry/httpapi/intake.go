@@ -132,7 +132,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 		return response.Job{}, err
 	}
 	defer done()
-	wait.UntilFinal = false // what the buyer has to do is news to every client that sends a request
+	wait.UntilFinal = false // the buyer's next step is news to every client that sends a request
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
 	if j, answer, ok := s.acceptor.replay(ctx, request); ok {

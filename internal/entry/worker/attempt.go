@@ -54,7 +54,7 @@ func (w *Worker) begin(ctx context.Context, kind job.Kind, jobs []job.Attempted,
 
 // uncount takes back the count of an attempt. The cause of the failure may go on, so
 // this is tried until it is done: meanwhile the handler keeps the task, and nobody else
-// counts the next attempt. The counts still to take back are uncounts.
+// counts the next attempt. A count that is not taken back when the task ends goes to uncounts.
 func (w *Worker) uncount(ctx context.Context, jobs []job.Attempted) {
 	counted := make([]job.Attempted, len(jobs))
 	for i, one := range jobs {

@@ -195,7 +195,7 @@ func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) erro
 }
 
 // jittered returns between half and one and a half of a delay, so that callers
-// callers that collided do not collide again.
+// that collided do not collide again.
 func jittered(mean time.Duration) time.Duration {
 	return mean/2 + mathrand.N(mean+1) //nolint:gosec // a jitter is no secret
 }

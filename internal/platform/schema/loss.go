@@ -37,8 +37,8 @@ func (l Loss) String() string {
 }
 
 // Losses returns the name of the newest migration that is applied, and what is lost when
-// it is taken back now; an empty name when none is applied. It reads whole tables. Rows that are
-// written afterwards are not counted.
+// it is taken back now; an empty name when none is applied. It reads whole tables.
+// Rows that are written afterwards are not counted.
 func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err error) {
 	version, err := m.provider.GetDBVersion(ctx)
 	if err == nil {

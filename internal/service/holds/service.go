@@ -68,8 +68,8 @@ const (
 	retryLinger = 20 * time.Millisecond
 )
 
-// New returns a Service; Close closes it. The process shares facts. acquire takes the locks of positions; nil
-// goes without. render makes the answer's body from a hold.
+// New returns a Service; Close closes it. The process shares facts. acquire takes the locks
+// of positions; nil goes without. render makes the answer's body from a hold.
 func New(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(h inventory.Hold, viewer string) any) *Service {
 	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
 		render: render, taken: newTakenCache(), facts: facts}

@@ -29,8 +29,8 @@ func NewService(db postgres.Beginner, render func(refund.Refund) any) *Service {
 
 // Retry opens a card refund again that the provider has refused, or has one that is stuck
 // looked at now: it must wait for an operator. Any other is a state-conflict Error, and an
-// unknown one a not-found Error.
-// by goes into the timeline of the purchase when it is opened again.
+// unknown one a not-found Error. by goes into the timeline of the purchase when it is
+// opened again.
 func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
 	return s.edit(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
 		if known.Method != refund.Card {

@@ -245,8 +245,8 @@ func (o *conclusions) finalize(c *conclusion, state purchase.State, problem erro
 	return nil
 }
 
-// leaveFinal leaves jobs alone that are final already. None
-// is whose payment goes on; should one be, the way of the money does not depend on it.
+// leaveFinal leaves jobs alone that are final already. A payment that goes on has no
+// such job; if it had one, its money would go the same way.
 func (o *conclusions) leaveFinal(ctx context.Context, tx pgx.Tx) error {
 	ids := make([]uuid.UUID, len(o.report.Finalized))
 	for i, outcome := range o.report.Finalized {

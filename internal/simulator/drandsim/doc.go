@@ -7,7 +7,7 @@
 //	GET /{hash}/public/{round|latest}  a round; without the hash, too; 425 before it is due
 //
 // A relay does what its [Faults] say: it is late, lies, or is away. They are set by
-// [Relay.SetFaults], or over HTTP at the relay's own address, with all of its faults:
+// [Relay.SetFaults], or over HTTP at the relay's own address, which answers with any faults:
 //
 //	GET    /control          its faults, and how many requests for rounds it had
 //	PUT    /control/faults   {"late_s": 2, "wrong": "random"}: instead of those before

@@ -87,9 +87,8 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progr
 	return list, fault.At(err, "campaign.ReadProgress")
 }
 
-// hash returns 72 bits in 12 characters. The number at the front
-// changes with the list of fields, so that two releases never give different fields the
-// same hash.
+// hash returns 72 bits in 12 characters. The number at the front changes with the list of
+// fields, so that two releases never give different fields the same hash.
 func (s Progress) hash() string {
 	text := fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
 		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board)

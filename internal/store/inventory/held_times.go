@@ -123,8 +123,7 @@ func queueForget(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, layers, cols 
 }
 
 // DeleteHeldTimes deletes up to limit times whose last hold ended longer ago than keep,
-// as DeleteEndedHolds does. keep must be longer than a Rest and the
-// longest hold together.
+// as DeleteEndedHolds does. keep must be longer than a Rest and the longest hold together.
 func DeleteHeldTimes(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	return deleteEnded(ctx, db, "held_times", keep, from, limit)
 }

@@ -75,10 +75,10 @@ func Edit[T any](ctx context.Context, db postgres.Beginner, r Request, lock func
 		edited = &now
 		return render(now), nil
 	})
-	if err != nil || accepted.Replayed {
-		edited = nil
+	if err != nil { // the commit has failed, perhaps
+		return nil, accepted, err
 	}
-	return edited, accepted, err
+	return edited, accepted, nil
 }
 
 // OnceEach does commands that share a transaction, each exactly once per

@@ -66,10 +66,9 @@ type Inserted struct {
 }
 
 // InsertEvents stores events that are not stored yet. Each id is stored once, however
-// often and by whomever it is told. Those that have nothing to do are handled at once:
-// what an event tells as the status of an intent, and is stored as it, needs nobody. No
-// payment is locked for that: the status was known when it was stored, also when others
-// have followed since.
+// often and by whomever it is told. An event whose status of the intent is stored
+// already is handled at once: no work is left for it, also when other statuses have followed
+// since. No payment is locked for that.
 func InsertEvents(ctx context.Context, db postgres.DB, events []NewEvent) (done Inserted, err error) {
 	events = slices.Clone(events)
 	slices.SortFunc(events, func(a, b NewEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
