@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"triprize/internal/domain/metadata"
 	"triprize/internal/testkit/fleet"
 )
 
@@ -69,4 +70,40 @@ func TestMetadataOfADraftAndOfEveryMovementComesBack(t *testing.T) {
 			t.Errorf("a user reads %s: %v %s", path, a, a.Body)
 		}
 	}
+}
+
+// The contract bounds each pair. All of them together are bounded wherever they are taken.
+func TestMetadataThatAreTooLongTogetherAreTakenNowhere(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	campaign, wallet, other := "/v1/campaigns/"+s.Campaign(3).String(), s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
+	held := authorize(s, wallet, 300, 3600)
+	long := make(map[string]string)
+	for i := range metadata.MaxBytes/metadata.MaxValue + 1 {
+		long[string(rune('a'+i))] = strings.Repeat("v", metadata.MaxValue)
+	}
+	refused := func(a fleet.Answer, path string) {
+		t.Helper()
+		if a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), `"pointer":"/metadata"`) {
+			t.Errorf("%s: %v %s", path, a, a.Body)
+		}
+	}
+	for path, body := range map[string]fleet.Fields{
+		"/v1/wallets":              {"owner_id": s.User("zoe"), "currency": "JPY"},
+		wallet + "/credit":         {"amount": 1},
+		wallet + "/debit":          {"amount": 1},
+		"/v1/transfers":            {"from": fleet.WalletID(wallet), "to": fleet.WalletID(other), "amount": 1},
+		wallet + "/authorizations": {"amount": 1},
+		held + "/capture":          {"amount": 1},
+		held + "/void":             {},
+		campaign + "/holds":        {"user_id": s.User("mina"), "quantity": 1},
+		campaign + "/purchases":    {"user_id": s.User("mina"), "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external"}},
+	} {
+		body["metadata"] = long
+		refused(s.Execute(path, body), path)
+	}
+	draft := fleet.CampaignBody(3)
+	draft["metadata"] = long
+	refused(s.Post("/v1/campaigns", draft), "/v1/campaigns")
+	refused(s.Do(0, s.Operator, http.MethodPatch, campaign, nil, fleet.Fields{"metadata": long}), campaign)
 }

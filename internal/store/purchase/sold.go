@@ -23,10 +23,14 @@ const soldPage = 8192
 // meanwhile: the campaign is drawing or completed, or db is a snapshot. It ends at the
 // first error.
 func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
+	return soldLines(ctx, db, campaignID, soldPage)
+}
+
+func soldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID, size int) iter.Seq2[fairdraw.SoldLine, error] {
 	return func(yield func(fairdraw.SoldLine, error) bool) {
 		var next shape.Position
 		for {
-			page, err := SoldFrom(ctx, db, campaignID, next, soldPage)
+			page, err := SoldFrom(ctx, db, campaignID, next, size)
 			if err != nil {
 				yield(fairdraw.SoldLine{}, fmt.Errorf("purchase.SoldLines(%s): %w", campaignID, err))
 				return
@@ -37,7 +41,7 @@ func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.S
 				}
 				next = shape.Position{Layer: line.Layer, Column: line.Column + 1}
 			}
-			if len(page) < soldPage {
+			if len(page) < size {
 				return
 			}
 		}
