@@ -30,6 +30,6 @@ fi
 
 # The copy of the lock file says what is installed.
 if ! cmp -s package-lock.json node_modules/.installed-lock.json; then
-    npm ci --no-progress
+    npm ci --no-progress --ignore-scripts
     cp package-lock.json node_modules/.installed-lock.json
 fi
