@@ -29,6 +29,14 @@ func cancelOne(ctx context.Context, d *disturber) {
 	})
 }
 
+// floodCancellations cancels one purchase as fast as it can, on 200 connections, with
+// another client's key.
+func floodCancellations(ctx context.Context, d *disturber) {
+	d.hammer(ctx, 200, 0, func() []byte {
+		return d.request(http.MethodPost, "/v1/purchases/"+d.purchase.String()+"/cancel", d.app(), "")
+	})
+}
+
 // heldAtOnce is the number of holds that are released at once.
 const heldAtOnce = 200
 

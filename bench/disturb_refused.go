@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -166,4 +167,31 @@ func (d *disturber) touch(ctx context.Context, request []byte) (status int) {
 		return 0
 	}
 	return a.StatusCode
+}
+
+// readBoards asks for a board of 20,100 positions with a user's token: 300 connections that
+// never read, and 64 that have it already.
+func readBoards(ctx context.Context, d *disturber) {
+	board := d.request(http.MethodGet, d.noisy()+"/positions", token(), "")
+	again := append(bytes.TrimSuffix(bytes.Clone(board), []byte("\r\n")), "If-None-Match: *\r\n\r\n"...)
+	var group sync.WaitGroup
+	group.Go(func() { d.keepOpen(ctx, 300, board, nil) })
+	group.Go(func() { d.hammer(ctx, 64, 0, func() []byte { return again }) })
+	group.Wait()
+}
+
+// sendWrongKeys sends keys that nobody has, each another one, on 64 connections.
+func sendWrongKeys(ctx context.Context, d *disturber) {
+	d.hammer(ctx, 64, 0, func() []byte {
+		return d.request(http.MethodGet, d.noisy(), "Bearer tp_"+uuid.NewString()[:12]+"_"+strings.Repeat("0", 64), "")
+	})
+}
+
+// readLists reads what no copy answers: by another client's key, and by a user's token.
+func readLists(ctx context.Context, d *disturber) {
+	found, own := d.request(http.MethodGet, "/v1/purchases?reference=pi_x", d.app(), ""), d.request(http.MethodGet, "/v1/users/somebody/purchases", token(), "")
+	var group sync.WaitGroup
+	group.Go(func() { d.hammer(ctx, 64, 0, func() []byte { return found }) })
+	group.Go(func() { d.hammer(ctx, 64, 0, func() []byte { return own }) })
+	group.Wait()
 }

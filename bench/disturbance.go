@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,6 +42,10 @@ var disturbances = []disturbance{
 	{name: "many-positions", memory: true, // 975 kB, well-formed
 		disturb: posting(`{"selection":{"positions":[` + onePosition + strings.Repeat(","+onePosition, 975_000/(len(onePosition)+1)) + `]},"payment":{"method":"external"}}`)},
 	{name: "viewers", memory: true, before: keepSelling, disturb: viewSale},
+	{name: "user-boards", memory: true, disturb: readBoards},
+	{name: "wrong-keys", refused: true, disturb: sendWrongKeys},
+	{name: "reads", disturb: readLists},
+	{name: "flooding-app", before: buyAnother, disturb: floodCancellations},
 	{name: "slow-provider", call: slowProvider, disturb: buyByCard},
 }
 
@@ -112,19 +117,22 @@ func (one disturbance) measure(ctx context.Context, sys *system, measured time.D
 	if _, err := y.measure(ctx, warmUp(measured)); err != nil {
 		return r, err
 	}
+	idle := cpuOfLoad()
 	quiet, err := y.measure(ctx, measured)
 	if err != nil {
 		return r, err
 	}
+	began := cpuOfLoad()
 	mem := watchMemory(all, sys.fleet.APIs[0].PID())
 	disturbed, err := one.whileDisturbed(all, d, y, measured)
 	if err != nil {
 		return r, err
 	}
+	r = compare(quiet, disturbed, measured)
+	r.note("stranger's load, cores", max(0, (cpuOfLoad()-began-(began-idle)).Seconds())/(runUp+measured).Seconds())
 	first, peak := mem.end()
 	stop()
 	d.group.Wait()
-	r = compare(quiet, disturbed, measured)
 	r.note(apiPeak, peak)
 	r.note("api MiB grown", peak-first)
 	d.note(&r, measured)
@@ -138,6 +146,15 @@ func (one disturbance) measure(ctx context.Context, sys *system, measured time.D
 	}
 	r.wrong = slices.Concat(r.wrong, d.odd, sys.stop(), sys.violations(ctx))
 	return r, nil
+}
+
+// cpuOfLoad is the processor's time that this program, with all load, has taken.
+func cpuOfLoad() time.Duration {
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // serve starts the processes, and the provider of cards, if there is one.

@@ -55,7 +55,8 @@ func (d *disturber) request(method, path, authorization, body string) []byte {
 	return append(append(out, "\r\n"...), body...)
 }
 
-func (d *disturber) app() string { return "Bearer " + d.sys.setup.appKey }
+// app is the key of another client than the one whose purchases are measured.
+func (d *disturber) app() string { return "Bearer " + d.sys.setup.otherKey }
 
 // noisy is the path of the other caller's campaign.
 func (d *disturber) noisy() string { return "/v1/campaigns/" + d.sys.campaigns[noisyCampaign].String() }

@@ -29,6 +29,7 @@ type setup struct {
 	binaries string
 	drawKey  string
 	appKey   string          // of every Triprize database: it is in their common template
+	otherKey string          // of another client
 	made     map[string]bool // templates
 	copies   int
 }
@@ -67,7 +68,10 @@ func (s *setup) prepare(ctx context.Context) error {
 		if err := schema.Migrate(ctx, db); err != nil {
 			return err
 		}
-		s.appKey, err = apikey.Create(ctx, db, apikey.App, "bench")
+		if s.appKey, err = apikey.Create(ctx, db, apikey.App, "bench"); err != nil {
+			return err
+		}
+		s.otherKey, err = apikey.Create(ctx, db, apikey.App, "stranger")
 		return err
 	})
 }
