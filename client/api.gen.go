@@ -253,8 +253,9 @@ const (
 
 // Defines values for WebhookEndpointState.
 const (
-	WebhookEndpointStateDisabled WebhookEndpointState = "disabled"
-	WebhookEndpointStateEnabled  WebhookEndpointState = "enabled"
+	WebhookEndpointStateDisabled   WebhookEndpointState = "disabled"
+	WebhookEndpointStateEnabled    WebhookEndpointState = "enabled"
+	WebhookEndpointStateUnverified WebhookEndpointState = "unverified"
 )
 
 // Defines values for WebhookEventType.
@@ -1851,8 +1852,17 @@ type WebhookAttempt struct {
 	// Status Of the answer; null if there was none.
 	Status int `json:"status"`
 
-	// Error Why it failed, for people; null if it did not.
+	// Error Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people.
 	Error string `json:"error"`
+}
+
+// WebhookChallenge What an address has to answer with.
+type WebhookChallenge struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// Challenge Random, and another one each time.
+	Challenge string `json:"challenge"`
 }
 
 // WebhookDelivery An event on its way to an endpoint.
@@ -1904,14 +1914,16 @@ type WebhookEndpoint struct {
 	ID ID `json:"id"`
 
 	// Client Whose purchases, holds, jobs and wallets it hears of.
-	Client      string               `json:"client"`
-	URL         string               `json:"url"`
-	Events      []WebhookFilter      `json:"events"`
-	Description string               `json:"description"`
-	State       WebhookEndpointState `json:"state"`
-	DisabledAt  time.Time            `json:"disabled_at"`
+	Client      string          `json:"client"`
+	URL         string          `json:"url"`
+	Events      []WebhookFilter `json:"events"`
+	Description string          `json:"description"`
 
-	// DisabledReason `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded.
+	// State `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+	State      WebhookEndpointState `json:"state"`
+	DisabledAt time.Time            `json:"disabled_at"`
+
+	// DisabledReason `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded. `unverified`: it has echoed no challenge. `revoked`: the key that has made it, or has changed its address or enabled it last, was revoked.
 	DisabledReason string `json:"disabled_reason"`
 
 	// FailingSince Since when every attempt has failed; null if the last one has not.
@@ -1925,9 +1937,15 @@ type WebhookEndpoint struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// VerifiedAt When the address has echoed a challenge; null: it has not.
+	VerifiedAt time.Time `json:"verified_at"`
+
+	// VerificationError Why the last challenge was in vain: the status of the answer, `timeout`, `tls`, `unreachable`, or an answer without the challenge.
+	VerificationError string `json:"verification_error"`
 }
 
-// WebhookEndpointState defines model for WebhookEndpoint.State.
+// WebhookEndpointState `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
 type WebhookEndpointState string
 
 // WebhookEndpointDraft An endpoint to be made.
@@ -2033,7 +2051,7 @@ type WebhookReplayed struct {
 
 // WebhookRotation How secrets are changed.
 type WebhookRotation struct {
-	// OverlapSeconds How long the old secrets sign too.
+	// OverlapSeconds How long the old secrets sign too, at most; 0 ends all of them at once.
 	OverlapSeconds int `json:"overlap_seconds,omitempty,omitzero"`
 }
 
@@ -2449,7 +2467,7 @@ func (c *Client) Campaigns(ctx context.Context, params ListCampaignsParams) iter
 
 // CreateCampaign is POST /v1/campaigns: create a campaign.
 //
-// It is `pending` until it is published, and everything in it can be changed until then. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
+// It is `pending` until it is published, and everything in it can be changed until then; only operators see it, for all others it is 404. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
 //
 // For operator.
 func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options ...CallOption) (Campaign, error) {
@@ -3238,7 +3256,7 @@ func (c *Client) DisableWebhookEndpoint(ctx context.Context, endpoint EndpointID
 
 // EnableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/enable: enable an endpoint again.
 //
-// It is sent events again, those from now on. Missed events come with `POST …/replay`. An endpoint that is enabled stays as it is.
+// It is sent events again, those from now on. Missed events come with `POST …/replay`. One that is `unverified` is sent another challenge, at most one in ten seconds. An endpoint that is enabled stays as it is.
 //
 // For app, operator.
 func (c *Client) EnableWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {

@@ -36,11 +36,12 @@ const (
 	ofAWallet
 	finalJobs
 	outboxMessages
+	keys     // before what they have made
 	webhooks // one endpoint at a time
 )
 
 var stepOf = map[string]int{
-	"payment_events": events, "api_keys": events, "campaigns": campaigns, "payments": payments, "refunds": refunds,
+	"payment_events": events, "api_keys": keys, "campaigns": campaigns, "payments": payments, "refunds": refunds,
 	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "timestamp_tokens": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign, "campaign_metadata": ofACampaign,

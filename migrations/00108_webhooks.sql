@@ -13,8 +13,12 @@ CREATE TABLE webhook_endpoints (
     description     text        CHECK (char_length(description) BETWEEN 1 AND 500),
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at      timestamptz,                                           -- of a listener
+    made_by         text        CHECK (char_length(made_by) BETWEEN 1 AND 64), -- the prefix of the key that has chosen the address or enabled it last; null: no key
+    verified_at     timestamptz,                                           -- since when this url is known to want events; null: they wait
+    challenged_at   timestamptz,                                           -- a challenge was sent last, to whatever url
+    challenge_error text        CHECK (char_length(challenge_error) BETWEEN 1 AND 500), -- as its client sees it
     disabled_at     timestamptz,
-    disabled_reason text        CHECK (disabled_reason IN ('asked', 'gone', 'failing')),
+    disabled_reason text        CHECK (disabled_reason IN ('asked', 'gone', 'failing', 'unverified', 'revoked')),
     failing_since   timestamptz,                                           -- nothing has arrived since
     failures        integer     NOT NULL DEFAULT 0 CHECK (failures >= 0),  -- turns in vain in a row
     paused_until    timestamptz,                                           -- nothing is sent before
@@ -26,10 +30,12 @@ CREATE TABLE webhook_endpoints (
     deleted_at      timestamptz,                                           -- the sweep old-records deletes what is left of it
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
     CHECK ((failing_since IS NULL) = (failures = 0)),
-    CHECK ((url IS NULL) = (expires_at IS NOT NULL))
+    CHECK ((url IS NULL) = (expires_at IS NOT NULL)),
+    CHECK (verified_at IS NULL OR url IS NOT NULL)
 ) WITH (fillfactor = 70);
 
 CREATE INDEX webhook_endpoints_of_client ON webhook_endpoints (client, id);
+CREATE INDEX webhook_endpoints_of_key ON webhook_endpoints (made_by);
 
 -- The signing secrets of endpoints, encrypted with draw.secret_key. Several during a rotation.
 CREATE TABLE webhook_secrets (
@@ -85,7 +91,8 @@ CREATE TABLE webhook_attempts (
     at          timestamptz NOT NULL,                                      -- when it began
     duration_ms integer     NOT NULL CHECK (duration_ms >= 0),
     status      smallint    CHECK (status BETWEEN 100 AND 999),            -- of the answer; null: there was none
-    error       text        CHECK (char_length(error) BETWEEN 1 AND 500),  -- null: it has arrived
+    error       text        CHECK (char_length(error) BETWEEN 1 AND 500),  -- for operators; null: it has arrived
+    failure     text        CHECK (failure IN ('timeout', 'tls', 'unreachable')), -- for apps; null: there was an answer
     PRIMARY KEY (event_id, endpoint_id, number)
 );
 

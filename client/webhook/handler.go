@@ -12,7 +12,8 @@ const maxBody = 512 << 10
 
 // Handler answers webhooks. handle is called for each event that is verified; when it returns
 // an error, the answer is 500 and the event comes again. It may get an event more than once.
-// It should be quick: the sender waits for 15 seconds. An unverified request gets 401.
+// It should be quick: the sender waits for 15 seconds. An unverified request gets 401. A challenge
+// (webhook-endpoint.verification) is echoed, and handle does not see it.
 func (v *Verifier) Handler(handle func(context.Context, Event) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -32,6 +33,11 @@ func (v *Verifier) Handler(handle func(context.Context, Event) error) http.Handl
 			return
 		case err != nil:
 			http.Error(w, "not an event", http.StatusBadRequest)
+			return
+		}
+		if challenge, ok := event.Challenge(); ok {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = io.WriteString(w, challenge)
 			return
 		}
 		if err := handle(r.Context(), event); err != nil { // it is for the log of the receiver, not for the sender

@@ -103,6 +103,15 @@ type Event struct {
 	Data      json.RawMessage `json:"data"`
 }
 
+// Challenge returns the text that the answer has to be, for webhook-endpoint.verification: by it
+// an address says that it wants events. ok is false for all other events.
+func (e Event) Challenge() (challenge string, ok bool) {
+	data, err := dataOf[struct {
+		Challenge string `json:"challenge"`
+	}](e, "webhook-endpoint.verification")
+	return data.Challenge, err == nil && data.Challenge != ""
+}
+
 // Purchase returns the Data of purchase.… events.
 func (e Event) Purchase() (client.Purchase, error) { return dataOf[client.Purchase](e, "purchase.") }
 

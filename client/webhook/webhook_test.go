@@ -179,6 +179,21 @@ func TestTheHandlerTellsWhetherAnEventIsHandled(t *testing.T) {
 	}
 }
 
+func TestAChallengeIsEchoedAndOnlyWhenItIsSigned(t *testing.T) {
+	t.Parallel()
+	const body = `{"type":"webhook-endpoint.verification","timestamp":"2026-07-01T09:00:00Z","data":{"id":"0199","challenge":"echo me"}}`
+	now := time.Now().Unix()
+	h := verifier(t, secret).Handler(func(context.Context, webhook.Event) error { return errors.New("a challenge is handled") })
+	for status, sent := range map[int]string{http.StatusOK: body, http.StatusUnauthorized: body + " "} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader(sent))
+		r.Header = headers(now, sign(t, secret, "msg_1", now, body))
+		h.ServeHTTP(w, r)
+		if echoed := w.Body.String() == "echo me"; w.Code != status || echoed != (status == http.StatusOK) {
+			t.Errorf("%d, want %d: %s", w.Code, status, w.Body)
+		}
+	}
+}
+
 func ExampleVerifier_Handler() {
 	v, err := webhook.New(secret)
 	if err != nil {

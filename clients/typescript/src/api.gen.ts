@@ -19,7 +19,7 @@ export interface paths {
         put?: never;
         /**
          * Create a campaign
-         * @description It is `pending` until it is published, and everything in it can be changed until then. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
+         * @description It is `pending` until it is published, and everything in it can be changed until then; only operators see it, for all others it is 404. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
          */
         post: operations["createCampaign"];
         delete?: never;
@@ -1069,7 +1069,7 @@ export interface paths {
         put?: never;
         /**
          * Enable an endpoint again
-         * @description It is sent events again, those from now on. Missed events come with `POST …/replay`. An endpoint that is enabled stays as it is.
+         * @description It is sent events again, those from now on. Missed events come with `POST …/replay`. One that is `unverified` is sent another challenge, at most one in ten seconds. An endpoint that is enabled stays as it is.
          */
         post: operations["enableWebhookEndpoint"];
         delete?: never;
@@ -1400,6 +1400,26 @@ export interface webhooks {
          * @description Of your client: an accepted request that has failed. `problem` says why.
          */
         post: operations["jobWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    webhookVerification: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Whether an address wants events
+         * @description Sent to a new address, once and up to four times more. No events are sent to it until it has answered 2xx with the challenge: as text, or as member `challenge` of a JSON object.
+         */
+        post: operations["webhookVerificationWebhook"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2612,15 +2632,25 @@ export interface components {
             url: string;
             events: components["schemas"]["WebhookFilter"][];
             description: string | null;
-            /** @enum {string} */
-            state: "enabled" | "disabled";
+            /**
+             * @description `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+             * @enum {string}
+             */
+            state: "enabled" | "unverified" | "disabled";
+            /**
+             * Format: date-time
+             * @description When the address has echoed a challenge; null: it has not.
+             */
+            verified_at: string | null;
+            /** @description Why the last challenge was in vain: the status of the answer, `timeout`, `tls`, `unreachable`, or an answer without the challenge. */
+            verification_error: string | null;
             /** Format: date-time */
             disabled_at: string | null;
             /**
-             * @description `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded.
+             * @description `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded. `unverified`: it has echoed no challenge. `revoked`: the key that has made it, or has changed its address or enabled it last, was revoked.
              * @enum {string|null}
              */
-            disabled_reason: "asked" | "gone" | "failing" | null;
+            disabled_reason: "asked" | "gone" | "failing" | "unverified" | "revoked" | null;
             /**
              * Format: date-time
              * @description Since when every attempt has failed; null if the last one has not.
@@ -2632,6 +2662,13 @@ export interface components {
             secret?: string;
             created_at: components["schemas"]["Time"];
         };
+        /** @description What an address has to answer with. */
+        WebhookChallenge: {
+            /** @description The endpoint. */
+            id: components["schemas"]["ID"];
+            /** @description Random, and another one each time. */
+            challenge: string;
+        };
         WebhookEndpointPage: {
             endpoints: components["schemas"]["WebhookEndpoint"][];
             /** Format: uuid */
@@ -2640,7 +2677,7 @@ export interface components {
         /** @description How secrets are changed. */
         WebhookRotation: {
             /**
-             * @description How long the old secrets sign too.
+             * @description How long the old secrets sign too, at most; 0 ends all of them at once.
              * @default 86400
              */
             overlap_seconds?: number;
@@ -2655,7 +2692,7 @@ export interface components {
             duration_ms: number;
             /** @description Of the answer; null if there was none. */
             status: number | null;
-            /** @description Why it failed, for people; null if it did not. */
+            /** @description Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people. */
             error: string | null;
         };
         /** @description An event on its way to an endpoint. */
@@ -3328,6 +3365,7 @@ export type WebhookEndpointDraft = components['schemas']['WebhookEndpointDraft']
 export type WebhookEndpointPatch = components['schemas']['WebhookEndpointPatch'];
 export type WebhookSecret = components['schemas']['WebhookSecret'];
 export type WebhookEndpoint = components['schemas']['WebhookEndpoint'];
+export type WebhookChallenge = components['schemas']['WebhookChallenge'];
 export type WebhookEndpointPage = components['schemas']['WebhookEndpointPage'];
 export type WebhookRotation = components['schemas']['WebhookRotation'];
 export type WebhookDeliveryState = components['schemas']['WebhookDeliveryState'];
@@ -3446,6 +3484,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -3524,6 +3563,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -3788,6 +3828,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -3821,6 +3862,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -3850,6 +3892,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -3970,6 +4013,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4246,6 +4290,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4496,6 +4541,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["StateConflict"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4536,6 +4582,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4624,6 +4671,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4655,6 +4703,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["StateConflict"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4757,6 +4806,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4830,6 +4880,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -4867,6 +4918,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5057,6 +5109,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5251,6 +5304,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5402,6 +5456,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5437,6 +5492,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5473,6 +5529,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5510,6 +5567,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5535,6 +5593,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5608,6 +5667,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5680,6 +5740,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -5998,6 +6059,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -6029,6 +6091,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -6101,6 +6164,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
         };
@@ -6427,6 +6491,42 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    webhookVerificationWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of this attempt. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "webhook-endpoint.verification";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["WebhookChallenge"];
+                };
+            };
+        };
+        responses: {
+            /** @description The challenge, within 15 seconds: the address is verified. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
             };
         };
     };

@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/apikey"
+	"triprize/internal/store/webhook"
 )
 
 func keyCommand() *cobra.Command {
@@ -42,15 +46,42 @@ func keyCommand() *cobra.Command {
 		})
 	}
 
-	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…", Args: cobra.ExactArgs(1)}
+	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, and end its streams, listeners and webhook endpoints", Args: cobra.ExactArgs(1)}
 	revokeFile := configFlag(revoke)
+	heir := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client, which gets its webhook endpoints; otherwise they are disabled")
 	revoke.RunE = func(cmd *cobra.Command, args []string) error {
 		return withDatabase(cmd.Context(), *revokeFile, func(db *pgxpool.Pool, _ config.Settings) error {
-			return apikey.Revoke(cmd.Context(), db, args[0])
+			endpoints, listeners, err := revokeKey(cmd.Context(), db, args[0], *heir)
+			switch {
+			case err != nil:
+				return err
+			case *heir != "":
+				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now, %d listeners are over", endpoints, *heir, listeners)
+			default:
+				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are disabled, %d listeners are over", endpoints, listeners)
+			}
+			return nil
 		})
 	}
 	parent.AddCommand(create, list, revoke, rotateCommand())
 	return parent
+}
+
+// revokeKey revokes a key, and ends what it has made, or gives its endpoints to heir.
+func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, heir string) (endpoints, listeners int, err error) {
+	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+		if err := apikey.Revoke(ctx, tx, prefix); err != nil {
+			return err
+		}
+		if heir != "" {
+			if err := apikey.CheckHeir(ctx, tx, prefix, heir); err != nil {
+				return err
+			}
+		}
+		endpoints, listeners, err = webhook.Bereave(ctx, tx, prefix, heir)
+		return err
+	})
+	return endpoints, listeners, err
 }
 
 // dateOr returns a time in UTC, or what stands for none.

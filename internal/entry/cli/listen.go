@@ -40,7 +40,7 @@ it goes on where it was ended, with the same secret, within an hour.`,
 	l := &listening{out: c.OutOrStdout}
 	flags := c.Flags()
 	flags.StringVar(&l.api, "api", os.Getenv("API"), "address of the api (default: $API)")
-	flags.StringVar(&l.key, "key", os.Getenv("APP"), "API key of the app (default: $APP)")
+	flags.StringVar(&l.keyFile, "key-file", "", "file with the API key of the app (default: the key is in $APP)")
 	flags.StringVar(&l.events, "events", "*", "events to hear of, separated by commas, such as purchase.*,campaign.drawn")
 	flags.StringVar(&l.target, "forward-to", "", "where to send them")
 	flags.StringVar(&l.state.Secret, "secret", "", "sign with this secret, whsec_… (default: a random one)")
@@ -59,7 +59,7 @@ it goes on where it was ended, with the same secret, within an hour.`,
 
 // listening is one run of listen.
 type listening struct {
-	api, key, events, target, file string
+	api, key, keyFile, events, target, file string
 
 	out    func() io.Writer
 	sender *webhookhttp.Sender
@@ -78,8 +78,8 @@ func (l *listening) prepare() error {
 			return fmt.Errorf("%s must be an http or https URL", flag)
 		}
 	}
-	if l.key == "" {
-		return errors.New("--key must be the API key of an app")
+	if err := l.readKey(); err != nil {
+		return err
 	}
 	wanted := l.state.Secret
 	if l.file != "" {
@@ -103,6 +103,22 @@ func (l *listening) prepare() error {
 	guard, err := webhookhttp.NewGuard("0.0.0.0/0,::/0") // its user chooses the address
 	l.sender = webhookhttp.NewSender(guard, forwardTimeout, webhookhttp.Options{})
 	return err
+}
+
+// readKey reads the API key: never from the command line, which all users of a machine see.
+func (l *listening) readKey() error {
+	l.key = os.Getenv("APP")
+	if l.keyFile != "" {
+		data, err := os.ReadFile(l.keyFile)
+		if err != nil {
+			return fmt.Errorf("--key-file: %w", err)
+		}
+		l.key = strings.TrimSpace(string(data))
+	}
+	if l.key == "" {
+		return errors.New("the API key of an app is missing: set APP in the environment, or --key-file")
+	}
+	return nil
 }
 
 // errRefused means that the server will not let this listener listen, however often it asks.

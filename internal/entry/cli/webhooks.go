@@ -25,7 +25,7 @@ func webhooksCommand() *cobra.Command {
 	parent.AddCommand(listEndpointsCommand(), createEndpointCommand(),
 		endpointCommand("enable ENDPOINT", "Have events sent to an endpoint again", job.KindEndpointEnable,
 			func(ctx context.Context, s *endpoints.Service, t target) (job.Accepted, error) {
-				return s.Enable(ctx, t.request, "", t.id)
+				return s.Enable(ctx, t.request, "", "", t.id)
 			}),
 		endpointCommand("disable ENDPOINT", "Send nothing to an endpoint any more; what is pending fails", job.KindEndpointDisable,
 			func(ctx context.Context, s *endpoints.Service, t target) (job.Accepted, error) {
@@ -146,7 +146,7 @@ func endpointsOn(db *pgxpool.Pool, settings config.Settings) (*endpoints.Service
 	if err != nil {
 		return nil, err
 	}
-	return endpoints.New(db, func(id uuid.UUID, secret string) []byte { return webhooks.Seal(keys, id, secret) }, settings.Webhooks.MaxEndpoints, guard.CheckURL, endpoints.Documents{
+	return endpoints.New(db, func(id uuid.UUID, secret string) []byte { return webhooks.Seal(keys, id, secret) }, settings.Webhooks.MaxEndpoints, guard, endpoints.Documents{
 		Endpoint: func(e webhook.Endpoint, _ []webhook.Secret) any { return endpointLineOf(e) },
 		Delivery: func(d webhook.Delivery) any { return deliveryLineOf(d) },
 		Replayed: func(r endpoints.Replayed) any {
@@ -161,6 +161,7 @@ type endpointLine struct {
 	Client         string          `json:"client"`
 	URL            *string         `json:"url"`
 	Events         []string        `json:"events"`
+	VerifiedAt     *time.Time      `json:"verified_at"`
 	DisabledAt     *time.Time      `json:"disabled_at"`
 	DisabledReason *webhook.Reason `json:"disabled_reason"`
 	FailingSince   *time.Time      `json:"failing_since"`
@@ -168,7 +169,7 @@ type endpointLine struct {
 }
 
 func endpointLineOf(e webhook.Endpoint) endpointLine {
-	return endpointLine{ID: e.ID, Client: e.Client, URL: e.URL, Events: e.Events, DisabledAt: e.DisabledAt, DisabledReason: e.DisabledReason,
+	return endpointLine{ID: e.ID, Client: e.Client, URL: e.URL, Events: e.Events, VerifiedAt: e.VerifiedAt, DisabledAt: e.DisabledAt, DisabledReason: e.DisabledReason,
 		FailingSince: e.FailingSince, CreatedAt: e.CreatedAt}
 }
 
@@ -177,6 +178,8 @@ func (l endpointLine) state() string {
 	switch {
 	case l.DisabledReason != nil:
 		return "disabled: " + string(*l.DisabledReason)
+	case l.VerifiedAt == nil:
+		return "unverified"
 	case l.FailingSince != nil:
 		return "failing since " + l.FailingSince.Format(time.DateTime)
 	}

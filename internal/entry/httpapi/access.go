@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -34,23 +35,54 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 		return who, nil
 	}
 	key, err := s.keys.Verify(ctx, credentials)
-	return call.Caller{Role: resource.Role(key.Role), Client: key.Client}, err
+	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, KeyPrefix: key.Prefix}, err
 }
 
-// identify returns the sender of a request: as authenticate does, or an anonymous caller where the
-// operation is open to them. An anonymous caller has paid for the request by the limit of its
-// address, and has one of the few places of anonymous callers until it leaves.
-func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, leave func(), err error) {
-	if authorization := c.Get(fiber.HeaderAuthorization); !o.Open || authorization != "" {
-		who, err = s.authenticate(ctx, authorization)
-		return who, func() {}, err
+// identify returns the sender of a request: as authenticate does, or an anonymous caller where
+// the operation is open to them. An anonymous caller has paid for the request by the limit of
+// its address.
+func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, err error) {
+	authorization := c.Get(fiber.HeaderAuthorization)
+	if o.Open && authorization == "" {
+		address := httpconn.AddressOf(c.Context().Conn()).String()
+		return call.Caller{Role: resource.Anonymous, Client: address}, s.slowDown(ctx, overLimit(c, s.limiter.Address(address)))
 	}
-	address := httpconn.AddressOf(c.Context().Conn()).String()
-	if err := overLimit(c, s.limiter.Address(address)); err != nil {
-		return call.Caller{}, nil, err
+	who, err = s.authenticate(ctx, authorization)
+	return who, s.chargeWrong(ctx, c, err)
+}
+
+// chargeWrong charges a wrong credential to the address that it comes from, and makes the
+// sender wait when that has sent too many. A right one is never refused.
+func (s *Server) chargeWrong(ctx context.Context, c *fiber.Ctx, err error) error {
+	if fault.CodeOf(err) != fault.Unauthenticated {
+		return err
 	}
-	leave, err = s.anonymous.enter(ctx, address)
-	return call.Caller{Role: resource.Anonymous, Client: address}, leave, err
+	if overLimit(c, s.limiter.WrongKey(httpconn.AddressOf(c.Context().Conn()).String())) == nil {
+		return err
+	}
+	return s.slowDown(ctx, fault.Wrap(fault.RateLimited, err, "too many wrong credentials come from your address; a right one is served"))
+}
+
+const (
+	slowedDown = time.Second // how long an address over its limit waits for its answer
+	mostSlowed = 1024        // answers that wait; others are given at once
+)
+
+// slowDown makes the sender wait for a refusal. So a flood of an address costs what its
+// connections can send in this time, and not what the processor can refuse.
+func (s *Server) slowDown(ctx context.Context, refusal error) error {
+	if refusal == nil || !s.slowed.TryAcquire(1) {
+		return refusal
+	}
+	defer s.slowed.Release(1)
+	wait := time.NewTimer(slowedDown)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	case <-s.draining.Done():
+	}
+	return refusal
 }
 
 // authenticateBrowser lets operators through: browsers send an operator's API key
@@ -66,7 +98,7 @@ func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 	defer cancel()
 	key, err := s.keys.Verify(ctx, password)
 	if err != nil {
-		return err
+		return s.chargeWrong(ctx, c, err)
 	}
 	if err := (call.Caller{Role: resource.Role(key.Role)}).May([]string{string(resource.Operator)}); err != nil {
 		return err

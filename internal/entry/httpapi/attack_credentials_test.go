@@ -45,7 +45,7 @@ func signedBy(t *testing.T, secret string, header map[string]any) string {
 
 func TestOnlyAWholeCredentialOpensAndNoneIsEverLogged(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Env: append([]string{"TRIPRIZE_LOG_LEVEL=debug"}, fleet.Trusting.Env...), WorkerEnv: []string{"TRIPRIZE_LOG_LEVEL=debug"}})
+	s := fleet.Start(t, fleet.Options{Binaries: true, Env: append([]string{"TRIPRIZE_LOG_LEVEL=debug", "TRIPRIZE_LIMITS_ADDRESS_RATE=0"}, fleet.Trusting.Env...), WorkerEnv: []string{"TRIPRIZE_LOG_LEVEL=debug"}})
 	mina := fleet.TokenFor(t, "mina", "")
 	_, secret, _ := strings.Cut(strings.TrimPrefix(s.Operator, "tp_"), "_")
 	prefix := strings.TrimSuffix(s.Operator, secret)

@@ -34,14 +34,14 @@ func (f *boardFollower) event(now campaign.Progress) stream.Event {
 	isWhole := false
 	current, err := f.server.boards.get(ctx, now.CampaignID, max(now.Board, f.seen)) // what it has may be newer: from another process
 	if err == nil {
-		e.Data, isWhole, err = current.event(now.Version, f.seen, func(document []byte) []byte { return boardEvent(now, document) })
+		e.Data, isWhole, err = current.Event(now.Version, f.seen, func(document []byte) []byte { return boardEvent(now, document) })
 	}
 	if err != nil {
 		f.server.logger.Warn("an event is sent without its positions", "campaign", now.CampaignID, "error", err)
 		e.Data = boardEvent(now, nil)
 	}
 	if f.seen = now.Board; isWhole {
-		f.seen = current.version
+		f.seen = current.Version
 	}
 	e.ID = now.Version + "." + strconv.FormatInt(f.seen, 10)
 	return e

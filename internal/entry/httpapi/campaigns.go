@@ -91,7 +91,7 @@ func (s campaignHandlers) GetCampaign(ctx context.Context, r operations.GetCampa
 // ListCampaigns answers with one page of campaigns, newest first, or with 304.
 func (s campaignHandlers) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
-	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit)}
+	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit), Published: c.Role != resource.Operator}
 	found, err := s.read.list(ctx, page, c.Role)
 	return found.Matched(r.Params.IfNoneMatch), err
 }

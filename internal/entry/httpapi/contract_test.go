@@ -53,7 +53,7 @@ func TestTheLifeOfACampaign(t *testing.T) {
 	if c.State != "pending" || c.Positions.Total != 6 || len(c.Layers) != 3 || c.Commitment != nil || made.Header.Get("Location") != path {
 		t.Errorf("created: %s, Location %q", made.Body, made.Header.Get("Location"))
 	}
-	if a := s.Buy(fleet.Order{Campaign: c.ID, User: "early", Wait: true}); a.Refusal() != "campaign-not-active" {
+	if a := s.Buy(fleet.Order{Campaign: c.ID, User: "early", Wait: true}); a.Status != http.StatusNotFound {
 		t.Errorf("a purchase before publication: %v", a)
 	}
 	c = view(s, s.Do(0, s.Operator, http.MethodPatch, path, nil, map[string]any{"name": "Renamed", "purchase_limit": 4}), http.StatusOK)
@@ -95,6 +95,14 @@ func TestTheLifeOfACampaign(t *testing.T) {
 	}
 	if a := s.Do(0, s.Operator, http.MethodPatch, path, nil, map[string]any{"purchase_limit": 9}); a.Status != http.StatusConflict {
 		t.Errorf("a limit after the draw: %v", a)
+	}
+	ended := s.Campaign(3)
+	if a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+ended.String()+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": "wait=30"},
+		fleet.RawJSON(`{"reason":"a mistake"}`)); a.State != job.Succeeded {
+		t.Fatal(a)
+	}
+	if a := s.Buy(fleet.Order{Campaign: ended, User: "late", Wait: true}); a.Refusal() != "campaign-not-active" {
+		t.Errorf("a purchase in a cancelled campaign: %v", a)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/platform/httpconn"
 )
 
 // onlyOnce are the header fields that a request may have only once: those that say
@@ -59,11 +60,12 @@ func ambiguity(h *fasthttp.RequestHeader) string {
 	return ""
 }
 
-// refuseLong is called with the head of each request. A body that is too long for any
-// operation is not waited for: the request goes on without it, and is refused by
-// withBody when it is known who sends it.
-func (s *Server) refuseLong(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if h.ContentLength() > s.settings.API.BodyLimitBytes {
+// beginBody is called with the head of each request. A body that is too long for any
+// operation is not waited for, and neither is a long one that nobody known sends: the
+// request goes on without it, and is refused when it is known who sends it.
+func (s *Server) beginBody(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	length := h.ContentLength()
+	if length > s.settings.API.BodyLimitBytes || length > body.AtOnce && bytes.HasPrefix(h.RequestURI(), []byte("/v1/")) && !s.isKnown(h) {
 		h.Del(fiber.HeaderExpect)
 		h.SetContentLength(0)
 		h.SetConnectionClose()
@@ -71,9 +73,21 @@ func (s *Server) refuseLong(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
+// isKnown tells whether a request has a right credential.
+func (s *Server) isKnown(h *fasthttp.RequestHeader) bool {
+	ctx, cancel := s.context()
+	defer cancel()
+	_, err := s.authenticate(ctx, string(h.Peek(fiber.HeaderAuthorization)))
+	return fault.CodeOf(err) != fault.Unauthenticated
+}
+
+// identifiedKey marks a request whose sender is known.
+type identifiedKey struct{}
+
 // endBody ends the body of each request: bytes that its handler has left unread are
-// thrown away, so that it is not taken for the next request. When that would be too much,
-// the connection is closed after the answer.
+// thrown away, so that they are not taken for the next request. When that would be too much,
+// or their sender is not known and they are still to come, the connection is closed after the
+// answer.
 func (s *Server) endBody(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(r *fasthttp.RequestCtx) {
 		next(r)
@@ -82,7 +96,7 @@ func (s *Server) endBody(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			return // there is none, or it was read
 		}
 		rest, most := r.RequestBodyStream(), int64(s.settings.API.BodyLimitBytes)
-		if rest == nil || length < 0 || int64(length) > most || r.IsGet() || r.IsHead() { // fasthttp does not read the body of a GET to its end, and where chunks end is not sure
+		if rest == nil || length < 0 || int64(length) > most || r.IsGet() || r.IsHead() || !isWaitedFor(r) { // fasthttp does not read the body of a GET to its end, and where chunks end is not sure
 			r.SetConnectionClose()
 			return
 		}
@@ -90,6 +104,15 @@ func (s *Server) endBody(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			r.SetConnectionClose()
 		}
 	}
+}
+
+// isWaitedFor tells whether the answer may wait for the rest of the body.
+func isWaitedFor(r *fasthttp.RequestCtx) bool {
+	if r.UserValue(identifiedKey{}) != nil {
+		return true
+	}
+	connection, ok := r.Conn().(*httpconn.Conn)
+	return ok && connection.HasAll()
 }
 
 // bounded reads the body of a request to a page of ours that checks it itself.

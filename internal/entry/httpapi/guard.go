@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
 
 	"triprize/api"
 	"triprize/internal/domain/fault"
@@ -16,9 +17,11 @@ import (
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/campaign"
 )
 
 // mount registers every operation of the contract behind its guard. The
@@ -63,17 +66,14 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.context()
 		defer cancel()
-		who, leave, err := s.identify(ctx, c, o)
+		who, err := s.identify(ctx, c, o)
 		if err != nil {
 			return err
 		}
-		defer leave()
-		var charged ratelimit.Verdict
-		if o.Method != http.MethodGet {
-			charged = s.charge(ctx, who)
-			if err := overLimit(c, charged); err != nil {
-				return err
-			}
+		c.Context().SetUserValue(identifiedKey{}, true)
+		charged := s.charge(ctx, who, o.Method == http.MethodGet)
+		if err := overLimit(c, charged); err != nil {
+			return err
 		}
 		if who.Role != resource.Anonymous {
 			if err := who.May(o.Roles); err != nil {
@@ -81,7 +81,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			Trace: telemetry.TraceID(c.Get(traceParentHeader)), Connection: c.Context().Conn()}
+			Trace: telemetry.TraceID(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
@@ -93,17 +93,68 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
+		if request.Leave, err = s.share(ctx, o, request); err != nil {
+			return err
+		}
+		defer func() {
+			if request.Leave != nil {
+				request.Leave()
+			}
+		}()
+		if err := s.requirePublished(ctx, c, o, who); err != nil {
+			return err
+		}
 		c.SetUserContext(call.With(ctx, request))
-		return c.Next()
+		err = c.Next()
+		s.answers.Bound(c)
+		return err
 	}
 }
 
+// requirePublished returns a not-found Error when an operation is on a draft, and the caller
+// is no operator.
+func (s *Server) requirePublished(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, who call.Caller) error {
+	if who.Role == resource.Operator || !strings.Contains(o.Path, "{campaign}") {
+		return nil
+	}
+	text, _ := parametersOf(c)("path", "campaign")
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return err // not possible: the contract was checked
+	}
+	found, err := s.facts.Of(ctx, s.db, id)
+	if err == nil && found.IsDraft {
+		err = campaign.NotFound(id)
+	}
+	return err
+}
+
 // charge charges a request to its sender: to the user of a token, or else to the client.
-func (s *Server) charge(ctx context.Context, who call.Caller) ratelimit.Verdict {
-	if who.User != "" && s.settings.Limits.UserRate > 0 {
+// Reads have limits of their own. An anonymous caller has paid by its address.
+func (s *Server) charge(ctx context.Context, who call.Caller, isRead bool) ratelimit.Verdict {
+	isUser := who.User != "" && s.settings.Limits.UserRate > 0
+	switch {
+	case who.Role == resource.Anonymous:
+		return ratelimit.Verdict{Allowed: true}
+	case isRead && isUser:
+		return s.limiter.UserRead(who.Client, who.User)
+	case isRead:
+		return s.limiter.ClientRead(who.Client)
+	case isUser:
 		return s.limiter.User(ctx, who.Client, who.User)
 	}
 	return s.limiter.Client(ctx, who.Client)
+}
+
+// share waits for the turn of a request. One that only waits for a job takes nothing.
+func (s *Server) share(ctx context.Context, o *openapi.Operation, request *call.Call) (leave func(), err error) {
+	switch {
+	case o.Method != http.MethodGet:
+		return s.shares.enter(ctx, s.shares.jobs, request.Caller)
+	case o.ID == "getJob" && response.WaitIn(request.Prefer, s.settings.API.MaxWait).Longest > 0:
+		return func() {}, nil
+	}
+	return s.shares.enter(ctx, s.shares.reads, request.Caller)
 }
 
 // overLimit writes what is left of a limit to the answer. The Error is rate-limited when
@@ -117,7 +168,7 @@ func overLimit(c *fiber.Ctx, verdict ratelimit.Verdict) error {
 	}
 	seconds := strconv.Itoa(verdict.RetryAfterSeconds())
 	c.Set(fiber.HeaderRetryAfter, seconds)
-	return fault.New(fault.RateLimited, "too many requests; retry after %s s with the same Idempotency-Key", seconds)
+	return fault.New(fault.RateLimited, "too many requests; retry after %s s, with the same Idempotency-Key if there was one", seconds)
 }
 
 // check checks a request against the contract and fills in the call. It returns the

@@ -38,18 +38,21 @@ type intake struct {
 	jobs     *subscription.Jobs
 	streams  *callerlimit.Limit
 	waits    *callerlimit.Limit
+	shares   *shares
 	draining context.Context // ends at shutdown: waits and streams end with it
 	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
 }
 
 func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, logger *slog.Logger, registry *prometheus.Registry) *intake {
 	namespace := settings.Redis.Namespace
+	shares := newShares(settings, registry)
 	return &intake{
+		shares:   shares,
 		settings: settings, db: db, logger: logger,
 		facts: campaign.NewFacts(),
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
-		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger),
+		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger, shares.announced),
 		streams: callerlimit.New("event streams", settings.Streams.MaxOpen),
 		waits:   callerlimit.New("waiting requests", settings.API.MaxConnections),
 	}
@@ -159,7 +162,12 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 		waiter = s.jobs.Waiter(request.ID)
 		defer waiter.Stop()
 	}
+	finish := s.shares.follow(request.ID, c.Leave)
+	c.Leave = nil
 	accepted, err := s.acceptor.requests.Do(ctx, request)
+	if err != nil || accepted.Replayed {
+		finish()
+	}
 	if err != nil {
 		return response.Job{}, err
 	}

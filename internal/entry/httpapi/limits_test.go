@@ -167,6 +167,43 @@ func TestAUserCannotAskInOtherNamesToEscapeItsLimit(t *testing.T) {
 	}
 }
 
+// Reads are charged too: to the address of an anonymous caller, to that of a wrong credential,
+// and to a user; what is read again for nothing as well. Nobody else is refused.
+func TestAFloodOfReadsIsLimitedAndNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5", "TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=5")
+	path := "/v1/campaigns/" + s.Campaign(3).String()
+	for what, c := range map[string]struct {
+		credential, path string
+		least            int // of those that pass
+		status           int
+	}{
+		"nobody":         {"", path + "/draw", 5, http.StatusOK},
+		"a wrong key":    {"tp_a_b", path, 5, http.StatusUnauthorized},
+		"a wrong token":  {"a.b.c", path, 0, http.StatusUnauthorized}, // of the same address
+		"a user's board": {fleet.TokenFor(t, s.User("mina"), ""), path + "/positions", 20, http.StatusNotModified},
+	} {
+		passed, isRefused := 0, false
+		for range 2000 { // more than come back in the time, however slow the machine is
+			a := s.Do(0, c.credential, http.MethodGet, c.path, map[string]string{"If-None-Match": "*"}, nil)
+			if a.Status == http.StatusOK && c.status == http.StatusOK || a.Status == http.StatusNotModified || a.Status == c.status {
+				passed++
+				continue
+			}
+			isRefused = a.Status == http.StatusTooManyRequests && a.Refusal() == "rate-limited" && a.Header.Get("Retry-After") != ""
+			break
+		}
+		if passed < c.least || !isRefused {
+			t.Errorf("%s: %d passed, then refused: %t", what, passed, isRefused)
+		}
+		for range 100 {
+			if a := s.Do(0, s.App, http.MethodGet, c.path, nil, nil); a.Status != http.StatusOK {
+				t.Fatalf("%s, and an app: %v", what, a)
+			}
+		}
+	}
+}
+
 // A flood that makes Redis slow, or its loss, must not open the door.
 func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/store/inventory"
 )
@@ -15,49 +16,8 @@ import (
 // positionHandlers are the operations on positions.
 type positionHandlers struct {
 	*intake
-	boards *positionsCache
-}
-
-// positionJSON is one position. Only operators and its own user see whose it is.
-func positionJSON(p inventory.Position, who call.Caller) contract.Position {
-	d := contract.Position{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(p.Price), State: contract.PositionState(p.State)}
-	if who.SeesOwners() || p.UserID != nil && who.User != "" && *p.UserID == who.User {
-		d.UserID, d.ExpiresAt = p.UserID, p.ExpiresAt
-	}
-	return d
-}
-
-// boardVersion is the version at which positions of a campaign were read. Before
-// publication a campaign has none, and its version is 0.
-func boardVersion(all []inventory.Position) int64 {
-	if len(all) == 0 {
-		return 0
-	}
-	return all[0].AsOf
-}
-
-// boardJSON is a whole board.
-func boardJSON(version int64, all []inventory.Position, who call.Caller) contract.Board {
-	document := contract.Board{BoardVersion: version, Positions: make([]contract.Position, len(all))}
-	for i, p := range all {
-		document.Positions[i] = positionJSON(p, who)
-	}
-	return document
-}
-
-// changesJSON is what has changed on a board since a version, or the whole board if that
-// is most of it or the version is 0 or still to come.
-func changesJSON(version, since int64, all []inventory.Position, who call.Caller) contract.Board {
-	if since <= 0 || since > version {
-		return boardJSON(version, all, who)
-	}
-	changed := inventory.Since(all, since)
-	if 2*len(changed) > len(all) {
-		return boardJSON(version, all, who)
-	}
-	document := boardJSON(version, changed, who)
-	document.Since = &since
-	return document
+	boards  *positionsCache
+	answers *response.Sending
 }
 
 // ListPositions answers with the board of a campaign, or with what has changed on it.
@@ -69,41 +29,42 @@ func (s positionHandlers) ListPositions(ctx context.Context, r operations.ListPo
 		return nil, err
 	}
 	least, since := response.ValueOf(r.Params.MinVersion), response.ValueOf(r.Params.Since)
-	answer, version, err := s.board(ctx, r, c.Caller, max(least, since), since)
+	view, err := s.view(ctx, r, c.Caller, max(least, since), since)
 	switch {
 	case err != nil:
 		return nil, err
-	case version < least:
-		return nil, fault.New(fault.StateConflict, "the board is at version %d and has not reached %d; read it without min_version", version, least)
+	case view.Version < least:
+		return nil, fault.New(fault.StateConflict, "the board is at version %d and has not reached %d; read it without min_version", view.Version, least)
 	}
-	return answer.Matched(r.Params.IfNoneMatch), nil
+	view.Tagged = view.Matched(r.Params.IfNoneMatch)
+	return positions.Answer{View: view, Sending: s.answers}, nil
 }
 
-// board returns what the caller may see of a board, and its version. That is least or
-// later, unless the board has not reached it.
-func (s positionHandlers) board(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (response.Tagged, int64, error) {
+// view returns what the caller may see of a board. Its version is least or later, unless
+// the board has not reached it.
+func (s positionHandlers) view(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (positions.View, error) {
 	if who.SeesOwners() {
 		all, err := inventory.All(ctx, s.db, r.Campaign)
 		if err != nil {
-			return response.Tagged{}, 0, err
+			return positions.View{}, err
 		}
-		answer, err := response.TagAt(boardVersion(all), changesJSON(boardVersion(all), since, all, who))
-		return answer, boardVersion(all), err
+		current, err := positions.New(all, true)
+		if err != nil {
+			return positions.View{}, err
+		}
+		return current.View(since, "", nil)
 	}
 	shared, err := s.boards.get(ctx, r.Campaign, least)
 	if err != nil {
-		return response.Tagged{}, 0, err
+		return positions.View{}, err
 	}
-	if who.User == "" {
-		changed, err := shared.since(since)
-		return changed.answer, shared.version, err
+	var own []inventory.Position
+	if who.User != "" {
+		if own, err = inventory.OfUser(ctx, s.db, r.Campaign, who.User); err != nil {
+			return positions.View{}, err
+		}
 	}
-	own, err := inventory.OfUser(ctx, s.db, r.Campaign, who.User)
-	if err != nil {
-		return response.Tagged{}, 0, err
-	}
-	answer, err := response.TagAt(shared.version, changesJSON(shared.version, since, inventory.Overlay(shared.positions, own, who.User), who))
-	return answer, shared.version, err
+	return shared.View(since, who.User, own)
 }
 
 // GetPosition answers with one position as it is now.
@@ -113,7 +74,8 @@ func (s positionHandlers) GetPosition(ctx context.Context, r operations.GetPosit
 	if err != nil {
 		return nil, err
 	}
-	p := positionJSON(found, c.Caller)
+	isOwn := found.UserID != nil && c.User != "" && *found.UserID == c.User
+	p := positions.Position(found, c.SeesOwners() || isOwn)
 	answer, err := response.TagAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: p.Price, State: p.State,
 		UserID: p.UserID, ExpiresAt: p.ExpiresAt, BoardVersion: found.AsOf})
 	return answer.Matched(r.Params.IfNoneMatch), err

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/response"
@@ -76,14 +78,17 @@ func joined(p *contract.Purchase, separator string, of func(contract.PurchaseIte
 	return strings.Join(texts, separator)
 }
 
-// metadataCell writes the metadata of a purchase as a JSON object, which is no formula;
-// empty: none.
+// metadataCell writes the metadata of a purchase as a JSON object, which is no formula, and has
+// none after a mark where a spreadsheet may split it; empty: none.
 func metadataCell(p *contract.Purchase) string {
 	if p.Metadata == nil || len(*p.Metadata) == 0 {
 		return ""
 	}
 	text, _ := json.Marshal(*p.Metadata) // strings are always JSON
-	return string(text)
+	return formula.ReplaceAllStringFunc(string(text), func(found string) string {
+		last, size := utf8.DecodeLastRuneInString(found)
+		return found[:len(found)-size] + fmt.Sprintf(`\u%04x`, last)
+	})
 }
 
 // happened returns when a step of a purchase was, or nil.
@@ -111,14 +116,13 @@ func cellTime(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// cellText writes a text of somebody else. A spreadsheet would take one that begins like a
-// formula for one, and carry it out: it gets an apostrophe in front.
-func cellText(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r\n|%'＝＋－＠", []rune(text)[0]) {
-		return "'" + text
-	}
-	return text
-}
+// formula is what a spreadsheet would take for the beginning of one, and carry it out: at the
+// beginning of a text, or after a mark where it may split the text into cells.
+var formula = regexp.MustCompile("(^|[,;|\t\r\n])([ \"]*[=+\\-@\t\r\n|%'＝＋－＠])")
+
+// cellText writes a text of somebody else. What begins like a formula gets an apostrophe in
+// front.
+func cellText(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
 
 func (t purchaseTable) header() error {
 	names := make([]string, len(purchaseColumns))

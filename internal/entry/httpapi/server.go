@@ -12,11 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/docs"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
@@ -54,8 +56,9 @@ type Server struct {
 	tokens     *token.Verifier
 	limiter    *ratelimit.Limiter
 	bodies     body.Bodies
-	anonymous  *anonymousLimits
-	webhooks   *webhooks // nil, and the next: no cards
+	answers    *response.Sending   // long ones that are being sent
+	slowed     *semaphore.Weighted // answers that wait
+	webhooks   *webhooks           // nil, and the next: no cards
 	provider   payprovider.Provider
 	dispatcher *queue.Dispatcher
 	metrics    *httpMetrics
@@ -86,7 +89,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		tokens:     tokens,
 		limiter:    ratelimit.New(rdb, namespace, settings.Limits, registry),
 		bodies:     body.New(settings.API.RequestTimeout, body.Room),
-		anonymous:  newAnonymous(settings.Limits.AddressRate),
+		answers:    response.NewSending(registry),
+		slowed:     semaphore.NewWeighted(mostSlowed),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
@@ -97,7 +101,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		return nil, err
 	}
 	s.app = s.newApp()
-	s.app.Server().HeaderReceived = s.refuseLong
+	s.app.Server().HeaderReceived = s.beginBody
 	s.app.Server().Handler = s.unambiguous(s.endBody(s.app.Server().Handler))
 	s.mountFirst()
 	s.mountOperations(s.app)
@@ -163,7 +167,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 		campaignHandlers: campaignHandlers{s.intake, lifecycle.New(gate, key, campaignBounds(s.settings), bindings,
 			func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) }),
 			newCampaignsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt), boards, changes},
-		positionHandlers: positionHandlers{s.intake, boards},
+		positionHandlers: positionHandlers{s.intake, boards, s.answers},
 		holdHandlers: holdHandlers{s.intake, holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), holdMetrics,
 			func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })},
 		purchaseHandlers: purchaseHandlers{s.intake, newExports(s.settings.Exports.MaxOpen, s.registry)},

@@ -3,9 +3,16 @@ package httpapi_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/apikey"
 	"triprize/internal/store/job"
+	hook "triprize/internal/store/webhook"
 	"triprize/internal/testkit/fleet"
 )
 
@@ -28,6 +35,16 @@ func nextStreamed(t *testing.T, l *fleet.Listener) (place string, e streamedEven
 		t.Fatal(err)
 	}
 	return frame.ID, e
+}
+
+// textOf is the detail of a problem, without an id.
+func textOf(t *testing.T, body, id string) string {
+	t.Helper()
+	var problem struct{ Detail string }
+	if err := json.Unmarshal([]byte(body), &problem); err != nil || !strings.Contains(problem.Detail, id) {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return strings.ReplaceAll(problem.Detail, id, "ID")
 }
 
 func TestAListenerThatComesBackHasMissedNothing(t *testing.T) {
@@ -70,11 +87,18 @@ func TestAListenerThatComesBackHasMissedNothing(t *testing.T) {
 	if !heard[lost.Message.Data.ID] || len(heard) != len(bought) {
 		t.Errorf("heard of %v, bought %v", heard, bought)
 	}
+	stranger := s.NewKey("another")
+	unknown := uuid.NewString()
+	theirs, nobodys := s.Listen(0, stranger, path, place), s.Listen(0, stranger, path, unknown+".0")
+	if a, b := string(theirs.Body), string(nobodys.Body); theirs.Status != http.StatusNotFound || nobodys.Status != http.StatusNotFound ||
+		textOf(t, a, strings.Split(place, ".")[0]) != textOf(t, b, unknown) {
+		t.Errorf("a listener of another client is told from one that is not there:\n%s\n%s", a, b)
+	}
 	for what, c := range map[string]struct {
 		key, path string
 		status    int
 	}{
-		"another client": {s.NewKey("another"), path, http.StatusNotFound}, "other events": {s.App, "/v1/webhook-stream?events=hold.*", http.StatusBadRequest},
+		"another client": {stranger, path, http.StatusNotFound}, "other events": {s.App, "/v1/webhook-stream?events=hold.*", http.StatusBadRequest},
 	} {
 		if l := s.Listen(0, c.key, c.path, place); l.Status != c.status {
 			t.Errorf("%s: %v %s", what, l.Answer, l.Body)
@@ -89,4 +113,42 @@ func TestAListenerThatComesBackHasMissedNothing(t *testing.T) {
 		t.Errorf("a place of another stream: %v", l.Answer)
 	}
 	again.HangUp()
+}
+
+// The first looks at its key, the second is over by the transaction that revokes.
+func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Env: []string{fleet.Lively}, Schedulers: -1})
+	id := s.Campaign(4)
+	key := s.NewKey("thief")
+	prefix := strings.Split(key, "_")[1]
+	board := s.Listen(0, key, "/v1/campaigns/"+id.String()+"/events", "")
+	board.WantEvent()
+	mine := s.Listen(0, s.App, "/v1/campaigns/"+id.String()+"/events", "")
+	mine.WantEvent()
+	hooks := s.Listen(0, key, "/v1/webhook-stream", "")
+	hooks.WantEvent()
+	e := endpointOf(s, asked(s, key, endpointsPath, "a", endpointBody("*")), http.StatusCreated)
+	err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
+		if err := apikey.Revoke(t.Context(), tx, prefix); err != nil {
+			return err
+		}
+		_, _, err := hook.Bereave(t.Context(), tx, prefix, "")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	board.WantEnd()
+	hooks.WantEnd()
+	if l := s.Listen(0, key, "/v1/webhook-stream", ""); l.Status != http.StatusUnauthorized {
+		t.Errorf("it comes back: %v", l.Answer)
+	}
+	now := endpointOf(s, s.Do(0, s.Operator, http.MethodGet, endpointsPath+"/"+e.ID.String(), nil, nil), http.StatusOK)
+	if now.State != "disabled" || now.DisabledReason == nil || *now.DisabledReason != "revoked" {
+		t.Errorf("its endpoint: %+v", now)
+	}
+	s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
+	mine.WantEvent() // goes on
+	mine.HangUp()
 }

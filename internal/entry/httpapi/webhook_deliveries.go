@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
@@ -65,7 +66,7 @@ func (s webhookHandlers) GetWebhookDelivery(ctx context.Context, r operations.Ge
 		return nil, err
 	}
 	found, attempts, err := webhook.GetDelivery(ctx, s.db, e.ID, r.Event, attemptsShown)
-	answer, shown := resource.WebhookDelivery(found), resource.WebhookAttempts(attempts)
+	answer, shown := resource.WebhookDelivery(found), resource.WebhookAttempts(attempts, call.Of(ctx).Role)
 	answer.Attempts = &shown
 	return operations.GetWebhookDelivery200(answer, err)
 }

@@ -56,7 +56,7 @@ func endpointsOf(ctx context.Context) (client string) {
 // CreateWebhookEndpoint makes an endpoint, and shows its secret.
 func (s webhookHandlers) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
-	draft := endpoints.Draft{Client: c.Client, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
+	draft := endpoints.Draft{Client: c.Client, Key: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
 		if c.Role != resource.Operator {
 			return nil, fault.New(fault.Forbidden, "only an operator makes an endpoint for another client: leave out client")
@@ -115,7 +115,7 @@ func (s webhookHandlers) visibleEndpoint(ctx context.Context, id uuid.UUID) (web
 // PatchWebhookEndpoint changes an endpoint.
 func (s webhookHandlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
-	change := webhook.Change{URL: r.Body.URL}
+	change := webhook.Change{URL: r.Body.URL, Key: call.Of(ctx).KeyPrefix}
 	if r.Body.Events != nil {
 		change.Events = textsOf(*r.Body.Events)
 	}
@@ -136,7 +136,7 @@ func (s webhookHandlers) DeleteWebhookEndpoint(ctx context.Context, r operations
 // EnableWebhookEndpoint has events sent to an endpoint again.
 func (s webhookHandlers) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request, owner string) (job.Accepted, error) {
-		return s.endpoints.Enable(ctx, request, owner, r.Endpoint)
+		return s.endpoints.Enable(ctx, request, owner, call.Of(ctx).KeyPrefix, r.Endpoint)
 	})
 }
 
@@ -182,7 +182,7 @@ func newWebhookHandlers(s *intake, gate *postgres.Gate, key keyring.Keyring) (we
 	}
 	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
 	most := s.settings.Webhooks.MaxEndpoints
-	return webhookHandlers{s, endpoints.New(gate.Retry(0), sealed, most, guard.CheckURL, webhookDocuments),
+	return webhookHandlers{s, endpoints.New(gate.Retry(0), sealed, most, guard, webhookDocuments),
 		listeners.New(s.db, sealed, s.webhookMessages, most)}, nil
 }
 

@@ -58,7 +58,7 @@ func TestASecretIsShownOnceAndStoredNowhereElse(t *testing.T) {
 	made := asked(s, s.App, endpointsPath, "create", endpointBody("purchase.*"))
 	e := endpointOf(s, made, http.StatusCreated)
 	path := endpointsPath + "/" + e.ID.String()
-	if made.Header.Get("Location") != path || e.State != "enabled" || len(e.Secrets) != 1 || e.Secrets[0].ExpiresAt != nil {
+	if made.Header.Get("Location") != path || e.State != "unverified" || len(e.Secrets) != 1 || e.Secrets[0].ExpiresAt != nil {
 		t.Errorf("made: %s, Location %q", made.Body, made.Header.Get("Location"))
 	}
 	rotated := asked(s, s.App, path+"/rotate-secret", "rotate", map[string]any{"overlap_seconds": 60})
@@ -196,7 +196,7 @@ func TestAnEndpointIsChangedDisabledEnabledAndDeleted(t *testing.T) {
 			t.Errorf("%s of a disabled one: %v", what, a)
 		}
 	}
-	if e = endpointOf(s, asked(s, s.App, path+"/enable", "e", nil), http.StatusOK); e.State != "enabled" || e.DisabledReason != nil {
+	if e = endpointOf(s, asked(s, s.App, path+"/enable", "e", nil), http.StatusOK); e.State != "unverified" || e.DisabledReason != nil {
 		t.Errorf("enabled: %+v", e)
 	}
 	if a := s.Do(0, s.App, http.MethodDelete, path, nil, nil); a.Status != http.StatusNoContent {

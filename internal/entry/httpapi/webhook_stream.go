@@ -31,7 +31,7 @@ func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.Stream
 	if err != nil {
 		return nil, err
 	}
-	listener, err := s.listeners.Open(ctx, who.Client, events, place)
+	listener, err := s.listeners.Open(ctx, who.Client, who.KeyPrefix, events, place)
 	if err != nil {
 		release()
 		return nil, err

@@ -3,17 +3,27 @@ package worker
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/fairshare"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/webhooks"
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/webhook"
+)
+
+// The slots for webhooks are divided among clients. A worker has more tasks in hand than it
+// has slots, so that it knows which clients wait.
+const (
+	webhookTurn     = 2 * time.Second // as long as a request may take before its endpoint counts as slow
+	tasksPerSlot    = 64
+	webhookPatience = time.Minute // afterwards the sweep due-items has a task for the endpoint again
 )
 
 // TakeWebhooks lets the worker deliver events to apps, with queues and slots of their own. key
@@ -25,21 +35,33 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 	}
 	w.sender = webhookhttp.NewSender(guard, settings.Timeout, webhookhttp.Options{})
 	deliverer := webhooks.NewDeliverer(w.gate.FirstTry(0), key, w.sender, resource.WebhookDocuments{DB: w.db},
-		webhooks.Settings{Concurrency: settings.ConcurrencyPerEndpoint, Timeout: settings.Timeout, GiveUpAfter: settings.GiveUpAfter}, w.logger, registry)
+		webhooks.Settings{Concurrency: settings.ConcurrencyPerEndpoint, Timeout: settings.Timeout, GiveUpAfter: settings.GiveUpAfter, Turn: webhookTurn}, w.logger, registry)
 	registry.MustRegister(w.webhookGauges())
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
-		w.shares = append(w.shares, queue.Share{Kind: kind, Tasks: settings.Concurrency,
-			Handle: w.lead(func(ctx context.Context, item agenda.Item) error { return w.deliver(ctx, deliverer, item) })})
+		slots := fairshare.New(int64(settings.Concurrency))
+		w.shares = append(w.shares, queue.Share{Kind: kind, Tasks: settings.Concurrency * tasksPerSlot,
+			Handle: w.lead(func(ctx context.Context, item agenda.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
 	}
 	return nil
 }
 
-// deliver has a turn with an endpoint. Events still due afterwards get their next task
+// deliver has a turn with an endpoint, when its client has a slot. Events still due afterwards get their next task
 // at once. When the worker drains, an event that is being sent counts as never sent.
-func (w *Worker) deliver(ctx context.Context, deliverer *webhooks.Deliverer, item agenda.Item) error {
+func (w *Worker) deliver(ctx context.Context, slots *fairshare.Room, deliverer *webhooks.Deliverer, item agenda.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.draining, cancel)() //nolint:contextcheck // it ends the turn when the worker drains
+	client, err := webhook.ClientOf(ctx, w.db, item.ID)
+	if err != nil {
+		return err
+	}
+	patient, enough := context.WithTimeout(ctx, webhookPatience)
+	defer enough()
+	release, err := slots.Acquire(patient, client, 1)
+	if err != nil {
+		return nil // the endpoint is still due
+	}
+	defer release()
 	result, err := deliverer.Run(ctx, item)
 	if err == nil && result.More && ctx.Err() == nil {
 		w.dispatcher.Dispatch(result.Next.Task())

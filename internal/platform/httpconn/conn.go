@@ -24,8 +24,8 @@ const (
 	// lingerTimeout and lingerBytes bound what is still read from a client whose
 	// request was answered before its end. Closing at once would reset the
 	// connection, and the client might not see the answer.
-	lingerTimeout = 500 * time.Millisecond
-	lingerBytes   = 256 << 10
+	lingerTimeout = time.Second
+	lingerBytes   = 64 << 10
 )
 
 // Conn is a connection that keeps to the bounds of its Listener. Deadlines that the
@@ -98,6 +98,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	return 0, err
 }
+
+// HasAll tells whether the request in hand has arrived to its end.
+func (c *Conn) HasAll() bool { return c.head.ended() }
 
 // next returns what was received before, or waits for more.
 func (c *Conn) next(p []byte) (n int, err error) {

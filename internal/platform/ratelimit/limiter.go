@@ -16,6 +16,9 @@ import (
 type Limiter struct {
 	user, client *policy // nil: there is no such limit
 	address      *policy
+	wrongKey     *policy // by address
+	userRead     *policy
+	clientRead   *policy
 	gcra         *redis_rate.Limiter
 	scripts      *scripts
 	local        local
@@ -37,17 +40,20 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 	}
 	shared := newScripts(rdb, namespace, settings.Budget)
 	return &Limiter{
-		user:      newPolicy("user", settings.UserRate, settings.UserBurst),
-		client:    newPolicy("client", settings.ClientRate, settings.ClientBurst),
-		address:   newPolicy("address", settings.AddressRate, settings.AddressBurst),
-		gcra:      redis_rate.NewLimiter(shared),
-		scripts:   shared,
-		local:     newLocal(),
-		anonymous: newLocal(),
-		budget:    settings.Budget,
-		passed:    outcomes.WithLabelValues("passed"),
-		limited:   outcomes.WithLabelValues("limited"),
-		away:      outcomes.WithLabelValues("away"),
+		user:       newPolicy("user", settings.UserRate, settings.UserBurst),
+		client:     newPolicy("client", settings.ClientRate, settings.ClientBurst),
+		address:    newPolicy("address", settings.AddressRate, settings.AddressBurst),
+		wrongKey:   newPolicy("wrong-key", settings.AddressRate, settings.AddressBurst),
+		userRead:   newPolicy("user-read", userReads*settings.UserRate, userReads*settings.UserBurst),
+		clientRead: newPolicy("client-read", settings.ClientRate, settings.ClientBurst),
+		gcra:       redis_rate.NewLimiter(shared),
+		scripts:    shared,
+		local:      newLocal(),
+		anonymous:  newLocal(),
+		budget:     settings.Budget,
+		passed:     outcomes.WithLabelValues("passed"),
+		limited:    outcomes.WithLabelValues("limited"),
+		away:       outcomes.WithLabelValues("away"),
 	}
 }
 
@@ -64,13 +70,31 @@ func (l *Limiter) Client(ctx context.Context, client string) Verdict {
 	return l.charge(ctx, l.client, client)
 }
 
+// userReads is how many reads a user has for each other request: a page reads several
+// things before its user does one.
+const userReads = 4
+
 // Address charges one request without a credential to the address that it comes from. Each
-// process counts alone: anonymous callers cost Redis nothing.
-func (l *Limiter) Address(address string) Verdict {
-	if l.address == nil {
+// process counts alone, here and in the next three: what it counts costs Redis nothing.
+func (l *Limiter) Address(address string) Verdict { return l.alone(l.anonymous, l.address, address) }
+
+// WrongKey charges one request with a wrong credential to the address that it comes from.
+func (l *Limiter) WrongKey(address string) Verdict { return l.alone(l.anonymous, l.wrongKey, address) }
+
+// UserRead charges one read to a user of a client.
+func (l *Limiter) UserRead(client, user string) Verdict {
+	return l.alone(l.local, l.userRead, client, user)
+}
+
+// ClientRead charges one read to a client.
+func (l *Limiter) ClientRead(client string) Verdict { return l.alone(l.local, l.clientRead, client) }
+
+// alone charges one request in this process.
+func (l *Limiter) alone(in local, p *policy, owner ...string) Verdict {
+	if p == nil {
 		return Verdict{Allowed: true}
 	}
-	verdict := l.anonymous.charge(l.address, l.address.key(address))
+	verdict := in.charge(p, p.key(owner...))
 	if verdict.Allowed {
 		l.passed.Inc()
 	} else {

@@ -12,8 +12,8 @@ import (
 
 // Settings are the bounds of a Cache.
 type Settings struct {
-	MaxAge     time.Duration // a copy is not given out when its read began longer ago
-	Pause      time.Duration // between the beginnings of two reads of a key that has a copy; shorter than MaxAge
+	MaxAge     time.Duration // a copy is not given out when its read ended longer ago
+	Pause      time.Duration // between two reads of a key that has a copy; shorter than MaxAge
 	Timeout    time.Duration // of one read
 	MaxEntries int
 	MaxBytes   int // of all values together
@@ -23,6 +23,8 @@ type Settings struct {
 type Copy[V any] struct {
 	Value  V
 	ReadAt time.Time
+
+	endedAt time.Time // what takes long to read is read less often
 }
 
 // Cache keeps copies of values. It is safe for concurrent use.
@@ -55,8 +57,8 @@ func New[K comparable, V any](settings Settings, read func(context.Context, K) (
 }
 
 // Get returns a copy that is not too old and that isEnough accepts, or the result of a
-// read that began after the call. isEnough must not block; nil accepts everything. When
-// the database is slow, a copy can be as old as its read took.
+// read that began after the call. isEnough must not block; nil accepts everything. A copy
+// is older by as long as its read took.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, isEnough func(Copy[V]) bool) (Copy[V], error) {
 	if isEnough == nil {
 		isEnough = func(Copy[V]) bool { return true }
@@ -64,7 +66,7 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, isEnough func(Copy[V]) boo
 	for {
 		c.mu.Lock()
 		known, isKnown := c.copies.Get(key)
-		if isKnown && time.Since(known.ReadAt) < c.settings.MaxAge && isEnough(known) {
+		if isKnown && time.Since(known.endedAt) < c.settings.MaxAge && isEnough(known) {
 			c.mu.Unlock()
 			return known, nil
 		}
@@ -72,7 +74,7 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, isEnough func(Copy[V]) boo
 		if r == nil {
 			r = &reading[V]{done: make(chan struct{})}
 			c.reads[key] = r
-			go c.run(context.WithoutCancel(ctx), key, r, known.ReadAt) // others wait for it too
+			go c.run(context.WithoutCancel(ctx), key, r, known.endedAt) // others wait for it too
 		}
 		isAfter := !r.hasBegun
 		c.mu.Unlock()
@@ -97,6 +99,7 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *reading[V], before time
 	limited, cancel := context.WithTimeout(ctx, c.settings.Timeout)
 	defer cancel()
 	r.copy.Value, r.err = c.attempt(limited, key)
+	r.copy.endedAt = time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer close(r.done)

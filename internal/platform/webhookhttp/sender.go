@@ -2,8 +2,11 @@ package webhookhttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -66,8 +69,16 @@ func (m Message) sign(at time.Time) (http.Header, error) {
 type Answer struct {
 	Status     int           // 0: there was no answer
 	RetryAfter time.Duration // as the answer asks; 0: it does not
-	Err        error         // why there was no answer
+	Err        error         // why there was no answer, or not the one that was asked for
+	Failure    string        // Err, without the details that are for operators alone; empty: Err itself is for everybody
 }
+
+// What an app is told of a message without an answer: nothing about the inside of a network.
+const (
+	Timeout     = "timeout"
+	TLS         = "tls"
+	Unreachable = "unreachable"
+)
 
 // Arrived reports whether the other side has taken the message.
 func (a Answer) Arrived() bool { return a.Err == nil && a.Status >= 200 && a.Status <= 299 }
@@ -98,10 +109,15 @@ func (a Answer) Text() string {
 	return fmt.Sprintf("answered %d", a.Status)
 }
 
+// Told says why the message has not arrived as an app may know it: Failure, or the status;
+// empty: it has arrived.
+func (a Answer) Told() string { return cmp.Or(a.Failure, a.Text()) }
+
 // Sender sends messages. Any number of goroutines may use it.
 type Sender struct {
 	guard        Guard
 	timeout      time.Duration
+	resolver     *net.Resolver
 	https, plain *http.Client
 }
 
@@ -113,7 +129,7 @@ type Options struct {
 
 // NewSender returns a Sender whose requests end after timeout.
 func NewSender(guard Guard, timeout time.Duration, options Options) *Sender {
-	return &Sender{guard: guard, timeout: timeout, https: newClient(guard, false, timeout, options), plain: newClient(guard, true, timeout, options)}
+	return &Sender{guard: guard, timeout: timeout, resolver: cmp.Or(options.Resolver, net.DefaultResolver), https: newClient(guard, false, timeout, options), plain: newClient(guard, true, timeout, options)}
 }
 
 func newClient(guard Guard, plain bool, timeout time.Duration, options Options) *http.Client {
@@ -144,12 +160,17 @@ const idleTimeout = 30 * time.Second
 // Send sends a message once, and says what came of it. It ends within the timeout, and
 // drainTime.
 func (s *Sender) Send(ctx context.Context, to string, m Message) Answer {
+	return s.post(ctx, to, m, io.Discard)
+}
+
+// post is Send, and writes the first bytes of the answer's body.
+func (s *Sender) post(ctx context.Context, to string, m Message, answered io.Writer) Answer {
 	if err := s.guard.CheckURL(to); err != nil { // the setting may have changed since
-		return Answer{Err: fmt.Errorf("the URL %w", err)}
+		return Answer{Err: fmt.Errorf("the URL %w", err), Failure: Unreachable}
 	}
 	headers, err := m.sign(time.Now())
 	if err != nil {
-		return Answer{Err: fmt.Errorf("it could not be signed: %w", err)}
+		return Answer{Err: fmt.Errorf("it could not be signed: %w", err), Failure: Unreachable}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -157,7 +178,7 @@ func (s *Sender) Send(ctx context.Context, to string, m Message) Answer {
 	defer patience.Stop()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(m.Body))
 	if err != nil {
-		return Answer{Err: errors.New("the URL cannot be used")}
+		return Answer{Err: errors.New("the URL cannot be used"), Failure: Unreachable}
 	}
 	request.Header = headers
 	client := s.https
@@ -166,14 +187,15 @@ func (s *Sender) Send(ctx context.Context, to string, m Message) Answer {
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return Answer{Err: why(ctx, err)}
+		short := why(ctx, err)
+		return Answer{Err: short, Failure: told(short, err)}
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode < http.StatusContinue { // three digits are enough for the library: also 042
-		return Answer{Err: errNoStatus}
+		return Answer{Err: errNoStatus, Failure: Unreachable}
 	}
 	patience.Reset(drainTime)
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes)) // the status has said it
+	_, _ = io.Copy(answered, io.LimitReader(response.Body, maxAnswerBytes)) // the status has said it
 	return Answer{Status: response.StatusCode, RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
 }
 
@@ -202,6 +224,23 @@ func why(ctx context.Context, err error) error {
 		text = strings.ToValidUTF8(text[:most], "") + " …"
 	}
 	return errors.New(text)
+}
+
+// told is the class of an error that short describes.
+func told(short, err error) string {
+	var record tls.RecordHeaderError
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var invalid x509.CertificateInvalidError
+	var remote *net.OpError
+	switch {
+	case errors.Is(short, errTimeout):
+		return Timeout
+	case errors.As(err, &record), errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &invalid), errors.Is(err, http.ErrSchemeMismatch),
+		errors.As(err, &remote) && remote.Op == "remote error": // an alert of TLS
+		return TLS
+	}
+	return Unreachable
 }
 
 // retryAfter reads both forms of Retry-After; 0: there is none.

@@ -27,19 +27,20 @@ type Service struct {
 	db        postgres.Beginner
 	seal      func(endpoint uuid.UUID, secret string) []byte
 	most      int // endpoints of a client
-	checkURL  func(url string) error
+	guard     webhookhttp.Guard
 	documents Documents
 }
 
 // New returns a Service. Secrets are stored as seal makes them; a client has most endpoints at
-// most; checkURL returns what is wrong with an address that events are to be sent to.
-func New(db postgres.Beginner, seal func(endpoint uuid.UUID, secret string) []byte, most int, checkURL func(url string) error, documents Documents) *Service {
-	return &Service{db: db, seal: seal, most: most, checkURL: checkURL, documents: documents}
+// most; guard says where events may be sent, and which addresses need no challenge.
+func New(db postgres.Beginner, seal func(endpoint uuid.UUID, secret string) []byte, most int, guard webhookhttp.Guard, documents Documents) *Service {
+	return &Service{db: db, seal: seal, most: most, guard: guard, documents: documents}
 }
 
 // Draft is an endpoint to be made.
 type Draft struct {
 	Client      string
+	Key         string // the prefix of the key that asks; empty: it has none
 	URL         string
 	Events      []string
 	Description *string
@@ -54,14 +55,23 @@ func (s *Service) Create(ctx context.Context, r job.Request, d Draft) (done job.
 	}
 	id, secret := uuidv7.New(), webhookhttp.NewSecret()
 	done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		made, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: d.Client, URL: &d.URL, Events: d.Events, Description: d.Description},
-			0, s.seal(id, secret), s.most)
+		made, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: d.Client, URL: &d.URL, Events: d.Events, Description: d.Description,
+			MadeBy: d.Key, VerifiedAt: s.verified(d.URL)}, 0, s.seal(id, secret), s.most)
 		if err != nil {
 			return nil, err
 		}
 		return s.document(ctx, tx, made)
 	})
 	return shown(done, secret, err)
+}
+
+// verified is since when a URL need not echo a challenge; nil: it has to.
+func (s *Service) verified(url string) *time.Time {
+	if !s.guard.Named(url) {
+		return nil
+	}
+	now := time.Now()
+	return &now
 }
 
 // shown is the outcome of a command that makes a secret: only the first request is told it.
@@ -74,7 +84,7 @@ func shown(done job.Accepted, secret string, err error) (job.Accepted, string, e
 
 // check returns what is wrong with a URL as an Error.
 func (s *Service) check(url string) error {
-	if err := s.checkURL(url); err != nil {
+	if err := s.guard.CheckURL(url); err != nil {
 		return fault.Invalid(fault.Field{Pointer: "/url", Detail: err.Error()})
 	}
 	return nil
@@ -86,6 +96,7 @@ func (s *Service) Patch(ctx context.Context, owner string, id uuid.UUID, c webho
 		if err := s.check(*c.URL); err != nil {
 			return nil, err
 		}
+		c.Verified = s.guard.Named(*c.URL)
 	}
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := Find(ctx, tx, owner, id); err != nil {
@@ -111,10 +122,10 @@ func (s *Service) Delete(ctx context.Context, owner string, id uuid.UUID) error 
 	})
 }
 
-// Enable has events sent to an endpoint again.
-func (s *Service) Enable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
+// Enable has events sent to an endpoint again, or a challenge, for a key (its prefix).
+func (s *Service) Enable(ctx context.Context, r job.Request, owner, key string, id uuid.UUID) (job.Accepted, error) {
 	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ webhook.Endpoint) (any, error) {
-		e, err := webhook.Enable(ctx, tx, id)
+		e, err := webhook.Enable(ctx, tx, id, key)
 		if err != nil {
 			return nil, err
 		}

@@ -58,15 +58,15 @@ type Message struct {
 	Payload json.RawMessage
 }
 
-// Open begins to listen for a client: anew, or with the place of an earlier listener after it.
+// Open begins to listen for a client with a key (its prefix): anew, or with the place of an earlier listener after it.
 // One that is over, or of somebody else, is a not-found Error; other events than before are
 // an invalid-request Error.
-func (s *Service) Open(ctx context.Context, client string, events []string, place string) (*Listener, error) {
+func (s *Service) Open(ctx context.Context, client, key string, events []string, place string) (*Listener, error) {
 	l := &Listener{service: s}
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 		if place == "" {
 			id := uuidv7.New()
-			l.endpoint, err = webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: client, Events: events}, Lasts, s.seal(id, webhookhttp.NewSecret()), s.most)
+			l.endpoint, err = webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: client, Events: events, MadeBy: key}, Lasts, s.seal(id, webhookhttp.NewSecret()), s.most)
 			return err
 		}
 		id, seen, ok := parsePlace(place)
@@ -75,14 +75,14 @@ func (s *Service) Open(ctx context.Context, client string, events []string, plac
 		}
 		found, err := webhook.Get(ctx, tx, id)
 		switch {
-		case err != nil:
+		case err != nil && fault.CodeOf(err) != fault.NotFound:
 			return err
-		case found.URL != nil || found.Client != client:
+		case err != nil || found.URL != nil || found.Client != client: // one text: nobody learns which ids there are
 			return fault.New(fault.NotFound, "there is no listener %s, or it is over: begin anew, without Last-Event-ID", id)
 		case !slices.Equal(found.Events, events):
 			return fault.Invalid(fault.Field{Pointer: "?events", Detail: "must be those of the stream that Last-Event-ID is of: " + strings.Join(found.Events, ",")})
 		}
-		l.endpoint, err = webhook.Resume(ctx, tx, id, seen, Lasts)
+		l.endpoint, err = webhook.Resume(ctx, tx, id, key, seen, Lasts)
 		return err
 	})
 	return l, err

@@ -28,6 +28,7 @@ type Jobs struct {
 	announcements *Announcements
 	interval      time.Duration
 	logger        *slog.Logger
+	announced     func(ids []uuid.UUID)
 	listening     atomic.Bool
 
 	mu      sync.Mutex
@@ -62,9 +63,10 @@ func VersionOf(j job.Job) string {
 	return string(j.State) + "." + base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
-// NewJobs returns a Jobs; Run must run for it to notice anything.
-func NewJobs(db postgres.DB, announcements *Announcements, interval time.Duration, logger *slog.Logger) *Jobs {
-	return &Jobs{db: db, announcements: announcements, interval: interval, logger: logger, waiters: make(map[uuid.UUID][]*Waiter)}
+// NewJobs returns a Jobs; Run must run for it to notice anything. It calls announced with
+// all announced jobs, of whichever process; announced must not block.
+func NewJobs(db postgres.DB, announcements *Announcements, interval time.Duration, logger *slog.Logger, announced func(ids []uuid.UUID)) *Jobs {
+	return &Jobs{db: db, announcements: announcements, interval: interval, logger: logger, announced: announced, waiters: make(map[uuid.UUID][]*Waiter)}
 }
 
 // Waiter registers a waiter for a job. Call it before the job can change, or read
@@ -196,8 +198,10 @@ func (w *Jobs) listen(ctx context.Context, heard chan<- []uuid.UUID) {
 		case *redis.Subscription:
 			w.listening.Store(true)
 		case *redis.Message:
+			ids := parseAnnouncement(m.Payload)
+			w.announced(ids)
 			select {
-			case heard <- parseAnnouncement(m.Payload):
+			case heard <- ids:
 			default: // a poll will find them
 			}
 		}

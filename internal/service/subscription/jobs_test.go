@@ -38,7 +38,7 @@ func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 // watchingJobs watches jobs until the test ends.
 func watchingJobs(t *testing.T, db *pgxpool.Pool, announcements *subscription.Announcements, interval time.Duration) *subscription.Jobs {
 	t.Helper()
-	w := subscription.NewJobs(db, announcements, interval, servers.Logger(t))
+	w := subscription.NewJobs(db, announcements, interval, servers.Logger(t), func([]uuid.UUID) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.Run(ctx) })
@@ -133,7 +133,7 @@ func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
 func TestAStoppedWaiterIsForgotten(t *testing.T) {
 	t.Parallel()
 	settings := servers.Settings(t)
-	w := subscription.NewJobs(nil, subscription.NewAnnouncements(servers.Redis(t, settings), "n"), time.Second, servers.Logger(t))
+	w := subscription.NewJobs(nil, subscription.NewAnnouncements(servers.Redis(t, settings), "n"), time.Second, servers.Logger(t), func([]uuid.UUID) {})
 	id := uuid.New()
 	a, b := w.Waiter(id), w.Waiter(id)
 	a.Stop()

@@ -237,7 +237,7 @@ func TestAnEndpointThatFailsForDaysIsDisabledAndItsClientHearsOfIt(t *testing.T)
 	if n, err := span(webhook.Filter{}); n != 0 || fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("a replay to a disabled endpoint: %d, %v", n, err)
 	}
-	w.tx(func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, e.ID); return err })
+	w.tx(func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, e.ID, ""); return err })
 	if n, err := span(webhook.Filter{State: webhook.Failed}); n != 3 || err != nil {
 		t.Errorf("%d replayed that failed, %v", n, err)
 	}
@@ -381,5 +381,26 @@ func TestAMessageIsBounded(t *testing.T) {
 		if err != nil || len(body) > webhook.MaxPayloadBytes || !strings.Contains(string(body), `"truncated":true`) || !strings.Contains(string(body), e.Subject.String()) {
 			t.Errorf("%s: %d bytes, %v", name, len(body), err)
 		}
+	}
+}
+
+// A turn that is over ends with the requests that are under way, whatever is due: the rest
+// of the round is for the next turn.
+func TestATurnIsCutInTheMiddleOfARound(t *testing.T) {
+	t.Parallel()
+	const events, concurrency = 100, 4
+	w := newWorld(t)
+	w.turn = time.Nanosecond
+	r := newReceiver(t, nil)
+	e, _ := w.endpoint("shop", r.url)
+	w.emit("shop", webhook.PurchaseCompleted, events)
+	d := w.deliverer(concurrency, unhurried)
+	for sent := 0; sent < events; sent += concurrency {
+		if result := w.run(d, e); result.Delivered != concurrency || result.More != (sent+concurrency < events) {
+			t.Fatalf("after %d: %+v", sent, result)
+		}
+	}
+	if result := w.run(d, e); result.Delivered != 0 || result.More || len(r.messages()) != events {
+		t.Errorf("at the end: %+v, %d arrived", result, len(r.messages()))
 	}
 }

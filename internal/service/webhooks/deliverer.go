@@ -30,6 +30,7 @@ type Settings struct {
 	Concurrency int           // requests to one endpoint at a time
 	Timeout     time.Duration // of a request
 	GiveUpAfter time.Duration // of nothing but failures an endpoint is disabled
+	Turn        time.Duration // after it each sender of a turn ends its request, and others have theirs
 }
 
 // lease is for how long a worker has an endpoint: requests begin in its first part, and
@@ -39,7 +40,6 @@ func (s Settings) lease() time.Duration { return 2*s.Timeout + leaseReserve }
 const (
 	leaseReserve = 30 * time.Second // to record what was sent, also when the database is slow
 	perRound     = 16               // events of a round, for each request at a time
-	turnTime     = 20 * time.Second // afterwards other endpoints have their turn
 )
 
 // Result is what a turn has come to.
@@ -83,9 +83,12 @@ func (d *Deliverer) Run(ctx context.Context, item agenda.Item) (result Result, e
 	if err != nil {
 		return result, err
 	}
-	t := &turn{Deliverer: d, endpoint: e, secrets: secrets, leased: began, result: &result}
-	for over := began.Add(turnTime); ; {
-		more, err := t.round(ctx, time.Now().Before(over))
+	t := &turn{Deliverer: d, endpoint: e, secrets: secrets, leased: began, over: began.Add(d.settings.Turn), result: &result}
+	if e.VerifiedAt == nil {
+		return result, t.verify(ctx)
+	}
+	for {
+		more, err := t.round(ctx)
 		switch {
 		case errors.Is(err, agenda.ErrFenced): // somebody else goes on
 			return result, nil
@@ -103,12 +106,13 @@ type turn struct {
 	endpoint webhook.Endpoint
 	secrets  []string
 	leased   time.Time // when the lease was begun or renewed, or a moment before
+	over     time.Time // see Settings.Turn
 	result   *Result
 }
 
 // round sends once what is due. The lease is given back when nothing is due any more, the
-// endpoint is paused or disabled, or another round may not follow.
-func (t *turn) round(ctx context.Context, another bool) (more bool, err error) {
+// endpoint is paused or disabled, or the turn is over.
+func (t *turn) round(ctx context.Context) (more bool, err error) {
 	size := t.settings.Concurrency * perRound
 	if t.endpoint.Failures > 0 {
 		size = 1 // until something arrives
@@ -127,13 +131,14 @@ func (t *turn) round(ctx context.Context, another bool) (more bool, err error) {
 		r.Slow = t.endpoint.Slow
 	}
 	full := len(due) == size || len(all) < len(due)
-	more = another && full && r.Pause == 0 && !r.Gone && ctx.Err() == nil
+	more = full && time.Now().Before(t.over) && r.Pause == 0 && !r.Gone && ctx.Err() == nil
 	if more {
 		r.Keep = t.settings.lease()
 	}
 	for _, s := range all {
 		r.Sent = append(r.Sent, s.record(t.endpoint.ID))
 	}
+	t.tell(r, all)
 	return more, t.record(context.WithoutCancel(ctx), r, full)
 }
 

@@ -13,6 +13,7 @@
 //   - An endpoint that fails as a whole is paused: one event at a time is tried, after
 //     longer and longer pauses. After days of that it is disabled.
 //   - Slow endpoints have slots of their own: see webhook.KindSlow.
+//   - A turn is cut in the middle of a round: see [Settings].
 //   - An answer of 410 disables the endpoint; Retry-After is respected, up to a day.
 //
 // Order is not promised.

@@ -33,12 +33,16 @@ func (s sent) record(endpointID uuid.UUID) webhook.Sent {
 	if text := s.answer.Text(); text != "" {
 		r.Error, r.Retry = &text, retry(s.event.Attempts, s.answer)
 	}
+	if s.answer.Failure != "" {
+		r.Failure = &s.answer.Failure
+	}
 	return r
 }
 
 // send sends events, a bounded number at a time. It begins nothing more when the first part
 // of the lease is over, ctx has ended, or the endpoint is unwell: a receiver that hangs costs
-// one timeout. It leaves out what was cut off because ctx has ended.
+// one timeout. When the turn is over each sender ends with its first request. It leaves out
+// what was cut off because ctx has ended.
 func (t *turn) send(ctx context.Context, due []webhook.DueEvent) (all []sent) {
 	stop := t.leased.Add(t.settings.Timeout)
 	var next atomic.Int64
@@ -47,7 +51,7 @@ func (t *turn) send(ctx context.Context, due []webhook.DueEvent) (all []sent) {
 	var wg sync.WaitGroup
 	for range min(t.settings.Concurrency, len(due)) {
 		wg.Go(func() {
-			for {
+			for first := true; first || time.Now().Before(t.over); first = false {
 				i := int(next.Add(1)) - 1
 				if i >= len(due) || unwell.Load() || ctx.Err() != nil || time.Now().After(stop) {
 					return

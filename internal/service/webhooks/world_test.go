@@ -116,12 +116,13 @@ type world struct {
 	db       *pgxpool.Pool
 	clock    *servers.Clock
 	renderer *counting
+	turn     time.Duration // of a deliverer
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db, clock := servers.DBWithClock(t)
-	return &world{t: t, db: db, clock: clock, renderer: new(counting)}
+	return &world{t: t, db: db, clock: clock, renderer: new(counting), turn: unhurried}
 }
 
 func (w *world) deliverer(concurrency int, timeout time.Duration) *webhooks.Deliverer {
@@ -133,7 +134,7 @@ func (w *world) deliverer(concurrency int, timeout time.Duration) *webhooks.Deli
 	sender := webhookhttp.NewSender(guard, timeout, webhookhttp.Options{})
 	w.t.Cleanup(sender.Close)
 	return webhooks.NewDeliverer(w.db, fixture.Key(w.t), sender, w.renderer,
-		webhooks.Settings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour}, servers.Logger(w.t), prometheus.NewRegistry())
+		webhooks.Settings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: w.turn}, servers.Logger(w.t), prometheus.NewRegistry())
 }
 
 // tx runs do in a transaction.
@@ -150,10 +151,10 @@ func (w *world) endpoint(client, url string, events ...string) (made webhook.End
 	if len(events) == 0 {
 		events = []string{"*"}
 	}
-	id := uuidv7.New()
+	id, now := uuidv7.New(), time.Now()
 	secret = webhookhttp.NewSecret()
 	w.tx(func(tx pgx.Tx) (err error) {
-		made, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: &url, Events: events}, 0, webhooks.Seal(fixture.Key(w.t), id, secret), 16)
+		made, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: &url, Events: events, VerifiedAt: &now}, 0, webhooks.Seal(fixture.Key(w.t), id, secret), 16)
 		return err
 	})
 	return made, secret

@@ -33,12 +33,13 @@ type Verifier struct {
 	unknown *expirable.LRU[string, struct{}] // as known
 	loads   *batch.Coalescer[string, stored]
 	uses    *uses
+	watched *watched
 }
 
 // NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing, not even
 // that a key is unknown. Close it.
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
-	v := &Verifier{uses: newUses(db)}
+	v := &Verifier{uses: newUses(db), watched: newWatched(db, ttl)}
 	if ttl > 0 {
 		v.known = expirable.NewLRU[string, stored](cached, nil, ttl)
 		v.unknown = expirable.NewLRU[string, struct{}](cached, nil, min(ttl, unknownFor))
@@ -48,10 +49,17 @@ func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
 	return v
 }
 
+// Watch calls revoked once when a key is revoked: within the time for which keys are cached, a
+// second at least. While Postgres cannot be asked, it calls nothing. Call stop, once.
+func (v *Verifier) Watch(prefix string, revoked func()) (stop func()) {
+	return v.watched.add(prefix, revoked)
+}
+
 // Close ends the look-ups, and writes which keys were used.
 func (v *Verifier) Close() {
 	v.loads.Close()
 	v.uses.close()
+	v.watched.close()
 }
 
 // Verify returns the key whose text is given, or an unauthenticated Error.

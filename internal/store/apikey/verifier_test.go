@@ -245,3 +245,29 @@ func TestALookUpThatEndsEarlyIsNoVerdict(t *testing.T) {
 		t.Errorf("the next one: %v", err)
 	}
 }
+
+func TestAWatchedKeyIsHeardToBeRevokedAndNobodyWatchingCostsNothing(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	_, good, _ := create(t, db, apikey.App, "shop")
+	_, bad, _ := create(t, db, apikey.App, "shop")
+	asked := &counted{DB: db}
+	v := verifier(t, asked, time.Second)
+	if n := asked.queries.Load(); n != 0 {
+		t.Errorf("%d queries before anybody watches", n)
+	}
+	var goods, bads atomic.Int64
+	stop := v.Watch(good, func() { goods.Add(1) })
+	v.Watch(good, func() { goods.Add(1) })()
+	for range 3 {
+		defer v.Watch(bad, func() { bads.Add(1) })()
+	}
+	revoke(t, db, bad)
+	servers.Eventually(t, "all who watch the key hear of it", func() bool { return bads.Load() == 3 })
+	looks := asked.queries.Load()
+	servers.Eventually(t, "it is looked again", func() bool { return asked.queries.Load() > looks+1 })
+	if goods.Load() != 0 || bads.Load() != 3 {
+		t.Errorf("%d calls about the good key, %d about the revoked one", goods.Load(), bads.Load())
+	}
+	stop()
+}

@@ -62,6 +62,7 @@ type Facts struct {
 type Fact struct {
 	Shape         shape.Shape
 	PurchaseLimit *int // positions per user; nil: no limit
+	IsDraft       bool // it was never published: only operators may know of it
 }
 
 // Allows tells whether a user may have so many positions.
@@ -95,10 +96,11 @@ func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, e
 			return Fact{}, err
 		}
 		form, err := ShapeOf(ctx, db, id)
+		found := Fact{form, c.PurchaseLimit, c.PublishedAt == nil}
 		if err == nil && c.State != Pending {
-			f.known.Add(id, Fact{form, c.PurchaseLimit})
+			f.known.Add(id, found)
 		}
-		return Fact{form, c.PurchaseLimit}, err
+		return found, err
 	})
 	if err != nil {
 		return Fact{}, err
@@ -123,8 +125,8 @@ func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID
 	found, err := readShapes(ctx, db, unknown)
 	for id, form := range found {
 		statuses[id].Shape = form
-		if statuses[id].State != Pending {
-			f.known.Add(id, Fact{form, statuses[id].PurchaseLimit})
+		if state := statuses[id].State; state != Pending && state != Cancelled { // a cancelled one may be a draft
+			f.known.Add(id, Fact{Shape: form, PurchaseLimit: statuses[id].PurchaseLimit})
 		}
 	}
 	return err

@@ -32,10 +32,13 @@ func scan(row pgx.CollectableRow) (c Campaign, err error) {
 func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Campaign, error) {
 	c, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM campaigns WHERE id = $1`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Campaign{}, fault.New(fault.NotFound, "there is no campaign %s", id)
+		return Campaign{}, NotFound(id)
 	}
 	return c, fault.At(err, "campaign.Get(%s)", id)
 }
+
+// NotFound is the Error when there is no such campaign, or none that the caller may know of.
+func NotFound(id uuid.UUID) error { return fault.New(fault.NotFound, "there is no campaign %s", id) }
 
 // GetAll returns those of the campaigns that exist, in any order.
 func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Campaign, error) {
@@ -48,17 +51,18 @@ func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Campaign, e
 
 // Page selects a part of the list of campaigns, newest first.
 type Page struct {
-	State State     // empty: all
-	After uuid.UUID // the last id of the previous page; zero: the first page
-	Limit int
+	State     State     // empty: all
+	After     uuid.UUID // the last id of the previous page; zero: the first page
+	Limit     int
+	Published bool // without those that never were
 }
 
 // List returns one page.
 func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM campaigns
-		WHERE ($1 = '' OR state = $1) AND ($2::uuid IS NULL OR id < $2)
-		ORDER BY id DESC LIMIT $3`, p.State, postgres.Nullable(p.After), p.Limit)
+		WHERE ($1 = '' OR state = $1) AND ($2::uuid IS NULL OR id < $2) AND (NOT $4 OR published_at IS NOT NULL)
+		ORDER BY id DESC LIMIT $3`, p.State, postgres.Nullable(p.After), p.Limit, p.Published)
 	return list, fault.At(err, "campaign.List")
 }
 

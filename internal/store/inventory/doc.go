@@ -24,7 +24,7 @@
 // postgres.ErrRows when other rows match, so a caller without the lock cannot sell a
 // position twice. The caller changes the counters of the campaign in the same transaction.
 //
-// Each change of a position writes the campaign's board_version, so [Since] can tell what
+// Each change of a position writes the campaign's board_version, so a reader of a version can be told what
 // has changed.
 //
 // A hold is over at its deadline by the database's clock, also before a sweep: [GetHold]

@@ -80,38 +80,6 @@ func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID st
 	return own, fault.At(err, "inventory.OfUser(%s)", campaignID)
 }
 
-// Overlay returns an older copy of the positions, corrected with the positions
-// that a user has now. A position that the user had in the copy and no longer has
-// is shown as available.
-func Overlay(older, own []Position, userID string) []Position {
-	fresh := make([]Position, len(older))
-	mine := make(map[shape.Position]Position, len(own))
-	for _, p := range own {
-		mine[p.Position] = p
-	}
-	for i, p := range older {
-		if its, ok := mine[p.Position]; ok {
-			p = its
-		} else if p.UserID != nil && *p.UserID == userID {
-			p.State, p.UserID, p.ExpiresAt, p.Changed = Available, nil, nil, unversioned
-		}
-		fresh[i] = p
-	}
-	return fresh
-}
-
-// Since returns the positions of a board that have changed after a version. A reader
-// of the board at that version who replaces these has the present board.
-func Since(all []Position, version int64) []Position {
-	changed := make([]Position, 0, 16)
-	for _, p := range all {
-		if p.Changed > version {
-			changed = append(changed, p)
-		}
-	}
-	return changed
-}
-
 // Get returns one position, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, campaignID uuid.UUID, at shape.Position) (Position, error) {
 	p, err := postgres.CollectOne(ctx, db, scanPosition, `SELECT `+shown+named+`WHERE p.campaign_id = $1 AND p.layer = $2 AND col = $3 AND `+made,

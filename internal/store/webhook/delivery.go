@@ -67,7 +67,7 @@ func GetDelivery(ctx context.Context, db postgres.DB, endpointID, eventID uuid.U
 		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
 	}
 	attempts, err := postgres.Collect(ctx, db, scanAttempt, `
-		SELECT event_id, endpoint_id, at, duration_ms, status, error FROM webhook_attempts
+		SELECT event_id, endpoint_id, at, duration_ms, status, error, failure FROM webhook_attempts
 		WHERE endpoint_id = $1 AND event_id = $2 ORDER BY number DESC LIMIT $3`, endpointID, eventID, limit)
 	if err != nil {
 		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
@@ -77,7 +77,7 @@ func GetDelivery(ctx context.Context, db postgres.DB, endpointID, eventID uuid.U
 
 func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var ms int64
-	err = row.Scan(&a.EventID, &a.EndpointID, &a.At, &ms, &a.Status, &a.Error)
+	err = row.Scan(&a.EventID, &a.EndpointID, &a.At, &ms, &a.Status, &a.Error, &a.Failure)
 	a.Duration = time.Duration(ms) * time.Millisecond
 	return a, err
 }

@@ -14,11 +14,13 @@ import (
 	"triprize/internal/store/agenda"
 )
 
-const columns = `p.id, p.client, p.url, p.events, p.description, p.created_at, p.expires_at, p.disabled_at, p.disabled_reason,
+const columns = `p.id, p.client, p.url, p.events, p.description, coalesce(p.made_by, ''), p.created_at, p.expires_at,
+	p.verified_at, p.challenge_error, p.disabled_at, p.disabled_reason,
 	p.failing_since, p.failures, p.paused_until, p.slow, p.version, p.wakes`
 
 func scan(row pgx.CollectableRow) (e Endpoint, err error) {
-	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.CreatedAt, &e.ExpiresAt, &e.DisabledAt, &e.DisabledReason,
+	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.MadeBy, &e.CreatedAt, &e.ExpiresAt,
+		&e.VerifiedAt, &e.ChallengeError, &e.DisabledAt, &e.DisabledReason,
 		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.Slow, &e.Version, &e.Wakes)
 	return e, err
 }
@@ -34,8 +36,13 @@ const mostLeft = 100
 // until it is deleted, and lasts is 0. A listener that nobody fetches for makes room: the one
 // that was left first. Create fails with a state-conflict Error when the client has most of
 // them already, or [mostLeft] more that are over and not swept yet: every event of a client
-// looks at all rows of its endpoints.
+// looks at all rows of its endpoints. With VerifiedAt it need not
+// echo a challenge. A key that
+// is revoked makes nothing: that is an unauthenticated Error.
 func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sealed []byte, most int) (Endpoint, error) {
+	if err := keyLives(ctx, tx, e.MadeBy); err != nil {
+		return Endpoint{}, err
+	}
 	var b pgx.Batch
 	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client) // so that two at once count each other
 	b.Queue(`
@@ -45,11 +52,11 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sea
 	var made Endpoint
 	var found bool
 	b.Queue(`
-		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, expires_at, lease_until)
-		SELECT $1, $2, $3, $4, $5, CASE WHEN $6::float8 > 0 THEN clock_timestamp() + $6 * interval '1 second' END, CASE WHEN $6 > 0 THEN `+fetchedFor+` END
+		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, expires_at, lease_until, made_by, verified_at)
+		SELECT $1, $2, $3, $4, $5, CASE WHEN $6::float8 > 0 THEN clock_timestamp() + $6 * interval '1 second' END, CASE WHEN $6 > 0 THEN `+fetchedFor+` END, nullif($9, ''), $10
 		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $7
 		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $7 + $8
-		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, lasts.Seconds(), most, mostLeft).
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, lasts.Seconds(), most, mostLeft, e.MadeBy, e.VerifiedAt).
 		Query(func(rows pgx.Rows) (err error) {
 			all, err := pgx.CollectRows(rows, scan)
 			if found = len(all) == 1; found {
@@ -93,10 +100,17 @@ type Change struct {
 	URL         *string
 	Events      []string
 	Description *string // empty: none
+	Verified    bool    // URL need not echo a challenge
+	Key         string  // the prefix of the key that asks; empty: it has none
 }
 
-// Patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once.
+// Patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once, as
+// soon as the URL is verified, and the endpoint is of the key that has changed it. A key that is
+// revoked changes nothing: that is an unauthenticated Error.
 func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
+	if err := keyLives(ctx, tx, c.Key); err != nil {
+		return Endpoint{}, err
+	}
 	return one(ctx, tx, "Patch", id, `
 		UPDATE webhook_endpoints p
 		SET url = coalesce($2, url), events = coalesce($3, events),
@@ -104,9 +118,12 @@ func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, er
 		    failing_since = CASE WHEN $2 <> url THEN NULL ELSE failing_since END,
 		    failures = CASE WHEN $2 <> url THEN 0 ELSE failures END,
 		    paused_until = CASE WHEN $2 <> url THEN NULL ELSE paused_until END,
+		    verified_at = CASE WHEN $2 = url OR $2::text IS NULL THEN verified_at WHEN $5 THEN clock_timestamp() END,
+		    challenge_error = CASE WHEN $2 <> url THEN NULL ELSE challenge_error END,
+		    made_by = CASE WHEN $2 <> url THEN nullif($6, '') ELSE made_by END,
 		    due_at = CASE WHEN $2 <> url THEN greatest(clock_timestamp(), lease_until) ELSE due_at END,
 		    version = version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
-		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description)
+		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
 }
 
 // Disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
@@ -119,12 +136,16 @@ func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint
 }
 
 // Enable lets an endpoint hear of what happens from now on. Events of the time between
-// can be replayed.
-func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Endpoint, error) {
+// can be replayed. One that is not verified is challenged again. It is of the key that enables
+// it from now on; a key that is revoked enables nothing: that is an unauthenticated Error.
+func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint, error) {
+	if err := keyLives(ctx, tx, key); err != nil {
+		return Endpoint{}, err
+	}
 	return one(ctx, tx, "Enable", id, `
 		UPDATE webhook_endpoints p
-		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, `+agenda.Woken+`
-		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id)
+		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, made_by = nullif($2, ''), `+agenda.Woken+`
+		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, key)
 }
 
 // Delete deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.

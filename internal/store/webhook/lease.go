@@ -17,7 +17,7 @@ import (
 // Agenda is the table of endpoints that something is due for. An endpoint that fails, or
 // answers slowly, has tasks of a kind of their own.
 var Agenda = agenda.Table{Name: "webhook_endpoints", As: "p", Key: "id", Kind: `CASE WHEN p.slow THEN '` + KindSlow + `' ELSE '` + Kind + `' END`, Open: open,
-	Due: open + ` AND EXISTS (SELECT FROM webhook_deliveries d WHERE d.endpoint_id = p.id AND d.state = 'pending' AND d.next_at <= clock_timestamp())`}
+	Due: open + ` AND (p.verified_at IS NULL OR EXISTS (SELECT FROM webhook_deliveries d WHERE d.endpoint_id = p.id AND d.state = 'pending' AND d.next_at <= clock_timestamp()))`}
 
 // The kinds of tasks.
 const (
@@ -25,8 +25,8 @@ const (
 	KindSlow = "webhook-slow"
 )
 
-// open is the condition of endpoints that may be sent to.
-const open = `p.url IS NOT NULL AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
+// open is the condition of endpoints that may be sent to: events, or a challenge.
+const open = mayChallenge + ` AND p.url IS NOT NULL AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
 
 // Item returns the endpoint as an agenda item.
 func (e Endpoint) Item() agenda.Item {
@@ -40,7 +40,13 @@ func (e Endpoint) Item() agenda.Item {
 // Claim gives an endpoint to a worker, see [agenda.Claim]; not one that nothing may be sent
 // to now.
 func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Duration) (e Endpoint, ok bool, err error) {
-	return agenda.Claim(ctx, db, Agenda, item, lease, ``, ``, columns, scan)
+	return agenda.Claim(ctx, db, Agenda, item, lease, `, challenged_at`, `, CASE WHEN p.verified_at IS NULL THEN now.at ELSE p.challenged_at END`, columns, scan)
+}
+
+// ClientOf returns whose an endpoint is; empty: there is none.
+func ClientOf(ctx context.Context, db postgres.DB, id uuid.UUID) (client string, err error) {
+	err = db.QueryRow(ctx, `SELECT coalesce((SELECT client FROM webhook_endpoints WHERE id = $1), '')`, id).Scan(&client)
+	return client, fault.At(err, "webhook.ClientOf(%s)", id)
 }
 
 // DueEvent is an event that is due for an endpoint, and how often it was tried.
@@ -123,17 +129,19 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 	n := len(sent)
 	ids, before, retries := make([]uuid.UUID, n), make([]int, n), make([]*float64, n)
 	ats, durations, statuses, errs := make([]time.Time, n), make([]int64, n), make([]*int, n), make([]*string, n)
+	failures := make([]*string, n)
 	for i, s := range sent {
-		ids[i], before[i], ats[i], durations[i], statuses[i], errs[i] = s.EventID, s.Before, s.At, s.Duration.Milliseconds(), s.Status, s.Error
+		ids[i], before[i], ats[i], durations[i], statuses[i], errs[i], failures[i] = s.EventID, s.Before, s.At, s.Duration.Milliseconds(), s.Status, s.Error, s.Failure
 		if s.Retry != nil {
 			seconds := s.Retry.Seconds()
 			retries[i] = &seconds
 		}
 	}
 	b.Queue(`
-		INSERT INTO webhook_attempts (event_id, endpoint_id, at, duration_ms, status, error)
-		SELECT id, $1, at, ms, status, error FROM unnest($2::uuid[], $3::timestamptz[], $4::bigint[], $5::smallint[], $6::text[]) AS s (id, at, ms, status, error)`,
-		endpointID, ids, ats, durations, statuses, errs)
+		INSERT INTO webhook_attempts (event_id, endpoint_id, at, duration_ms, status, error, failure)
+		SELECT id, $1, at, ms, status, error, failure
+		FROM unnest($2::uuid[], $3::timestamptz[], $4::bigint[], $5::smallint[], $6::text[], $7::text[]) AS s (id, at, ms, status, error, failure)`,
+		endpointID, ids, ats, durations, statuses, errs, failures)
 	b.Queue(`
 		UPDATE webhook_deliveries d
 		SET attempts = d.attempts + 1,

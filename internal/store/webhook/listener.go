@@ -32,11 +32,15 @@ const fetchedFor = `clock_timestamp() + interval '90 seconds'`
 
 // Resume takes over a listener for a client that has seen everything up to the attempt with a
 // number. Events that were fetched after that are due again. An earlier fetch for it is fenced. It
-// lasts for the given time from now on. A listener that is over is a not-found Error.
-func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, seen int64, lasts time.Duration) (Endpoint, error) {
+// lasts for the given time from now on, and is of the key (its prefix) that comes back; one that
+// is revoked is an unauthenticated Error. A listener that is over is a not-found Error.
+func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string, seen int64, lasts time.Duration) (Endpoint, error) {
+	if err := keyLives(ctx, tx, key); err != nil {
+		return Endpoint{}, err
+	}
 	e, err := one(ctx, tx, "Resume", id, `
-		UPDATE webhook_endpoints p SET version = version + 1, lease_until = `+fetchedFor+`, expires_at = clock_timestamp() + $2 * interval '1 second'
-		WHERE id = $1 AND url IS NULL AND `+lives+` RETURNING `+columns, id, lasts.Seconds())
+		UPDATE webhook_endpoints p SET version = version + 1, lease_until = `+fetchedFor+`, expires_at = clock_timestamp() + $2 * interval '1 second', made_by = nullif($3, '')
+		WHERE id = $1 AND url IS NULL AND `+lives+` RETURNING `+columns, id, lasts.Seconds(), key)
 	if err != nil {
 		return Endpoint{}, err
 	}

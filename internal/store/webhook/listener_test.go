@@ -47,7 +47,7 @@ func TestAListenerThatIsCutOffTwiceStillMissesNothing(t *testing.T) {
 	comeBack := func(seen int64) {
 		t.Helper()
 		if err := inTx(t, db, func(tx pgx.Tx) (err error) {
-			l, err = webhook.Resume(t.Context(), tx, l.ID, seen, time.Hour)
+			l, err = webhook.Resume(t.Context(), tx, l.ID, "", seen, time.Hour)
 			return err
 		}); err != nil {
 			t.Fatal(err)

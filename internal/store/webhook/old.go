@@ -98,7 +98,7 @@ func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
 		FROM webhook_endpoints p
 		LEFT JOIN LATERAL (
 			SELECT next_at FROM webhook_deliveries
-			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL
+			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL AND p.verified_at IS NOT NULL
 			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
 			ORDER BY next_at LIMIT 1) d ON true
 		WHERE p.deleted_at IS NULL AND p.url IS NOT NULL`).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest)

@@ -17,14 +17,14 @@ import (
 // message.
 const MostSecrets = 4
 
-// AddSecret gives an endpoint a new secret. The one before signs too for overlap, and then
-// no more; of more than [MostSecrets] the oldest end at once.
+// AddSecret gives an endpoint a new secret. Those before sign too for overlap at most, and
+// then no more; of more than [MostSecrets] the oldest end at once.
 func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
 	var b pgx.Batch
 	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations take turns
 	b.Queue(`
-		UPDATE webhook_secrets SET expires_at = clock_timestamp() + $2 * interval '1 second'
-		WHERE endpoint_id = $1 AND expires_at IS NULL`, endpointID, overlap.Seconds())
+		UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + $2 * interval '1 second')
+		WHERE endpoint_id = $1`, endpointID, overlap.Seconds())
 	b.Queue(`INSERT INTO webhook_secrets (id, endpoint_id, sealed) VALUES ($1, $2, $3)`, uuidv7.New(), endpointID, sealed)
 	b.Queue(`
 		DELETE FROM webhook_secrets WHERE endpoint_id = $1 AND (expires_at <= clock_timestamp() OR id NOT IN (

@@ -32,6 +32,8 @@ const (
 
 	EndpointTest     = "webhook-endpoint.test"     // asked for; goes to its endpoint, also when that does not want the type
 	EndpointDisabled = "webhook-endpoint.disabled" // goes to the client's other endpoints
+
+	EndpointVerification = "webhook-endpoint.verification" // a challenge: sent to an endpoint, and stored nowhere
 )
 
 // Types lists the types of events.
@@ -47,6 +49,9 @@ const (
 	Asked   Reason = "asked"   // somebody has asked for it
 	Gone    Reason = "gone"    // it has answered 410
 	Failing Reason = "failing" // nothing has arrived for days
+
+	Unverified Reason = "unverified" // it has not echoed a challenge, see [MostChallenges]
+	Revoked    Reason = "revoked"    // the key behind it was revoked
 )
 
 // State is how far a delivery has come; doc.go has the diagram.
@@ -73,8 +78,11 @@ type Endpoint struct {
 	URL            *string  // nil: a listener, which fetches its events; nothing is sent to it
 	Events         []string // patterns: *, purchase.*, purchase.completed
 	Description    *string
+	MadeBy         string // the prefix of the key that has chosen the address, or enabled it; empty: no key
 	CreatedAt      time.Time
 	ExpiresAt      *time.Time // of a listener
+	VerifiedAt     *time.Time // nil: nothing but challenges may be sent to URL
+	ChallengeError *string    // of the last challenge, as its client sees it
 	DisabledAt     *time.Time
 	DisabledReason *Reason
 	FailingSince   *time.Time // nothing has arrived since
@@ -128,5 +136,6 @@ type Attempt struct {
 	At         time.Time // when it began
 	Duration   time.Duration
 	Status     *int    // of the answer; nil: there was none
-	Error      *string // nil: it has arrived
+	Error      *string // with details, for operators; nil: it has arrived
+	Failure    *string // as apps see it: timeout, tls, unreachable; nil: there was an answer
 }

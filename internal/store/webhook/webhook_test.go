@@ -29,9 +29,10 @@ func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
 func create(t *testing.T, db *pgxpool.Pool, client string, lasts time.Duration, most int) (e webhook.Endpoint, err error) {
 	t.Helper()
 	url := "https://shop.example/hooks"
-	wanted := webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: &url, Events: []string{"*"}}
+	now := time.Now()
+	wanted := webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: &url, Events: []string{"*"}, VerifiedAt: &now}
 	if lasts > 0 {
-		wanted.URL = nil
+		wanted.URL, wanted.VerifiedAt = nil, nil
 	}
 	err = inTx(t, db, func(tx pgx.Tx) (err error) {
 		e, err = webhook.Create(t.Context(), tx, wanted, lasts, []byte("sealed"), most)
@@ -153,6 +154,12 @@ func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
 	}
 	add("third", 0)
 	if got := fmt.Sprint(secrets()); got != "[third]" {
+		t.Errorf("got %s", got)
+	}
+	add("fourth", time.Hour)
+	add("leaked", 2*time.Hour)
+	add("safe", 0)
+	if got := fmt.Sprint(secrets()); got != "[safe]" { // nothing of before signs, however long it was to
 		t.Errorf("got %s", got)
 	}
 	for i := range 6 {

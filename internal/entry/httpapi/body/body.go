@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// atOnceWithHead is what fasthttp reads of a body before it calls a handler. Shorter
+	// AtOnce is what fasthttp reads of a body before it calls a handler. Shorter
 	// bodies need no room of their own.
-	atOnceWithHead = 8 << 10
+	AtOnce = 8 << 10
 	// Room bounds the bytes of all longer bodies that are in memory at once.
 	Room = 8 << 20
 	// smallBody is the longest body that is checked without waiting for a turn.
@@ -80,7 +80,7 @@ func BoundsOf(o *openapi.Operation, settings config.Settings) Bounds {
 }
 
 // Announced returns the length of the body that the client announced; -1: it did not
-// say. The head itself may have been changed by refuseLong.
+// say. The head itself may have been changed by beginBody.
 func Announced(h *fasthttp.RequestHeader) int {
 	if h.ContentLength() == -1 {
 		return -1
@@ -105,7 +105,7 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, limit int, then func(bod
 	switch {
 	case length > limit:
 		return tooLong(limit)
-	case length < 0 || length > atOnceWithHead:
+	case length < 0 || length > AtOnce:
 		size := int64(limit)
 		if length > 0 {
 			size = int64(length)

@@ -20,19 +20,27 @@ type Call struct {
 	WantsCSV    bool              // it accepts text/csv rather than JSON
 	Trace       string            // the trace that the request is in (W3C Trace Context), as an id; empty: none
 	Connection  net.Conn
+	Watch       func(prefix string, revoked func()) (stop func()) // of keys, see apikey.Verifier
+	// Leave ends the share of the process that the request takes. A handler that takes it
+	// over sets it to nil.
+	Leave func()
 }
 
-// WhilePresent returns a context that ends with ctx, and when the client closes its
-// connection. It is for requests that only wait, and whose connection nobody reads
+// WhilePresent returns a context that ends with ctx, when the client closes its connection, and
+// when its key is revoked. It is for requests that only wait, and whose connection nobody reads
 // meanwhile. Call leave when the wait is over.
 func (c *Call) WhilePresent(ctx context.Context) (present context.Context, leave func()) {
 	present, cancel := context.WithCancel(ctx)
+	unwatch := func() {}
+	if c.KeyPrefix != "" && c.Watch != nil {
+		unwatch = c.Watch(c.KeyPrefix, cancel)
+	}
 	connection, ok := c.Connection.(*httpconn.Conn)
 	if !ok {
-		return present, cancel
+		return present, func() { unwatch(); cancel() }
 	}
 	stop := connection.Watch(cancel)
-	return present, func() { stop(); cancel() }
+	return present, func() { stop(); unwatch(); cancel() }
 }
 
 type callKey struct{}

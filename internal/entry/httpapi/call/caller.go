@@ -15,6 +15,8 @@ type Caller struct {
 	Role   resource.Role
 	Client string // the scope of its idempotency keys, and of the jobs that it sees
 	User   string // the one user it may act for; empty: any
+
+	KeyPrefix string // of its API key; empty: it has a token, or is anonymous
 }
 
 // MayActFor tells whether the caller may see and change what belongs to a user.

@@ -275,8 +275,9 @@ const (
 
 // Defines values for WebhookEndpointState.
 const (
-	Disabled WebhookEndpointState = "disabled"
-	Enabled  WebhookEndpointState = "enabled"
+	Disabled   WebhookEndpointState = "disabled"
+	Enabled    WebhookEndpointState = "enabled"
+	Unverified WebhookEndpointState = "unverified"
 )
 
 // Defines values for WebhookEventType.
@@ -1899,8 +1900,17 @@ type WebhookAttempt struct {
 	// Status Of the answer; null if there was none.
 	Status *int `json:"status"`
 
-	// Error Why it failed, for people; null if it did not.
+	// Error Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people.
 	Error *string `json:"error"`
+}
+
+// WebhookChallenge What an address has to answer with.
+type WebhookChallenge struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// Challenge Random, and another one each time.
+	Challenge string `json:"challenge"`
 }
 
 // WebhookDelivery An event on its way to an endpoint.
@@ -1952,14 +1962,16 @@ type WebhookEndpoint struct {
 	ID ID `json:"id"`
 
 	// Client Whose purchases, holds, jobs and wallets it hears of.
-	Client      string               `json:"client"`
-	URL         string               `json:"url"`
-	Events      []WebhookFilter      `json:"events"`
-	Description *string              `json:"description"`
-	State       WebhookEndpointState `json:"state"`
-	DisabledAt  *time.Time           `json:"disabled_at"`
+	Client      string          `json:"client"`
+	URL         string          `json:"url"`
+	Events      []WebhookFilter `json:"events"`
+	Description *string         `json:"description"`
 
-	// DisabledReason `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded.
+	// State `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+	State      WebhookEndpointState `json:"state"`
+	DisabledAt *time.Time           `json:"disabled_at"`
+
+	// DisabledReason `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded. `unverified`: it has echoed no challenge. `revoked`: the key that has made it, or has changed its address or enabled it last, was revoked.
 	DisabledReason *string `json:"disabled_reason"`
 
 	// FailingSince Since when every attempt has failed; null if the last one has not.
@@ -1973,9 +1985,15 @@ type WebhookEndpoint struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// VerifiedAt When the address has echoed a challenge; null: it has not.
+	VerifiedAt *time.Time `json:"verified_at"`
+
+	// VerificationError Why the last challenge was in vain: the status of the answer, `timeout`, `tls`, `unreachable`, or an answer without the challenge.
+	VerificationError *string `json:"verification_error"`
 }
 
-// WebhookEndpointState defines model for WebhookEndpoint.State.
+// WebhookEndpointState `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
 type WebhookEndpointState string
 
 // WebhookEndpointDraft An endpoint to be made.
@@ -2081,7 +2099,7 @@ type WebhookReplayed struct {
 
 // WebhookRotation How secrets are changed.
 type WebhookRotation struct {
-	// OverlapSeconds How long the old secrets sign too.
+	// OverlapSeconds How long the old secrets sign too, at most; 0 ends all of them at once.
 	OverlapSeconds *int `json:"overlap_seconds,omitempty"`
 }
 

@@ -2,21 +2,25 @@ package resource
 
 import (
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/store/webhook"
 )
 
 // WebhookEndpoint is an endpoint with its valid secrets, of which nothing secret is shown.
 func WebhookEndpoint(e webhook.Endpoint, secrets []webhook.Secret) contract.WebhookEndpoint {
 	d := contract.WebhookEndpoint{ID: e.ID, Client: e.Client, Events: make([]contract.WebhookFilter, len(e.Events)), Description: e.Description,
-		State: contract.Enabled, DisabledAt: e.DisabledAt, FailingSince: e.FailingSince, Secrets: make([]contract.WebhookSecret, len(secrets)), CreatedAt: e.CreatedAt}
+		State: contract.Enabled, VerifiedAt: e.VerifiedAt, VerificationError: e.ChallengeError, DisabledAt: e.DisabledAt, FailingSince: e.FailingSince, Secrets: make([]contract.WebhookSecret, len(secrets)), CreatedAt: e.CreatedAt}
 	if e.URL != nil {
 		d.URL = *e.URL
 	}
 	for i, pattern := range e.Events {
 		d.Events[i] = contract.WebhookFilter(pattern)
 	}
-	if e.DisabledAt != nil {
+	switch {
+	case e.DisabledAt != nil:
 		d.State = contract.Disabled
+	case e.VerifiedAt == nil:
+		d.State = contract.Unverified
 	}
 	if e.DisabledReason != nil {
 		reason := string(*e.DisabledReason)
@@ -34,11 +38,18 @@ func WebhookDelivery(d webhook.Delivery) contract.WebhookDelivery {
 		State: contract.WebhookDeliveryState(d.State), AttemptCount: d.Attempts, NextAttemptAt: d.NextAt, At: d.At, FinishedAt: d.FinishedAt}
 }
 
-// WebhookAttempts are attempts, in their order.
-func WebhookAttempts(list []webhook.Attempt) []contract.WebhookAttempt {
+// WebhookAttempts are attempts, in their order. Only operators see what they tell of the inside:
+// why an address was not reached, and how fast that was known.
+func WebhookAttempts(list []webhook.Attempt, to Role) []contract.WebhookAttempt {
 	all := make([]contract.WebhookAttempt, len(list))
 	for i, a := range list {
 		all[i] = contract.WebhookAttempt{At: a.At, DurationMs: int(a.Duration.Milliseconds()), Status: a.Status, Error: a.Error}
+		if to != Operator && a.Failure != nil {
+			all[i].Error = a.Failure
+			if *a.Failure == webhookhttp.Unreachable {
+				all[i].DurationMs = 0
+			}
+		}
 	}
 	return all
 }

@@ -35,7 +35,13 @@ func TagAt(version int64, document any) (Tagged, error) {
 	if err != nil {
 		return Tagged{}, err
 	}
-	return Tagged{Tag: `W/"` + strconv.FormatInt(version, 10) + "-" + digest(body) + `"`, Body: body}, nil
+	return Tagged{Tag: TagOf(version, sha256.Sum256(body)), Body: body}, nil
+}
+
+// TagOf returns the tag of something of a board_version: it is made of the version and of
+// a digest that stands for the content.
+func TagOf(version int64, digest [sha256.Size]byte) string {
+	return `W/"` + strconv.FormatInt(version, 10) + "-" + hex.EncodeToString(digest[:12]) + `"`
 }
 
 func digest(body []byte) string {

@@ -1,0 +1,32 @@
+package httpapi
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"triprize/internal/entry/httpapi/contract"
+)
+
+// Wherever a spreadsheet splits a text, none of its cells is a formula.
+func TestNoPartOfATextIsAFormula(t *testing.T) {
+	t.Parallel()
+	asFormula := regexp.MustCompile(`^[ "]*[=+\-@%|＝＋－＠]`)
+	for _, text := range []string{"=1+1", "a;=1+1;b", "a,+1", "a\t@SUM(A1)", `a; "=1"`, ";=1;;-1", "a|=1", "a\n=1", "＝1", "a;;=1", "a; =1"} {
+		cells := []string{cellText(text), metadataCell(&contract.Purchase{Metadata: &contract.Metadata{"a": text, text: "b"}})}
+		for _, cell := range cells {
+			for _, separator := range []string{",", ";", "\t", "|", "\n"} {
+				for part := range strings.SplitSeq(cell, separator) {
+					if asFormula.MatchString(part) {
+						t.Errorf("%q is written as %q, with the formula %q", text, cell, part)
+					}
+				}
+			}
+		}
+	}
+	for _, text := range []string{"", "mina", "order, \"1\"", "a;b", "1-1", "a=b"} {
+		if got := cellText(text); got != text {
+			t.Errorf("%q is written as %q", text, got)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package fair
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func open(Caller) (ofClient, ofCaller int) { return math.MaxInt, math.MaxInt }
+
+// queued makes callers wait in this order, and returns in which order they come in, one
+// after the other.
+func queued(t *testing.T, s *Semaphore, callers ...Caller) (order []Caller) {
+	t.Helper()
+	leave, err := s.Enter(t.Context(), Caller{Client: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for _, c := range callers {
+		all.Go(func() {
+			leave, err := s.Enter(t.Context(), c)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			order = append(order, c)
+			leave()
+		})
+		synctest.Wait()
+	}
+	leave()
+	all.Wait()
+	return order
+}
+
+func TestClientsTakeTurnsAndWithinOneItsUsers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{Total: 1, Waiting: 100, MayWait: open})
+		a1, a2, b := Caller{"a", "1"}, Caller{"a", "2"}, Caller{Client: "b"}
+		order := queued(t, s, a1, a1, a1, a1, a2, b, b)
+		if want := []Caller{a1, b, a2, b, a1, a1, a1}; !slices.Equal(order, want) {
+			t.Errorf("they came in as %v", order)
+		}
+		if len(s.clients) != 0 || s.inside != 0 || s.waiting != 0 {
+			t.Errorf("afterwards %d clients, %d inside, %d waiting", len(s.clients), s.inside, s.waiting)
+		}
+	})
+}
+
+func TestAFullWindowLetsOthersPast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		window := func(_ string, others int) int {
+			if others > 0 {
+				return 2
+			}
+			return 5
+		}
+		s := New(Options{Waiting: 100, Window: window, MayWait: open})
+		var leave []func()
+		enter := func(client string) (isIn bool) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			l, err := s.Enter(ctx, Caller{Client: client})
+			if err == nil {
+				leave = append(leave, l)
+			}
+			return err == nil
+		}
+		for i := range 6 {
+			if enter("flood") != (i < 5) {
+				t.Errorf("alone, request %d", i+1)
+			}
+		}
+		for i := range 3 {
+			if enter("quiet") != (i < 2) {
+				t.Errorf("another client has a window of its own: request %d", i+1)
+			}
+		}
+		for range 3 {
+			leave[0]()
+			leave = leave[1:]
+			if enter("flood") {
+				t.Error("the window of a client that is not alone is smaller")
+			}
+		}
+		for _, l := range leave {
+			l()
+			l() // counts once
+		}
+		time.Sleep(2 * lately)
+		leave = nil
+		for i := range 6 {
+			if enter("flood") != (i < 5) {
+				t.Errorf("alone again, request %d", i+1)
+			}
+		}
+	})
+}
+
+func TestWaitingHasBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{Total: 1, Waiting: 3, MayWait: func(Caller) (int, int) { return 2, 1 }})
+		leave, err := s.Enter(t.Context(), Caller{Client: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, step := range []struct {
+			caller Caller
+			want   error
+		}{{Caller{"a", "1"}, context.Canceled}, {Caller{"a", "1"}, ErrOwnWaiting}, {Caller{"a", "2"}, context.Canceled}, {Caller{"a", "3"}, ErrOwnWaiting},
+			{Caller{Client: "b"}, context.Canceled}, {Caller{Client: "c"}, ErrAllWaiting}} {
+			go func() {
+				if _, err := s.Enter(ctx, step.caller); !errors.Is(err, step.want) {
+					t.Errorf("%v: %v, want %v", step.caller, err, step.want)
+				}
+			}()
+			synctest.Wait()
+		}
+		cancel()
+		synctest.Wait()
+		leave()
+		if len(s.clients) != 0 || s.inside != 0 || s.waiting != 0 || s.turns.Len() != 0 {
+			t.Errorf("afterwards %d clients, %d inside, %d waiting", len(s.clients), s.inside, s.waiting)
+		}
+	})
+}

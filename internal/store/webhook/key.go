@@ -1,0 +1,42 @@
+package webhook
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+)
+
+// keyLives refuses a key that is revoked: a process may still know it. The key is not revoked
+// before tx ends, so that its revocation finds what tx has made. An empty one is no key.
+func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	var revoked bool
+	err := tx.QueryRow(ctx, `SELECT count(*) > 0 FROM (SELECT FROM api_keys WHERE prefix = $1 AND revoked_at IS NOT NULL FOR SHARE) k`, prefix).Scan(&revoked)
+	if err == nil && revoked {
+		err = fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
+	}
+	return fault.At(err, "webhook.keyLives")
+}
+
+// Bereave ends what a revoked key has made: its listeners are over, and its endpoints are
+// disabled, or with an heir given to that key. It returns how many there were. Call it in the
+// transaction that revokes the key, after that.
+func Bereave(ctx context.Context, tx pgx.Tx, prefix, heir string) (endpoints, listeners int, err error) {
+	err = tx.QueryRow(ctx, `
+		WITH listeners AS (
+			UPDATE webhook_endpoints p SET expires_at = clock_timestamp(), version = version + 1
+			WHERE made_by = $1 AND url IS NULL AND `+lives+` RETURNING 1),
+		     endpoints AS (
+			UPDATE webhook_endpoints p
+			SET made_by = coalesce(nullif($2, ''), made_by),
+			    disabled_at = CASE WHEN $2 = '' THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
+			    disabled_reason = CASE WHEN $2 = '' THEN coalesce(disabled_reason, 'revoked') ELSE disabled_reason END,
+			    version = version + CASE WHEN $2 = '' THEN 1 ELSE 0 END
+			WHERE made_by = $1 AND url IS NOT NULL AND `+lives+` RETURNING 1)
+		SELECT (SELECT count(*) FROM endpoints), (SELECT count(*) FROM listeners)`, prefix, heir).Scan(&endpoints, &listeners)
+	return endpoints, listeners, fault.At(err, "webhook.Bereave(%s)", prefix)
+}

@@ -1,0 +1,133 @@
+package webhook_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/store/apikey"
+	"triprize/internal/store/webhook"
+	"triprize/internal/testkit/servers"
+)
+
+func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	newKey := func(client string) (prefix string) {
+		t.Helper()
+		text, err := apikey.Create(t.Context(), db, apikey.App, client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(text, "_")[1]
+	}
+	revoke := func(key, heir string) error {
+		return inTx(t, db, func(tx pgx.Tx) error {
+			if err := apikey.Revoke(t.Context(), tx, key); err != nil {
+				return err
+			}
+			if heir != "" {
+				if err := apikey.CheckHeir(t.Context(), tx, key, heir); err != nil {
+					return err
+				}
+			}
+			_, _, err := webhook.Bereave(t.Context(), tx, key, heir)
+			return err
+		})
+	}
+	madeBy := func(key string, lasts time.Duration) (e webhook.Endpoint, err error) {
+		url := "https://shop.example/hooks"
+		wanted := webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: &url, Events: []string{"*"}, MadeBy: key}
+		if lasts > 0 {
+			wanted.URL = nil
+		}
+		err = inTx(t, db, func(tx pgx.Tx) (err error) {
+			e, err = webhook.Create(t.Context(), tx, wanted, lasts, []byte("sealed"), 16)
+			return err
+		})
+		return e, err
+	}
+	made := func(key string, lasts time.Duration) webhook.Endpoint {
+		t.Helper()
+		e, err := madeBy(key, lasts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	now := func(e webhook.Endpoint) webhook.Endpoint {
+		t.Helper()
+		e, err := webhook.Get(t.Context(), db, e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	stolen, good, other := newKey("shop"), newKey("shop"), newKey("other")
+	theirs, moved, kept, listener := made(stolen, 0), made(good, 0), made(good, 0), made(stolen, time.Hour)
+	elsewhere := "https://thief.example/hooks"
+	if err := inTx(t, db, func(tx pgx.Tx) error {
+		_, err := webhook.Patch(t.Context(), tx, moved.ID, webhook.Change{URL: &elsewhere, Key: stolen})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for what, heir := range map[string]string{"of another client": other, "itself": stolen, "unknown": "000000000000"} {
+		if err := revoke(stolen, heir); err == nil {
+			t.Errorf("an heir that is %s is accepted", what)
+		}
+	}
+	if err := revoke(stolen, ""); err != nil {
+		t.Fatal(err)
+	}
+	for what, e := range map[string]webhook.Endpoint{"made": theirs, "moved": moved} {
+		if e := now(e); e.DisabledReason == nil || *e.DisabledReason != webhook.Revoked {
+			t.Errorf("what the key has %s: %+v", what, e)
+		}
+	}
+	if e := now(kept); e.DisabledAt != nil {
+		t.Errorf("what another key has made: %+v", e)
+	}
+	err := inTx(t, db, func(tx pgx.Tx) error {
+		_, err := webhook.NoteFetched(t.Context(), tx, listener, nil, time.Hour)
+		return err
+	})
+	if err == nil {
+		t.Error("its listener goes on")
+	}
+	// A process that still knows the key makes nothing with it.
+	for what, do := range map[string]func(tx pgx.Tx) error{
+		"enable": func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, theirs.ID, stolen); return err },
+		"patch": func(tx pgx.Tx) error {
+			_, err := webhook.Patch(t.Context(), tx, kept.ID, webhook.Change{URL: &elsewhere, Key: stolen})
+			return err
+		},
+		"resume": func(tx pgx.Tx) error {
+			_, err := webhook.Resume(t.Context(), tx, listener.ID, stolen, 0, time.Hour)
+			return err
+		},
+	} {
+		if err := inTx(t, db, do); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("%s with a revoked key: %v", what, err)
+		}
+	}
+	if _, err := madeBy(stolen, time.Hour); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("a listener of a revoked key: %v", err)
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, theirs.ID, good); return err }); err != nil {
+		t.Fatal(err)
+	}
+	next := newKey("shop")
+	if err := revoke(good, next); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []webhook.Endpoint{theirs, kept} { // enabled by it; made by it
+		if e := now(e); e.DisabledAt != nil || e.MadeBy != next {
+			t.Errorf("given to another key: %+v", e)
+		}
+	}
+}
