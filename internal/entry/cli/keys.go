@@ -48,15 +48,15 @@ func keyCommand() *cobra.Command {
 
 	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, and end its streams, listeners and webhook endpoints", Args: cobra.ExactArgs(1)}
 	revokeFile := configFlag(revoke)
-	heir := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client, which gets its webhook endpoints; otherwise they are disabled")
+	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client, which gets its webhook endpoints; otherwise they are disabled")
 	revoke.RunE = func(cmd *cobra.Command, args []string) error {
 		return withDatabase(cmd.Context(), *revokeFile, func(db *pgxpool.Pool, _ config.Settings) error {
-			endpoints, listeners, err := revokeKey(cmd.Context(), db, args[0], *heir)
+			endpoints, listeners, err := revokeKey(cmd.Context(), db, args[0], *successor)
 			switch {
 			case err != nil:
 				return err
-			case *heir != "":
-				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now, %d listeners are over", endpoints, *heir, listeners)
+			case *successor != "":
+				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now, %d listeners are over", endpoints, *successor, listeners)
 			default:
 				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are disabled, %d listeners are over", endpoints, listeners)
 			}
@@ -67,18 +67,18 @@ func keyCommand() *cobra.Command {
 	return parent
 }
 
-// revokeKey revokes a key, and ends what it has made, or gives its endpoints to heir.
-func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, heir string) (endpoints, listeners int, err error) {
+// revokeKey revokes a key, and ends what it has made, or gives its endpoints to successor.
+func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) (endpoints, listeners int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		if err := apikey.Revoke(ctx, tx, prefix); err != nil {
 			return err
 		}
-		if heir != "" {
-			if err := apikey.CheckHeir(ctx, tx, prefix, heir); err != nil {
+		if successor != "" {
+			if err := apikey.CheckSuccessor(ctx, tx, prefix, successor); err != nil {
 				return err
 			}
 		}
-		endpoints, listeners, err = webhook.Bereave(ctx, tx, prefix, heir)
+		endpoints, listeners, err = webhook.KeyRevoked(ctx, tx, prefix, successor)
 		return err
 	})
 	return endpoints, listeners, err

@@ -133,7 +133,7 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 		if err := apikey.Revoke(t.Context(), tx, prefix); err != nil {
 			return err
 		}
-		_, _, err := hook.Bereave(t.Context(), tx, prefix, "")
+		_, _, err := hook.KeyRevoked(t.Context(), tx, prefix, "")
 		return err
 	})
 	if err != nil {

@@ -96,19 +96,19 @@ func Revoke(ctx context.Context, db postgres.DB, prefix string) error {
 	return nil
 }
 
-// CheckHeir returns what is wrong with a key that is to have what another one has made: both must
+// CheckSuccessor returns what is wrong with a key that is to have what another one has made: both must
 // be of one client, and it must not be revoked. It stays so until tx ends.
-func CheckHeir(ctx context.Context, tx pgx.Tx, prefix, heir string) error {
+func CheckSuccessor(ctx context.Context, tx pgx.Tx, prefix, successor string) error {
 	var fits bool
 	err := tx.QueryRow(ctx, `
 		SELECT count(*) > 0 FROM (
 			SELECT FROM api_keys k WHERE prefix = $2 AND prefix <> $1 AND revoked_at IS NULL
-			AND client = (SELECT client FROM api_keys o WHERE o.prefix = $1) FOR SHARE OF k) h`, prefix, heir).Scan(&fits)
+			AND client = (SELECT client FROM api_keys o WHERE o.prefix = $1) FOR SHARE OF k) h`, prefix, successor).Scan(&fits)
 	switch {
 	case err != nil:
-		return fmt.Errorf("apikey.CheckHeir: %w", err)
+		return fmt.Errorf("apikey.CheckSuccessor: %w", err)
 	case !fits:
-		return fmt.Errorf("apikey.CheckHeir: %q is no other key of the same client, or it is revoked", heir)
+		return fmt.Errorf("apikey.CheckSuccessor: %q is no other key of the same client, or it is revoked", successor)
 	}
 	return nil
 }

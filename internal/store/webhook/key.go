@@ -22,10 +22,10 @@ func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
 	return fault.At(err, "webhook.keyLives")
 }
 
-// Bereave ends what a revoked key has made: its listeners are over, and its endpoints are
-// disabled, or with an heir given to that key. It returns how many there were. Call it in the
+// KeyRevoked ends what a revoked key has made: its listeners are over, and its endpoints are
+// disabled, or with a successor given to that key. It returns how many there were. Call it in the
 // transaction that revokes the key, after that.
-func Bereave(ctx context.Context, tx pgx.Tx, prefix, heir string) (endpoints, listeners int, err error) {
+func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpoints, listeners int, err error) {
 	err = tx.QueryRow(ctx, `
 		WITH listeners AS (
 			UPDATE webhook_endpoints p SET expires_at = clock_timestamp(), version = version + 1
@@ -37,6 +37,6 @@ func Bereave(ctx context.Context, tx pgx.Tx, prefix, heir string) (endpoints, li
 			    disabled_reason = CASE WHEN $2 = '' THEN coalesce(disabled_reason, 'revoked') ELSE disabled_reason END,
 			    version = version + CASE WHEN $2 = '' THEN 1 ELSE 0 END
 			WHERE made_by = $1 AND url IS NOT NULL AND `+lives+` RETURNING 1)
-		SELECT (SELECT count(*) FROM endpoints), (SELECT count(*) FROM listeners)`, prefix, heir).Scan(&endpoints, &listeners)
-	return endpoints, listeners, fault.At(err, "webhook.Bereave(%s)", prefix)
+		SELECT (SELECT count(*) FROM endpoints), (SELECT count(*) FROM listeners)`, prefix, successor).Scan(&endpoints, &listeners)
+	return endpoints, listeners, fault.At(err, "webhook.KeyRevoked(%s)", prefix)
 }

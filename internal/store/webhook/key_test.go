@@ -25,17 +25,17 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 		}
 		return strings.Split(text, "_")[1]
 	}
-	revoke := func(key, heir string) error {
+	revoke := func(key, successor string) error {
 		return inTx(t, db, func(tx pgx.Tx) error {
 			if err := apikey.Revoke(t.Context(), tx, key); err != nil {
 				return err
 			}
-			if heir != "" {
-				if err := apikey.CheckHeir(t.Context(), tx, key, heir); err != nil {
+			if successor != "" {
+				if err := apikey.CheckSuccessor(t.Context(), tx, key, successor); err != nil {
 					return err
 				}
 			}
-			_, _, err := webhook.Bereave(t.Context(), tx, key, heir)
+			_, _, err := webhook.KeyRevoked(t.Context(), tx, key, successor)
 			return err
 		})
 	}
@@ -76,9 +76,9 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for what, heir := range map[string]string{"of another client": other, "itself": stolen, "unknown": "000000000000"} {
-		if err := revoke(stolen, heir); err == nil {
-			t.Errorf("an heir that is %s is accepted", what)
+	for what, successor := range map[string]string{"of another client": other, "itself": stolen, "unknown": "000000000000"} {
+		if err := revoke(stolen, successor); err == nil {
+			t.Errorf("a successor that is %s is accepted", what)
 		}
 	}
 	if err := revoke(stolen, ""); err != nil {
