@@ -36,8 +36,8 @@ func (v *Verifier) Handler(handle func(context.Context, Event) error) http.Handl
 			return
 		}
 		if challenge, ok := event.Challenge(); ok {
-			w.Header().Set("Content-Type", "text/plain")
-			_, _ = io.WriteString(w, challenge)
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = io.WriteString(w, challenge) //nolint:gosec // it is signed, and no HTML
 			return
 		}
 		if err := handle(r.Context(), event); err != nil { // it is for the log of the receiver, not for the sender
