@@ -83,12 +83,12 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 			}
 			return math.MaxInt, math.MaxInt
 		}})
-	s.jobs = fair.New(fair.Options{Waiting: settings.Accept.MaxPending, Window: s.window,
+	s.jobs = fair.New(fair.Options{Waiting: settings.API.MaxConnections, Window: s.window,
 		MayWait: func(c fair.Caller) (ofClient, ofCaller int) {
 			if c.User != "" {
-				return settings.Accept.MaxPending / 2, waitingOfUser
+				return settings.Accept.MaxPending, waitingOfUser
 			}
-			return settings.Accept.MaxPending / 2, settings.Accept.MaxPending / 2
+			return settings.Accept.MaxPending, settings.Accept.MaxPending
 		}})
 	for of, semaphore := range map[string]*fair.Semaphore{"reads": s.reads, "jobs": s.jobs} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_share_waiting",

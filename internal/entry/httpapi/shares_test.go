@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +117,41 @@ func TestTheUnfinishedJobsOfAClientHaveAWindow(t *testing.T) {
 		want("beside three", 3, perSecond/150)
 		time.Sleep(2 * stalledAfter)
 		want("nothing becomes final", 1, math.MaxInt)
+	})
+}
+
+// As many requests of a lone client wait as one batch after the other can take: none is refused.
+// Another client is let in at once.
+func TestALoneCrowdWaitsForItselfAndIsNotRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := sharesOf(10)
+		s.announced([]uuid.UUID{uuid.New()}) // there are workers, and they are slow
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		crowd := call.Caller{Role: resource.App, Client: "crowd"}
+		const most = leastAlone + 8192
+		var in, refused atomic.Int64
+		for range most {
+			go func() {
+				switch _, err := s.enter(ctx, s.jobs, crowd); {
+				case err == nil:
+					in.Add(1)
+				case ctx.Err() == nil:
+					refused.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		if in.Load() != leastAlone || refused.Load() != 0 || s.jobs.Waiting() != most-leastAlone {
+			t.Errorf("%d are in, %d wait, %d were refused", in.Load(), s.jobs.Waiting(), refused.Load())
+		}
+		if _, err := s.enter(ctx, s.jobs, crowd); fault.CodeOf(err) != fault.RateLimited {
+			t.Errorf("one more: %v", err)
+		}
+		if _, err := s.enter(ctx, s.jobs, call.Caller{Role: resource.App, Client: "another"}); err != nil {
+			t.Errorf("another client: %v", err)
+		}
 	})
 }
 
