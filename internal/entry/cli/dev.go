@@ -74,7 +74,7 @@ To follow docs/walk-through.md and docs/api.md:
 
 To hear of what happens, on an address of your own (docs/webhooks.md):
 
-  triprize listen --api %[1]s --key %[3]s --forward-to http://127.0.0.1:3000/
+  triprize listen --forward-to http://127.0.0.1:3000/
 `, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.fleet.MetricsURLs[0], e.sandbox.URL, e.sandbox.key, strings.TrimSuffix(e.introduceBeacon(), "\n"))
 }
 
