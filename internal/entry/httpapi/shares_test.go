@@ -161,23 +161,23 @@ func TestAJobIsUnfinishedUntilItIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharesOf(10)
 		first, second, third := uuid.New(), uuid.New(), uuid.New()
-		left := 0
-		leave := func() { left++ }
+		var left atomic.Int64
+		leave := func() { left.Add(1) }
 		s.follow(first, leave)
 		s.follow(second, leave)
 		end := s.follow(third, leave)
 		s.announced([]uuid.UUID{first, uuid.New()})
-		if left != 1 {
-			t.Errorf("%d of 1 announced job have left", left)
+		if left.Load() != 1 {
+			t.Errorf("%d of 1 announced job have left", left.Load())
 		}
 		end()
 		end()
-		if left != 2 {
-			t.Errorf("%d have left with the one that was ended", left)
+		if left.Load() != 2 {
+			t.Errorf("%d have left with the one that was ended", left.Load())
 		}
 		time.Sleep(2 * unfinishedFor)
-		if synctest.Wait(); left != 3 || len(s.unfinished) != 0 {
-			t.Errorf("%d have left, %d are left", left, len(s.unfinished))
+		if synctest.Wait(); left.Load() != 3 || len(s.unfinished) != 0 {
+			t.Errorf("%d have left, %d are left", left.Load(), len(s.unfinished))
 		}
 	})
 }
