@@ -31,9 +31,7 @@ const (
 	// waitingShards is the number of batches that wait for locked wallets.
 	waitingShards = 2
 	// waitingRowWait is how long such a batch waits before it does without the wallets
-	// that are still locked. Their commands are tried again, in the next one. It is
-	// short because the batch has claimed the keys of its commands meanwhile: a retry
-	// with the same key waits for it, and so does what shares a batch with the retry.
+	// that are still locked. Their commands are tried again, in the next one.
 	waitingRowWait = 250 * time.Millisecond
 	// drain is how long Close still carries out commands that are waiting.
 	drain = 2 * time.Second
@@ -46,7 +44,7 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: lockedWallets{waiting: make(map[uuid.UUID]int)},
 		timeout: settings.Timeout, rowWait: waitingRowWait}
 	b.waiting = batch.NewShards(waitingShards, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
-		return e.do(ctx, e.options.Retry, commands, b.rowWait)
+		return e.doAgain(ctx, commands, b.rowWait)
 	})
 	return b
 }

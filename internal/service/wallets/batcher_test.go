@@ -66,6 +66,33 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
+// While a transfer waits for one of its wallets, others can use the other one.
+func TestATransferThatWaitsHasLockedNothing(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	at := newExecutor(db)
+	a, b := made(t, at, 100), made(t, at, 100) // the first is locked first: a transfer locks by id
+	unlock := fixture.LockWallet(t, db, b)
+	transfer := command(wallets.Transfer{From: a, To: b, Details: amount(1)})
+	ended := make(chan error, 1)
+	go func() {
+		done, err := at.DoAgain(t.Context(), []wallets.Command{transfer}, servers.Patience)
+		if err == nil {
+			err = done[0].Err
+		}
+		ended <- err
+	}()
+	servers.AwaitBlocked(t, db, 1)
+	servers.Exec(t, db, `SELECT FROM wallets WHERE id = $1 FOR UPDATE NOWAIT`, a)
+	unlock()
+	if err := <-ended; err != nil {
+		t.Errorf("when it was free: %v", err)
+	}
+	expect(t, db, a, 99, 0, 2)
+	expect(t, db, b, 101, 0, 2)
+	fixture.Sound(t, db)
+}
+
 func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

@@ -63,26 +63,31 @@ func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load()} }
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
-	return e.do(ctx, e.db, commands, e.options.RowWait)
-}
-
-// do is Do with how long it waits for a wallet. It waits only once: then it does the
-// commands on the other wallets, and those on locked ones have errBusy.
-func (e *Executor) do(ctx context.Context, db postgres.Beginner, commands []Command, rowWait time.Duration) ([]job.Done, error) {
-	requests := make([]job.Request, len(commands))
-	for i, c := range commands {
-		requests[i] = c.Request
-	}
-	done, err := e.try(ctx, db, commands, requests, postgres.WaitForLocks, rowWait)
+	done, err := e.try(ctx, e.db, commands, postgres.WaitForLocks)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
-		done, err = e.try(ctx, db, commands, requests, postgres.SkipLocked, rowWait)
+		done, err = e.try(ctx, e.db, commands, postgres.SkipLocked)
 	}
 	return done, fault.At(err, "wallets.Do")
 }
 
-// try is do with a lock mode. With postgres.SkipLocked, commands on locked wallets are
+// doAgain is Do for commands that have found a wallet locked. It waits for rowWait at most,
+// and has nothing locked meanwhile, neither the other wallet of a transfer nor a key. Then
+// it does the commands whose wallets are free; the others have errBusy.
+func (e *Executor) doAgain(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
+	if err := e.await(ctx, commands, rowWait); err != nil {
+		return nil, fault.At(err, "wallets.Do")
+	}
+	done, err := e.try(ctx, e.options.Retry, commands, postgres.SkipLocked)
+	return done, fault.At(err, "wallets.Do")
+}
+
+// try does commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, requests []job.Request, mode postgres.LockMode, rowWait time.Duration) ([]job.Done, error) {
+func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) ([]job.Done, error) {
+	requests := make([]job.Request, len(commands))
+	for i, c := range commands {
+		requests[i] = c.Request
+	}
 	var err error
 	for range tries {
 		var done []job.Done
@@ -91,7 +96,7 @@ func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Com
 			for at, i := range fresh {
 				mine[at] = commands[i]
 			}
-			return e.execute(ctx, tx, mine, mode, rowWait)
+			return e.execute(ctx, tx, mine, mode)
 		})
 		if err == nil {
 			failpoint.Hit("wallets.committed", func() []string { return touched(commands) })
@@ -117,13 +122,13 @@ type session struct {
 
 // execute is the transaction: it locks wallets, decides commands in order, and writes
 // the results.
-func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, mode postgres.LockMode, rowWait time.Duration) ([]job.Answer, error) {
+func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, mode postgres.LockMode) ([]job.Answer, error) {
 	s := &session{documents: e.documents}
 	var err error
 	if s.opened, err = open(ctx, tx, commands); err != nil {
 		return nil, err
 	}
-	if err := postgres.LimitLockWaits(ctx, tx, rowWait); err != nil {
+	if err := postgres.LimitLockWaits(ctx, tx, e.options.RowWait); err != nil {
 		return nil, err
 	}
 	if s.unit, err = wallet.Open(ctx, tx, s.wanted(commands), mode); err != nil {

@@ -1,9 +1,15 @@
 package wallets
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/wallet"
 )
 
 // lockedWallets knows the wallets that commands wait for because another transaction
@@ -40,4 +46,37 @@ func (l *lockedWallets) add(c Command, n int) {
 			delete(l.waiting, id)
 		}
 	}
+}
+
+// await waits until the wallets of commands are free, for limit at most in all. It locks one
+// after the other, and no two at a time. Afterwards each may be locked again.
+func (e *Executor) await(ctx context.Context, commands []Command, limit time.Duration) error {
+	var ids []uuid.UUID
+	for _, c := range commands {
+		ids = append(ids, c.Action.wallets()...)
+	}
+	until := time.Now().Add(limit)
+	busy, err := e.lockEach(ctx, ids, postgres.SkipLocked, limit)
+	for _, id := range busy {
+		if err == nil && time.Now().Before(until) {
+			_, err = e.lockEach(ctx, []uuid.UUID{id}, postgres.WaitForLocks, time.Until(until))
+		}
+	}
+	if postgres.IsLockTimeout(err) {
+		return nil
+	}
+	return err
+}
+
+// lockEach locks wallets in a transaction of its own, which ends at once, and returns those
+// that it has skipped.
+func (e *Executor) lockEach(ctx context.Context, ids []uuid.UUID, mode postgres.LockMode, limit time.Duration) (busy []uuid.UUID, err error) {
+	err = postgres.InTx(ctx, e.options.Retry, func(tx pgx.Tx) error {
+		if err := postgres.LimitLockWaits(ctx, tx, limit); err != nil {
+			return err
+		}
+		busy, err = wallet.Lock(ctx, tx, ids, mode)
+		return err
+	})
+	return busy, err
 }

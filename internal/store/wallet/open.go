@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
@@ -95,6 +96,15 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 		return nil, fmt.Errorf("wallet.Open: %w", err)
 	}
 	return u, nil
+}
+
+// Lock locks wallets for the transaction, in the order of their ids. It reads nothing. With
+// postgres.SkipLocked it returns those that another transaction has locked.
+func Lock(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, mode postgres.LockMode) (busy []uuid.UUID, err error) {
+	busy, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
+		WITH locked AS MATERIALIZED (SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id`+mode.SQL()+`)
+		SELECT id FROM wallets WHERE id = ANY($1) AND id NOT IN (SELECT id FROM locked) ORDER BY id`, ids)
+	return busy, fault.At(err, "wallet.Lock")
 }
 
 // ErrBroken means that the row of a wallet does not equal the sum of its events.
