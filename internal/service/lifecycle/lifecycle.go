@@ -107,7 +107,7 @@ func locked(ctx context.Context, move func(context.Context, pgx.Tx, uuid.UUID) e
 
 // once runs do once per idempotency key. The answer is the campaign after it.
 func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error) (done job.Accepted, err error) {
-	err = postgres.Persist(ctx, func() error {
+	err = s.persist(ctx, r.CampaignID, func() error {
 		done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
 			if err := do(tx, r.CampaignID); err != nil {
 				return nil, err
@@ -124,7 +124,7 @@ func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id
 // the name, a higher limit and a later end while it is active; only the name after
 // that. It returns the campaign after the change.
 func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d Details, err error) {
-	err = postgres.Persist(ctx, func() error {
+	err = s.persist(ctx, id, func() error {
 		return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 			if err := campaign.Lock(ctx, tx, id); err != nil {
 				return err

@@ -31,7 +31,7 @@ func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
 	}
 	filler := inventory.NewFiller(id)
 	for done := false; !done; {
-		err := postgres.Persist(ctx, func() error {
+		err := s.persist(ctx, id, func() error {
 			return postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 				done, err = s.fillStep(ctx, tx, id, filler)
 				return err
