@@ -94,7 +94,7 @@ func TestACancellationWhoseCampaignIsLockedIsPutOffAndNeverCounted(t *testing.T)
 		expect(t, w.db, ref.ID, job.Queued, 2)
 	}
 	unlock()
-	if err := w.finalizeCancellations(t.Context(), []job.Ref{ref}, true); err != nil {
+	if err := errors.Join(w.look(t.Context()), w.finalizeCancellations(t.Context(), []job.Ref{ref}, true)); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, ref.ID, job.Succeeded, 3)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
@@ -16,15 +18,15 @@ import (
 type finalizer struct {
 	kind     job.Kind
 	finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
-	locked   *locked
-	every    time.Duration // a shard begins its batches of this kind so far apart, under load
-	due      bool          // its jobs come back by themselves: none of their tasks waits for long
+	kept     *semaphore.Weighted // slots that tasks may keep while their jobs are locked
+	every    time.Duration       // a shard begins its batches of this kind so far apart, under load
+	due      bool                // its jobs come back by themselves: none of their tasks waits for long
 }
 
 // newFinalizer returns a finalizer. kept is how many tasks may keep their slots while their jobs
 // are locked.
 func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), kept int) *finalizer {
-	return &finalizer{kind: kind, finalize: finalize, locked: newLocked(kept), due: kept == 0}
+	return &finalizer{kind: kind, finalize: finalize, kept: semaphore.NewWeighted(int64(kept)), due: kept == 0}
 }
 
 // finalizePurchases finalizes purchase jobs.
@@ -37,28 +39,29 @@ func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, agai
 	return w.finalizeInBatches(ctx, w.cancellations, jobs, again)
 }
 
-// finalizeInBatches finalizes jobs through the shards. A task whose jobs are locked for long keeps
-// its slot only while enough of these are left for other tasks.
+// finalizeInBatches finalizes jobs through the shards. When it returns errParked, those that
+// are not final wait for locked rows (locked.go). A task whose jobs are locked keeps its slot
+// only while enough of these are left for other tasks.
 func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job.Ref, again bool) error {
+	jobs, parked := w.splitParked(jobs)
 	if again {
-		return w.finalizeRedelivered(ctx, s, jobs)
+		if err := w.finalizeRedelivered(ctx, s, jobs); err != nil || !parked {
+			return err
+		}
+		return errParked
 	}
 	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
-	slot := &keptSlot{locked: s.locked}
+	slot := &keptSlot{slots: s.kept}
 	defer slot.release()
-	if s.locked.has(jobs, time.Now()) && !slot.keep() {
-		return queue.Later(errBusy)
-	}
 	delays := newBackoff()
 	for len(items) > 0 {
 		ready, backedOff := splitReady(items, time.Now())
 		if len(ready) == 0 {
 			if blocked(backedOff) && !slot.keep() {
-				s.locked.note(backedOff, time.Now())
-				return queue.Later(errBusy)
+				return errParked
 			}
 			if err := w.pause(ctx, time.Until(backedOff[0].notBefore)); err != nil {
 				return err
@@ -70,7 +73,6 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 			return err
 		}
 		if transient && s.due {
-			s.locked.note(left, time.Now())
 			return queue.Later(errBusy)
 		}
 		var backoff time.Duration
@@ -81,7 +83,12 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 		for _, it := range left {
 			it.backOff(now, backoff)
 		}
-		items = append(left, backedOff...)
+		waiting := len(left) + len(backedOff)
+		items = w.dropParked(append(left, backedOff...))
+		parked = parked || len(items) < waiting
+	}
+	if parked {
+		return errParked
 	}
 	return nil
 }

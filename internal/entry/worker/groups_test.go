@@ -86,7 +86,7 @@ func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
 		expect(t, w.db, passer.ID, job.Succeeded, 2)
 	}
 	unlock()
-	if err := w.finalizePurchases(t.Context(), jobs, true); err != nil {
+	if err := errors.Join(w.look(t.Context()), w.finalizePurchases(t.Context(), jobs, true)); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, fresh.ID, job.Succeeded, 2)
@@ -111,7 +111,7 @@ func TestAGroupWaitsForTheCampaignsThatOthersHaveLocked(t *testing.T) {
 	if err := w.finalizePurchases(t.Context(), jobs, true); err != nil {
 		t.Error(err)
 	}
-	if waits := waitsOf(made); !slices.Equal(waits, []sale.Wait{sale.SkipLocked, waitForWallets, waitForWallets}) {
+	if waits := waitsOf(made); !slices.Equal(waits, []sale.Wait{sale.SkipLocked, waitForCampaign, waitForCampaign}) {
 		t.Errorf("the transactions waited %+v", waits)
 	}
 	for _, ref := range jobs {
@@ -120,9 +120,9 @@ func TestAGroupWaitsForTheCampaignsThatOthersHaveLocked(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-// While a group waits, every shard stands still. So a delivery waits twice at most,
-// however many groups and campaigns it has.
-func TestADeliveryWaitsForFewCampaigns(t *testing.T) {
+// While a group waits, every shard stands still. So after one wait in vain no delivery waits
+// for a while, and nobody tries the jobs of the campaign.
+func TestRedeliveredJobsOfLockedCampaignsWaitInVainOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
 	var jobs []job.Ref
@@ -138,8 +138,29 @@ func TestADeliveryWaitsForFewCampaigns(t *testing.T) {
 	if err := w.finalizeCancellations(t.Context(), jobs, true); !errors.Is(err, queue.ErrLater) {
 		t.Errorf("got %v", err)
 	}
-	if n := made.waits(); n != mostWaits {
+	if n := made.waits(); n != 1 {
 		t.Errorf("%d transactions waited", n)
+	}
+	if n := w.parking.count(); n != 1 {
+		t.Errorf("%d campaigns count as locked", n)
+	}
+	known := w.parking.locked()[0]
+	if err := w.finalizeCancellations(t.Context(), jobs, true); !errors.Is(err, errParked) {
+		t.Errorf("got %v", err)
+	}
+	if n := made.waits(); n != 1 {
+		t.Errorf("%d transactions waited, with the next delivery", n)
+	}
+	tries := 0
+	for _, one := range made.take() {
+		for _, ref := range one.refs {
+			if ref.CampaignID == known {
+				tries++
+			}
+		}
+	}
+	if tries != 2 { // at first, and in vain
+		t.Errorf("its job was tried %d times", tries)
 	}
 	for i, want := range []int{1, 1, 2, 2, 2} {
 		expect(t, w.db, jobs[i].ID, job.Queued, want)

@@ -36,7 +36,12 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 		jobs, leftOut := w.claims.take(ctx, message)
 		defer w.claims.drop(jobs)
 		if len(jobs) > 0 {
-			if err := finalize(ctx, jobs, redelivered || message.Delivery > 1); err != nil {
+			err := finalize(ctx, jobs, redelivered || message.Delivery > 1)
+			if errors.Is(err, errParked) && !leftOut {
+				w.parkMessage(ctx, message)
+				return nil
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -1,73 +1,189 @@
 package worker
 
 import (
-	"sync"
+	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
+	"triprize/internal/platform/queue"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
-// lockedFor is how long it is remembered that jobs of a campaign were given back.
-const lockedFor = time.Second
+// A campaign that stays locked costs next to nothing. Its jobs are not tried, and their tasks end at once;
+// the jobs stay queued in Postgres, in the outbox. Once a second the worker looks whether
+// the campaign is free: one transaction for all such campaigns. Then it puts their jobs back
+// into the queue, the oldest first, as many as possible in one task. If the worker dies
+// meanwhile, the sweep lost-jobs does that.
+const (
+	// parkAfter is how often in a row a job finds its campaign locked until the campaign
+	// counts as locked. With the pauses between, that is about a second.
+	parkAfter = walletAfter + 8
+	// lookEvery is how far apart the looks are; there are none while nothing is locked.
+	lookEvery = time.Second
+	// lookTimeout bounds one look.
+	lookTimeout = 10 * time.Second
+	// warnAfter is how long a campaign stays locked until the log names it.
+	warnAfter = 5 * time.Second
+	// regroupMost is how many messages one transaction regroups.
+	regroupMost = 32
+)
 
-// locked bounds the cost of jobs that are locked for long: their tasks keep at most half of
-// the slots of a kind. Further ones go back to the queue, which delivers them again after
-// a second or two; for a second, those of the same campaigns do so without a try.
-type locked struct {
-	kept *semaphore.Weighted // slots
+// errParked is the error of a task whose jobs are all final or parked: it ends, and its
+// message stays in the outbox.
+var errParked = queue.Later(errBusy)
 
-	mu    sync.Mutex
-	until map[uuid.UUID]time.Time // by campaign, some of them in the past
+// parkMessage ends a task without its message: the jobs left wait for the next look.
+func (w *Worker) parkMessage(ctx context.Context, message outbox.Message) {
+	ids := make([]uuid.UUID, len(message.Jobs))
+	for i, ref := range message.Jobs {
+		ids[i] = ref.ID
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	defer cancel()
+	if err := w.claims.Release(ctx, ids); err != nil { // they expire
+		w.logger.Debug("claims on parked jobs are not given back", "message", message.ID, "error", err)
+	}
+	w.parking.park(message.ID)
 }
 
-func newLocked(kept int) *locked {
-	return &locked{kept: semaphore.NewWeighted(int64(kept)), until: make(map[uuid.UUID]time.Time)}
-}
-
-// note remembers that jobs were given back.
-func (l *locked) note(items []*item, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id, until := range l.until {
-		if until.Before(now) {
-			delete(l.until, id)
+// watchLocked looks after what is parked, until ctx ends.
+func (w *Worker) watchLocked(ctx context.Context) {
+	for {
+		select {
+		case <-w.parking.wake:
+		case <-ctx.Done():
+			return
+		}
+		for !w.parking.empty() {
+			select {
+			case <-time.After(lookEvery):
+			case <-ctx.Done():
+				return
+			}
+			if err := w.look(ctx); err != nil && ctx.Err() == nil {
+				w.logger.Warn("locked campaigns are not looked after; the next look is in a second", "error", err)
+			}
 		}
 	}
+}
+
+// look puts the jobs of campaigns that are free again back into the queue, and keeps those
+// of others together.
+func (w *Worker) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	free, err := w.unlocked(ctx)
+	if err != nil {
+		return err
+	}
+	over := w.parking.free(free)
+	if err := w.regroup(ctx); err != nil {
+		return err
+	}
+	for id, c := range over {
+		if c.warned {
+			w.logger.Info("a campaign is not locked any more: its jobs go on", "campaign", id, "locked_for", time.Since(c.since).Round(time.Millisecond), "jobs", c.jobs())
+		}
+	}
+	for id, c := range w.parking.lasting(warnAfter) {
+		w.warn(ctx, id, c)
+	}
+	if kept := w.parking.placed(); len(kept) > 0 { // so that the sweep lost-jobs leaves them alone
+		return outbox.MarkSeen(ctx, w.db, kept)
+	}
+	return nil
+}
+
+// unlocked returns the locked campaigns that are free again. It waits for few of them: a
+// campaign in which other workers sell all the time is never free without a wait.
+func (w *Worker) unlocked(ctx context.Context) (free []uuid.UUID, err error) {
+	locked := w.parking.locked()
+	if len(locked) == 0 {
+		return nil, nil
+	}
+	if free, err = w.ender.Unlocked(ctx, locked, sale.SkipLocked); err != nil {
+		return nil, err
+	}
+	waits := &waits{left: mostWaits}
+	for _, id := range locked { // in a random order
+		if slices.Contains(free, id) || !waits.take() {
+			continue
+		}
+		one, err := w.ender.Unlocked(ctx, []uuid.UUID{id}, waitForCampaign)
+		if err != nil {
+			return nil, err
+		}
+		free = append(free, one...)
+	}
+	return free, nil
+}
+
+// regroup gives parked messages their campaigns, and dispatches those of free campaigns.
+func (w *Worker) regroup(ctx context.Context) error {
+	ids := w.parking.take()
+	for len(ids) > 0 {
+		n := min(len(ids), regroupMost)
+		messages, err := w.ender.Regroup(ctx, ids[:n])
+		if err != nil {
+			w.parking.park(ids...)
+			return fmt.Errorf("regroup: %w", err)
+		}
+		ids = ids[n:]
+		w.dispatcher.Dispatch(outbox.Tasks(w.parking.place(messages))...)
+	}
+	return nil
+}
+
+// warn logs which session has locked a campaign, once in an episode.
+func (w *Worker) warn(ctx context.Context, id uuid.UUID, c *lockedCampaign) {
+	locker, err := campaign.FindLocker(ctx, w.db, id)
+	if err != nil {
+		w.logger.Debug("the session that has locked a campaign is not found", "campaign", id, "error", err)
+	}
+	w.logger.Warn("a campaign stays locked: its purchases and cancellations wait", "campaign", id,
+		"pid", locker.PID, "application", locker.Application, "locked_for", time.Since(c.since).Round(time.Millisecond), "jobs", c.jobs())
+}
+
+// splitParked returns those of the jobs whose campaigns are not known to be locked, and
+// whether there are others.
+func (w *Worker) splitParked(jobs []job.Ref) (rest []job.Ref, parked bool) {
+	rest = slices.DeleteFunc(slices.Clone(jobs), func(ref job.Ref) bool { return w.parking.has(ref.CampaignID) })
+	return rest, len(rest) < len(jobs)
+}
+
+// dropParked notes the campaigns of jobs that found them locked too often, and leaves out
+// the jobs of campaigns that are known to be locked.
+func (w *Worker) dropParked(items []*item) []*item {
 	for _, it := range items {
-		l.until[it.CampaignID] = now.Add(lockedFor)
-	}
-}
-
-// has tells whether jobs were given back a moment ago of all the campaigns of these.
-func (l *locked) has(jobs []job.Ref, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ref := range jobs {
-		if !l.until[ref.CampaignID].After(now) {
-			return false
+		if it.locked >= parkAfter {
+			w.parking.note(it.CampaignID)
 		}
 	}
-	return true
+	return slices.DeleteFunc(items, func(it *item) bool { return w.parking.has(it.CampaignID) })
 }
 
 // keptSlot is the right of one task to keep its slot although its jobs are locked.
 type keptSlot struct {
-	locked *locked
-	has    bool
+	slots *semaphore.Weighted
+	has   bool
 }
 
 // keep reports whether the task may keep its slot.
 func (s *keptSlot) keep() bool {
-	s.has = s.has || s.locked.kept.TryAcquire(1)
+	s.has = s.has || s.slots.TryAcquire(1)
 	return s.has
 }
 
 func (s *keptSlot) release() {
 	if s.has {
-		s.locked.kept.Release(1)
+		s.slots.Release(1)
 	}
 }
 

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -14,6 +16,10 @@ import (
 // groupMost is how many jobs are tried together when they were delivered before.
 // If the worker dies then, each of them is tried by itself from then on.
 const groupMost = 16
+
+// groupPause is how long no group waits after one has waited in vain: all shards stand still
+// meanwhile.
+const groupPause = 50 * lockWait
 
 // finalizeRedelivered finalizes jobs that were delivered before: one of them may be what
 // kills its workers. They are tried in groups while no batch runs in this process, or
@@ -69,7 +75,8 @@ func refsOf(jobs []job.Attempted) []job.Ref {
 }
 
 // finalizeGroup finalizes jobs together. It then tries those that were put off again,
-// campaign by campaign, and waits for campaign and wallets, as long as it may.
+// campaign by campaign, and waits for the campaign or for wallets, as long as it may. A
+// campaign for which it waits in vain counts as locked.
 func (w *Worker) finalizeGroup(ctx context.Context, s *finalizer, refs []job.Ref, waits *waits) error {
 	report, err := w.run(ctx, s, refs, sale.SkipLocked)
 	if err != nil {
@@ -80,18 +87,29 @@ func (w *Worker) finalizeGroup(ctx context.Context, s *finalizer, refs []job.Ref
 		byCampaign[ref.CampaignID] = append(byCampaign[ref.CampaignID], ref)
 	}
 	left := len(report.Busy)
-	for _, refs := range byCampaign {
-		if !waits.take() {
+	for id, refs := range byCampaign {
+		if time.Now().Before(w.noGroupWaitUntil) || !waits.take() {
 			break
 		}
-		again, err := w.run(ctx, s, refs, waitForWallets)
+		wait := waitForWallets
+		isLocked := slices.ContainsFunc(report.Locked, func(ref job.Ref) bool { return ref.CampaignID == id })
+		if isLocked { // what it waits for in vain is known then
+			wait = waitForCampaign
+		}
+		again, err := w.run(ctx, s, refs, wait)
 		if err != nil {
 			return err
 		}
 		left -= len(refs) - len(again.Busy)
+		if again.GaveUp {
+			w.noGroupWaitUntil = time.Now().Add(groupPause)
+		}
+		if again.GaveUp && isLocked {
+			w.parking.note(id)
+		}
 	}
 	if left > 0 {
-		return queue.Later(errBusy)
+		return errParked
 	}
 	return nil
 }

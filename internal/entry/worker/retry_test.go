@@ -53,13 +53,13 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 				t.Errorf("%s: the transactions waited %+v", s.kind, got)
 			}
 		}
-		flush(busy, sale.SkipLocked, waitForCampaign, waitForCampaign)
+		flush(locked, sale.SkipLocked, waitForCampaign, waitForCampaign)
 		if !l.noWaitUntil.After(time.Now()) {
 			t.Errorf("%s: after waits in vain it would wait again at once", s.kind)
 		}
 		l.noWaitUntil = time.Now().Add(time.Hour)
 		for range 3 {
-			flush(busy, sale.SkipLocked)
+			flush(locked, sale.SkipLocked)
 		}
 		alone := []*item{held[0]}
 		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{sale.SkipLocked}) {
@@ -107,12 +107,12 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 func TestEveryLockedCampaignGetsItsTurn(t *testing.T) {
 	t.Parallel()
 	var items []*item
-	left := make(map[uuid.UUID]bool)
+	left := make(map[uuid.UUID]verdict)
 	for range 4 {
 		items = append(items, putOff(uuid.New(), turnAfter)...)
 	}
 	for _, it := range items {
-		left[it.ID] = true
+		left[it.ID] = locked
 	}
 	first := make(map[uuid.UUID]bool)
 	servers.Eventually(t, "each was the first", func() bool {

@@ -30,6 +30,7 @@ type shard struct {
 type item struct {
 	job.Ref
 	putOff    int // how many batches found its campaign or its wallet locked
+	locked    int // how many of the last ones in a row found its campaign locked
 	notBefore time.Time
 }
 
@@ -37,8 +38,9 @@ type item struct {
 type verdict int
 
 const (
-	done verdict = iota // final, by this batch or before
-	busy                // its campaign or its wallet is locked by another transaction
+	done   verdict = iota // final, by this batch or before
+	busy                  // its wallet is locked by another transaction
+	locked                // its campaign is
 )
 
 func newShard(w *Worker, finalizers ...*finalizer) *shard {
@@ -89,9 +91,11 @@ func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdi
 	}
 	verdicts := make([]verdict, len(items))
 	for i, it := range items {
-		if left[it.ID] {
+		if verdicts[i] = left[it.ID]; verdicts[i] != done {
 			it.putOff++
-			verdicts[i] = busy
+		}
+		if it.locked++; verdicts[i] != locked {
+			it.locked = 0
 		}
 	}
 	return verdicts, nil
@@ -99,12 +103,12 @@ func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdi
 
 // try finalizes jobs as the table in waiting.go says, and returns those that are left:
 // their rows are locked by other transactions.
-func (l *shard) try(ctx context.Context, s *finalizer, items []*item) (left map[uuid.UUID]bool, err error) {
+func (l *shard) try(ctx context.Context, s *finalizer, items []*item) (left map[uuid.UUID]verdict, err error) {
 	waits := &waits{left: mostWaits}
 	if time.Now().Before(l.noWaitUntil) {
 		waits.left = 0
 	}
-	left = make(map[uuid.UUID]bool)
+	left = make(map[uuid.UUID]verdict)
 	run := func(items []*item, wait sale.Wait) (gaveUp bool, err error) {
 		refs := make([]job.Ref, len(items))
 		for i, it := range items {
@@ -113,7 +117,10 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item) (left map[
 		}
 		report, err := l.worker.run(ctx, s, refs, wait)
 		for _, ref := range report.Busy {
-			left[ref.ID] = true
+			left[ref.ID] = busy
+		}
+		for _, ref := range report.Locked {
+			left[ref.ID] = locked
 		}
 		switch {
 		case report.GaveUp && wait == waitForWallets: // campaigns have nothing to do with it

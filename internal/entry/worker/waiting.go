@@ -94,10 +94,10 @@ func (w *waits) forCampaigns(items []*item) sale.Wait {
 
 // turns returns those of the jobs left that are to be waited for, by campaign, in a
 // random order: so each campaign gets its turn, though a batch waits for few.
-func turns(items []*item, left map[uuid.UUID]bool) map[uuid.UUID][]*item {
+func turns(items []*item, left map[uuid.UUID]verdict) map[uuid.UUID][]*item {
 	jobs := make(map[uuid.UUID][]*item)
 	for _, it := range items {
-		if left[it.ID] && it.putOff >= turnAfter {
+		if left[it.ID] != done && it.putOff >= turnAfter {
 			jobs[it.CampaignID] = append(jobs[it.CampaignID], it)
 		}
 	}
@@ -105,9 +105,9 @@ func turns(items []*item, left map[uuid.UUID]bool) map[uuid.UUID][]*item {
 }
 
 // overdue returns those of the jobs left whose wallets are to be waited for.
-func overdue(items []*item, left map[uuid.UUID]bool) (jobs []*item) {
+func overdue(items []*item, left map[uuid.UUID]verdict) (jobs []*item) {
 	for _, it := range items {
-		if left[it.ID] && it.putOff >= walletAfter {
+		if left[it.ID] != done && it.putOff >= walletAfter {
 			jobs = append(jobs, it)
 		}
 	}

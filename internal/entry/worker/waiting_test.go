@@ -37,9 +37,9 @@ func TestWhoIsWaitedForDependsOnHowOftenItWasPutOff(t *testing.T) {
 		"one waits for a wallet": {slices.Concat(putOff(a, walletAfter, turnAfter, 0), putOff(b, 0)), 2, 1, sale.SkipLocked},
 		"two campaigns do":       {slices.Concat(putOff(a, walletAfter), putOff(b, walletAfter+1)), 2, 2, sale.SkipLocked},
 	} {
-		left := make(map[uuid.UUID]bool)
+		left := make(map[uuid.UUID]verdict)
 		for _, it := range c.items {
-			left[it.ID] = true
+			left[it.ID] = busy
 		}
 		may := &waits{left: 1}
 		if got := may.forCampaigns(c.items); got != c.first || may.take() == c.first.Waits() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -46,7 +47,7 @@ type Worker struct {
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *draw.Drawer
-	ender       *sale.Seller // ends sales for draw jobs
+	ender       *sale.Seller // ends sales for draw jobs, and looks after locked campaigns
 	canceller   *campaigncancel.Canceller
 	gate        *postgres.Gate
 	sender      *webhookhttp.Sender // nil: this worker delivers nothing to apps
@@ -54,10 +55,13 @@ type Worker struct {
 	purchases, cancellations *finalizer
 	shards                   []*shard
 
-	exclusive sync.RWMutex    // batches hold it for reading, attempts of exclusively for writing
-	uncounts  uncounts        // counts of attempts that are to be taken back
-	draining  context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
-	drain     context.CancelFunc
+	parking          *parking
+	exclusive        sync.RWMutex // batches hold it for reading, attempts of exclusively for writing
+	noGroupWaitUntil time.Time    // under exclusive: before this moment no redelivered job waits for rows
+
+	uncounts uncounts        // counts of attempts that are to be taken back
+	draining context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
+	drain    context.CancelFunc
 }
 
 // New returns a Worker; Run runs it. draws says who draws may ask, takes in which currencies
@@ -73,7 +77,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser, Takes: takes}),
 		ender:  sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:   gate,
-		traces: newTraces(),
+		traces: newTraces(), parking: newParking(),
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale = w.endSale
@@ -88,7 +92,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
 	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
-	registry.MustRegister(w.waitingGauges())
+	registry.MustRegister(w.waitingGauges(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_campaigns_locked",
+		Help: "Campaigns that another transaction keeps locked, as this worker knows: their jobs wait. Should be 0; the log names campaign and session after 5 seconds."},
+		func() float64 { return float64(w.parking.count()) }))
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.finalizeDraws)},
 		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.finalizeCancellations)},
@@ -105,6 +111,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
 	background.Go(func() { w.claims.run(alive) })
+	background.Go(func() { w.watchLocked(w.draining) })
 	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.shares...)
 	err := server.Start()
 	if err == nil {

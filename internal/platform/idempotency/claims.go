@@ -49,6 +49,15 @@ func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (bu
 	return busy, nil
 }
 
+// Release gives claims back, so that another holder can work on the jobs.
+func (c *Claims) Release(ctx context.Context, jobs []uuid.UUID) error {
+	keys := make([]string, len(jobs))
+	for i, job := range jobs {
+		keys[i] = jobKey(c.namespace, job)
+	}
+	return c.rdb.Unlink(ctx, keys...).Err()
+}
+
 // Refresh extends claims, so that they do not expire during the work.
 func (c *Claims) Refresh(ctx context.Context, jobs []uuid.UUID) error {
 	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {

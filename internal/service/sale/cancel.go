@@ -60,7 +60,7 @@ func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, 
 	if err != nil {
 		return Report{}, err
 	}
-	out := &returns{payees: payees, report: Report{Busy: in.busy}}
+	out := &returns{payees: payees, report: Report{Busy: in.busy, Locked: in.busy}}
 	for _, c := range in.wanted {
 		if err := out.decide(c); err != nil {
 			return Report{}, err

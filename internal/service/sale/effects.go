@@ -29,7 +29,7 @@ type effects struct {
 
 // effectsOf turns decisions into effects.
 func effectsOf(in *inputs, payers *payers, decisions []decision, reservations Reservations) (*effects, error) {
-	e := &effects{changes: make(campaign.Changes), unit: payers.unit, report: Report{Busy: in.busy, HoldsReclaimed: len(in.over)}}
+	e := &effects{changes: make(campaign.Changes), unit: payers.unit, report: Report{Busy: in.busy, Locked: in.busy, HoldsReclaimed: len(in.over)}}
 	e.reserving.Reservations = reservations
 	for _, h := range in.over {
 		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})

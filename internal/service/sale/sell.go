@@ -81,6 +81,7 @@ func (w Wait) gaveUp(err error) bool {
 type Report struct {
 	Finalized []job.Outcome    // jobs made final by this batch
 	Busy      []job.Ref        // jobs whose campaign or wallet another transaction has locked: try again
+	Locked    []job.Ref        // those of Busy whose campaign is locked
 	GaveUp    bool             // a bounded wait was in vain: nothing is final, and all jobs are Busy
 	Messages  []outbox.Message // of draw jobs, to be dispatched
 	Sold      int              // positions
@@ -108,7 +109,11 @@ func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Wait
 	})
 	switch {
 	case wait.gaveUp(err):
-		return Report{Busy: refs, GaveUp: true}, nil
+		report = Report{Busy: refs, GaveUp: true}
+		if wait.wallets == 0 { // it has waited for nothing else
+			report.Locked = refs
+		}
+		return report, nil
 	case err != nil:
 		return Report{}, fmt.Errorf("%s: %w", name, err)
 	}

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -23,7 +22,8 @@ func Delete(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	return fault.At(err, "outbox.Delete")
 }
 
-// MarkSeen records that the tasks of messages are waiting in the queue now.
+// MarkSeen records that the tasks of messages are waiting in the queue now, or that a worker
+// keeps the messages until it can do their jobs.
 func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	_, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids)
 	return fault.At(err, "outbox.MarkSeen")
@@ -37,9 +37,22 @@ func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 // and died. A task that was never enqueued, or that Redis has lost, says nothing
 // about its jobs.
 func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
-	bundles, err := bundle(ctx, tx, lost, orphaned)
+	bundles, err := replace(ctx, tx, lost, orphaned, false)
+	return bundles, fault.At(err, "outbox.Reissue")
+}
+
+// Regroup replaces messages by new ones, as Reissue does, each for jobs of one campaign. The
+// caller enqueues them after the commit, or keeps them from the sweep lost-jobs with MarkSeen.
+func Regroup(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]Message, error) {
+	bundles, err := replace(ctx, tx, ids, nil, true)
+	return bundles, fault.At(err, "outbox.Regroup")
+}
+
+// replace writes what bundle returns.
+func replace(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) ([]Message, error) {
+	bundles, err := bundle(ctx, tx, ids, orphaned, byCampaign)
 	if err != nil {
-		return nil, fmt.Errorf("outbox.Reissue: %w", err)
+		return nil, err
 	}
 	var b pgx.Batch
 	for _, m := range bundles {
@@ -52,15 +65,12 @@ func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Mess
 	if b.Len() == 0 {
 		return nil, nil
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, fmt.Errorf("outbox.Reissue: %w", err)
-	}
-	return bundles, nil
+	return bundles, tx.SendBatch(ctx, &b).Close()
 }
 
-// bundle deletes lost messages and puts those of their jobs that are still queued
-// into new messages.
-func bundle(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) (bundles []Message, err error) {
+// bundle deletes messages and puts those of their jobs that are still queued into new
+// messages, on demand one campaign in each.
+func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []Message, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
 		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
@@ -69,7 +79,7 @@ func bundle(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) (bundles
 		CROSS JOIN LATERAL unnest(g.jobs) AS i (id)
 		CROSS JOIN LATERAL (SELECT id, campaign_id, state, purchase_id FROM jobs WHERE id = i.id) j
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL
-		ORDER BY g.kind, g.delivery, j.id`, lost, orphaned)
+		ORDER BY g.kind, g.delivery, CASE WHEN $3 THEN j.campaign_id END, j.id`, ids, orphaned, byCampaign)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +88,9 @@ func bundle(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) (bundles
 	var ref job.Ref
 	_, err = pgx.ForEachRow(rows, []any{&kind, &delivery, &ref.ID, &ref.CampaignID}, func() error {
 		last := len(bundles) - 1
-		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs || kind == job.KindDraw { // a draw waits by itself
+		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs ||
+			kind == job.KindDraw || // a draw waits by itself
+			byCampaign && bundles[last].Jobs[0].CampaignID != ref.CampaignID {
 			bundles = append(bundles, Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
 			last++
 		}
