@@ -205,6 +205,11 @@ func TestAParkedJobWaitsForItsOwnCampaignOnly(t *testing.T) {
 	if n := messages(t, w); n != 2 {
 		t.Errorf("%d messages", n)
 	}
+	servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = seen_at - interval '1 hour'`)
+	look()
+	if old := servers.Value[int](t, w.db, `SELECT count(*) FROM outbox_messages WHERE seen_at < clock_timestamp() - interval '30 minutes'`); old != 0 {
+		t.Errorf("%d messages look lost to the sweep", old)
+	}
 	unlock()
 	look()
 	if w.parking.has(a) || !w.parking.has(b) {
