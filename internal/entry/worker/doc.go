@@ -8,8 +8,8 @@
 // handler keeps its task until all its jobs are final. For purchases and cancellations
 // handlers only wait: shards do the work, in batches from many tasks. A campaign is always
 // in the same shard, so one process does not compete with itself for the campaign's row,
-// and the kinds take turns in it. waiting.go has the waits for locked rows; tasks whose
-// jobs are locked for long keep half of the slots at most (locked.go).
+// and the kinds take turns in it. waiting.go has the waits for locked rows; jobs of a
+// campaign that stays locked are parked (locked.go).
 //
 // After a transient fault the handler tries again, with a growing delay; such an attempt
 // does not count. Redelivered jobs may kill workers. They are tried in small groups, then
