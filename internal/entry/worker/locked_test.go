@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
@@ -224,4 +225,32 @@ func TestAParkedJobWaitsForItsOwnCampaignOnly(t *testing.T) {
 	runs(t, w)
 	awaitState(t, w, job.Succeeded, jobs[0].ID)
 	expect(t, w.db, jobs[1].ID, job.Queued, 0)
+}
+
+// A worker that dies takes nothing with it: the sweep finds what it has parked.
+func TestJobsThatADeadWorkerHasParkedAreIssuedAgain(t *testing.T) {
+	t.Parallel()
+	settings := workerSettings(t)
+	dead, heir := newWorkerWith(t, settings), newWorkerWith(t, settings)
+	id := fixture.Campaign(t, dead.db, fixture.Draft(4))
+	unlock := lock(t, dead, id)
+	dead.parking.note(id)
+	message := order(t, dead, id, "a", "b")
+	if err := errors.Join(deliver(t, dead, dead.finalizePurchases, message, false), dead.look(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	unlock() // which it does not live to see
+	servers.Exec(t, dead.db, `UPDATE outbox_messages SET seen_at = seen_at - interval '1 hour'`)
+	sweeper := recovery.New(settings, dead.db, dead.rdb, nil, servers.Logger(t))
+	for _, sweep := range sweeper.Sweeps() {
+		if sweep.Name != "lost-jobs" {
+			continue
+		}
+		if report, err := sweeper.Run(t.Context(), sweep); err != nil || report.Counts["jobs_reissued"] != 2 {
+			t.Errorf("the sweep: %+v, %v", report, err)
+		}
+	}
+	runs(t, heir)
+	awaitState(t, heir, job.Succeeded, idsOf(message.Jobs)...)
+	fixture.Sound(t, dead.db)
 }
