@@ -14,6 +14,7 @@ import (
 	"triprize/internal/store/job"
 	hook "triprize/internal/store/webhook"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // streamedEvent is what the tests read of an event of the stream of webhooks.
@@ -113,6 +114,20 @@ func TestAListenerThatComesBackHasMissedNothing(t *testing.T) {
 		t.Errorf("a place of another stream: %v", l.Answer)
 	}
 	again.HangUp()
+}
+
+// A listener is a row and a secret of its client's: a look at the headers makes none.
+func TestAHeadOfTheStreamOfWebhooksWritesNothing(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	key := s.NewKey("head")
+	head, body, err := plain(t, http.MethodHead, s.URLs[0]+"/v1/webhook-stream", map[string]string{"Authorization": "Bearer " + key})
+	if err != nil || head.StatusCode != http.StatusOK || head.Header.Get("Content-Type") != "text/event-stream" || len(body) > 0 {
+		t.Fatalf("%v %s, %v", head, body, err)
+	}
+	if n := servers.Value[int](t, s.DB, `SELECT count(*) FROM webhook_endpoints WHERE client = $1`, s.Client("head")); n != 0 {
+		t.Errorf("%d listeners", n)
+	}
 }
 
 // The first looks at its key, the second is over by the transaction that revokes.

@@ -31,16 +31,16 @@ func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.Stream
 	if err != nil {
 		return nil, err
 	}
-	listener, err := s.listeners.Open(ctx, who.Client, who.KeyPrefix, events, place)
-	if err != nil {
-		release()
-		return nil, err
+	var listener *listeners.Listener
+	open := func() (err error) {
+		listener, err = s.listeners.Open(ctx, who.Client, who.KeyPrefix, events, place)
+		return err
 	}
-	if place == "" {
-		place = listener.Place(0)
-	}
-	first := stream.Event{ID: place, Name: "listening", Data: []byte("{}")}                                                  // from here on nothing is lost
-	return response.Stream{Call: who, Draining: s.draining, Stop: release, Run: func(w *bufio.Writer, end <-chan struct{}) { //nolint:contextcheck // it outlives the request's context
+	return response.Stream{Call: who, Draining: s.draining, Stop: release, Open: open, Run: func(w *bufio.Writer, end <-chan struct{}) { //nolint:contextcheck // it outlives the request's context
+		if place == "" {
+			place = listener.Place(0)
+		}
+		first := stream.Event{ID: place, Name: "listening", Data: []byte("{}")} // from here on nothing is lost
 		source := make(chan stream.Event)
 		fetching, stop := context.WithCancel(context.Background()) // Relay says why it ends
 		done := make(chan struct{})

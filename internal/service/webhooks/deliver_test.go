@@ -245,6 +245,7 @@ func TestAnEndpointThatFailsForDaysIsDisabledAndItsClientHearsOfIt(t *testing.T)
 		t.Errorf("%d replayed, %v", n, err)
 	}
 	dead.then(nil)
+	w.clock.MoveOn(time.Second) // replays come at a rate
 	if result := w.run(d, e); result.Delivered != 5 {
 		t.Errorf("got %+v", result)
 	}

@@ -90,11 +90,15 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 	if err := lockEnabled(ctx, tx, e.ID); err != nil {
 		return err
 	}
-	n, err := replay(ctx, tx, `
-		SELECT v.id FROM webhook_events v
-		WHERE v.id = $2 AND (v.client IS NULL OR v.client = $3)
-		  AND (webhook_wanted($4, v.type) OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1))
-		FOR KEY SHARE`, e.ID, eventID, e.Client, e.Events)
+	var n int
+	err := tx.QueryRow(ctx, `
+		WITH chosen AS MATERIALIZED (
+			SELECT v.id FROM webhook_events v
+			WHERE v.id = $2 AND (v.client IS NULL OR v.client = $3)
+			  AND (webhook_wanted($4, v.type) OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1))
+			FOR KEY SHARE),
+		again AS (`+again(`SELECT id, $1, clock_timestamp() FROM chosen`)+`)
+		SELECT count(*) FROM chosen`, e.ID, eventID, e.Client, e.Events).Scan(&n)
 	switch {
 	case err != nil:
 		return fmt.Errorf("webhook.Replay(%s): %w", eventID, err)
@@ -104,47 +108,46 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 	return nil
 }
 
-// ReplaySpan delivers events of [from, to) to an endpoint once more, at once: those that
-// it may hear of and wants now, also those that have happened before it was made or while
-// it was disabled. With a state in f it takes only those that have a delivery in that state; with [Missed]
-// those that have none.
-// It takes the oldest limit of them, and returns how many it has taken, and when the last of
-// them happened: where a next call goes on.
+// ReplaysPerSecond is how many events of spans an endpoint is sent in a second at most, however
+// many replays are asked for. Its new events come beside them.
+const ReplaysPerSecond = 20
+
+// ReplaySpan delivers events of [from, to) to an endpoint once more: those that it may hear of
+// and wants now, also those that have happened before it was made or while it was disabled. With
+// a state in f it takes only those that have a delivery in that state; with [Missed] those that
+// have none. It takes the oldest limit of them, and returns how many it has taken, and when the
+// last of them happened: where a next call goes on.
+//
+// They are due one after the other at [ReplaysPerSecond], behind all that waits for a first
+// attempt. One of these keeps its place.
 func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, f Filter, limit int) (n int, last *time.Time, err error) {
 	if err := lockEnabled(ctx, tx, e.ID); err != nil {
 		return 0, nil, err
 	}
-	rows, err := postgres.Collect(ctx, tx, pgx.RowTo[time.Time], replayed(`
-		SELECT v.id, v.at FROM webhook_events v
-		WHERE v.at >= $2 AND v.at < $3 AND (v.client IS NULL OR v.client = $4) AND v.type <> '`+EndpointTest+`' AND webhook_wanted($5, v.type)
-		  AND (cardinality($6::text[]) = 0 OR v.type = ANY($6))
-		  AND ($7 = '' OR $7 = '`+string(Missed)+`' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1)
-		       OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1 AND state = $7))
-		ORDER BY v.at, v.id LIMIT $8 FOR KEY SHARE`)+`SELECT at FROM chosen ORDER BY at`,
-		e.ID, from, to, e.Client, e.Events, types(f.Types), string(f.State), limit)
-	if err != nil {
-		return 0, nil, fmt.Errorf("webhook.ReplaySpan(%s): %w", e.ID, err)
-	}
-	if n = len(rows); n > 0 {
-		last = &rows[n-1]
-	}
-	return n, last, nil
+	const waits = `endpoint_id = $1 AND state = 'pending' AND attempts = 0`
+	err = tx.QueryRow(ctx, `
+		WITH chosen AS MATERIALIZED (
+			SELECT v.id, v.at FROM webhook_events v
+			WHERE v.at >= $2 AND v.at < $3 AND (v.client IS NULL OR v.client = $4) AND v.type <> '`+EndpointTest+`' AND webhook_wanted($5, v.type)
+			  AND (cardinality($6::text[]) = 0 OR v.type = ANY($6))
+			  AND ($7 = '' OR $7 = '`+string(Missed)+`' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1)
+			       OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1 AND state = $7))
+			ORDER BY v.at, v.id LIMIT $8 FOR KEY SHARE),
+		placed AS (
+			SELECT id, row_number() OVER (ORDER BY at, id) AS place FROM chosen
+			WHERE NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = chosen.id AND `+waits+`)),
+		again AS (`+again(`
+			SELECT id, $1, (SELECT greatest(clock_timestamp(), max(next_at)) FROM webhook_deliveries WHERE `+waits+`) + place * interval '1 second' / $9 FROM placed`)+`)
+		SELECT count(*), max(at) FROM chosen`,
+		e.ID, from, to, e.Client, e.Events, types(f.Types), string(f.State), limit, ReplaysPerSecond).Scan(&n, &last)
+	return n, last, fault.At(err, "webhook.ReplaySpan(%s)", e.ID)
 }
 
-// replayed makes deliveries of chosen events pending. A delivery that is pending is due at
-// once.
-func replayed(chosen string) string {
+// again makes deliveries pending: rows of event, endpoint and next_at.
+func again(deliveries string) string {
 	return `
-		WITH chosen AS MATERIALIZED (` + chosen + `),
-		     again AS (
-			INSERT INTO webhook_deliveries AS d (event_id, endpoint_id, next_at) SELECT id, $1, clock_timestamp() FROM chosen ORDER BY id
-			ON CONFLICT (event_id, endpoint_id) DO UPDATE SET state = 'pending', attempts = 0, next_at = excluded.next_at, finished_at = NULL)
-		`
-}
-
-func replay(ctx context.Context, tx pgx.Tx, chosen string, args ...any) (n int, err error) {
-	err = tx.QueryRow(ctx, replayed(chosen)+`SELECT count(*) FROM chosen`, args...).Scan(&n)
-	return n, err
+		INSERT INTO webhook_deliveries AS d (event_id, endpoint_id, next_at) ` + deliveries + ` ORDER BY 1
+		ON CONFLICT (event_id, endpoint_id) DO UPDATE SET state = 'pending', attempts = 0, next_at = excluded.next_at, finished_at = NULL`
 }
 
 // lockEnabled locks an endpoint, so that a replay and the record of what was sent take turns,

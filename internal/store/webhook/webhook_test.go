@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,6 +60,17 @@ func emit(t *testing.T, db *pgxpool.Pool, client string, n int) {
 func rows(t *testing.T, db *pgxpool.Pool, table string) (n int) {
 	t.Helper()
 	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// rowsRead returns how many rows of a table the session of tx has read: also before tx, as long as
+// that was not summed up.
+func rowsRead(t *testing.T, tx pgx.Tx, table string) (n int) {
+	t.Helper()
+	if err := tx.QueryRow(t.Context(), `
+		SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = $1`, table).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -224,6 +236,48 @@ func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 	}
 }
 
+// Replays queue up: neither several at once nor one again and again send more in a second, and
+// none puts off what waits.
+func TestReplaysOfSpansShareOneRate(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	e, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events = 40
+	emit(t, db, "shop", events)
+	servers.Exec(t, db, `UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`)
+	replay := func(limit int) {
+		if err := inTx(t, db, func(tx pgx.Tx) error {
+			n, _, err := webhook.ReplaySpan(t.Context(), tx, e, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), webhook.Filter{}, limit)
+			if n != limit {
+				t.Errorf("%d replayed, want %d", n, limit)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, limit := range []int{events / 2, events / 2, events, events} {
+		replay(limit)
+	}
+	const gap = time.Second / webhook.ReplaysPerSecond
+	var total, least time.Duration
+	if err := db.QueryRow(t.Context(), `
+		SELECT max(next_at) - min(next_at), min(gap) FROM (SELECT next_at, next_at - lag(next_at) OVER (ORDER BY next_at) AS gap FROM webhook_deliveries) d`).
+		Scan(&total, &least); err != nil || total != (events-1)*gap || least != gap {
+		t.Errorf("%d are due within %v, two of them within %v, %v", events, total, least, err)
+	}
+	last := servers.Value[uuid.UUID](t, db, `SELECT event_id FROM webhook_deliveries ORDER BY next_at DESC LIMIT 1`)
+	if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Replay(t.Context(), tx, e, last) }); err != nil {
+		t.Fatal(err)
+	}
+	if due, err := webhook.DueEvents(t.Context(), db, e.ID, events); err != nil || !slices.ContainsFunc(due, func(d webhook.DueEvent) bool { return d.ID == last }) {
+		t.Errorf("one event that is asked for alone: %v, %v", due, err)
+	}
+}
+
 func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
@@ -296,6 +350,41 @@ func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
 	}
 }
 
+// Events are written in the transaction of a sale: what it reads does not grow with the endpoints
+// of other clients, however stale the statistics are.
+func TestEventsReadTheEndpointsOfTheirClientAndNoOthers(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	const events = 256
+	if _, err := create(t, db, "shop", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	emitted := func() (read int) {
+		if err := inTx(t, db, func(tx pgx.Tx) error {
+			before := rowsRead(t, tx, "webhook_endpoints")
+			_, err := tx.Exec(t.Context(), `
+				SELECT emit_webhooks(array_agg(c), array_agg('hold.created'::text), array_agg(gen_random_uuid()), array_agg(NULL::bigint), array_agg(NULL::uuid))
+				FROM (SELECT CASE WHEN n % 2 = 0 THEN 'shop' ELSE 'none' END FROM generate_series(1, $1::int) n) AS e (c)`, events)
+			read = rowsRead(t, tx, "webhook_endpoints") - before
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return read
+	}
+	alone := emitted()
+	for _, others := range []string{`INSERT INTO webhook_endpoints (id, client, url, events)
+			SELECT gen_random_uuid(), 'other-' || n, 'https://other.example/', '{*}' FROM generate_series(1, 10000) n`, `ANALYZE webhook_endpoints`} {
+		servers.Exec(t, db, others)
+		if read := emitted(); read > alone {
+			t.Errorf("%d rows of endpoints are read, %d without those of others", read, alone)
+		}
+	}
+	if sent := rows(t, db, "webhook_deliveries"); sent != 3*events/2 {
+		t.Errorf("%d deliveries", sent)
+	}
+}
+
 // What failed is looked for when something is wrong: it is found among all that has arrived.
 func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 	t.Parallel()
@@ -314,16 +403,9 @@ func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 		servers.Exec(t, db, sql)
 	}
 	if err := inTx(t, db, func(tx pgx.Tx) error {
-		read := func() (n int) { // by this session: also before, as long as that was not summed up
-			if err := tx.QueryRow(t.Context(), `
-				SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'webhook_deliveries'`).Scan(&n); err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-		before := read()
+		before := rowsRead(t, tx, "webhook_deliveries")
 		list, err := webhook.Deliveries(t.Context(), tx, e.ID, webhook.Filter{State: webhook.Failed}, uuid.Nil, 100)
-		if n := read() - before; n > 10*failed || len(list) != failed {
+		if n := rowsRead(t, tx, "webhook_deliveries") - before; n > 10*failed || len(list) != failed {
 			t.Errorf("%d rows were read for %d", n, len(list))
 		}
 		return err

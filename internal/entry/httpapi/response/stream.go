@@ -17,6 +17,7 @@ type Stream struct {
 	Over     bool
 	Call     *call.Call
 	Draining context.Context
+	Open     func() error                               // begins what the stream needs, and HEAD does not; nil: nothing
 	Run      func(w *bufio.Writer, end <-chan struct{}) // returns when the stream ends: at end, if not before
 	Stop     func()                                     // releases what the stream uses
 }
@@ -25,6 +26,12 @@ type Stream struct {
 func (a Stream) Send(c *fiber.Ctx) error {
 	if a.Over {
 		return c.SendStatus(http.StatusNoContent)
+	}
+	if a.Open != nil && c.Method() != http.MethodHead {
+		if err := a.Open(); err != nil {
+			a.Stop()
+			return err
+		}
 	}
 	c.Set(fiber.HeaderContentType, stream.ContentType)
 	c.Set(fiber.HeaderCacheControl, "no-store")
