@@ -20,6 +20,7 @@ type Provider interface {
 	Refunds
 	Books
 	Events
+	CheckSignature(signature string) error                      // of a webhook whose body has not come: ErrSignature, ErrTooOld
 	ParseEvent(payload []byte, signature string) (Event, error) // a webhook's: ErrSignature, ErrTooOld, ErrEvent, or KindMismatch
 	CheckAccount(ctx context.Context) error                     // KindMismatch: the key is of another account
 	Close()

@@ -123,7 +123,7 @@ const (
 	KindMismatch    ErrorKind = "mismatch"    // what came back is not what was asked for: a person has to look, nobody repeats it
 )
 
-// Errors of ParseEvent. They are not worth a repetition: the sender gets 400.
+// Errors of CheckSignature and ParseEvent. They are not worth a repetition: the sender gets 400.
 var (
 	ErrSignature = errors.New("payment provider: the webhook is not signed with our secret")
 	ErrTooOld    = errors.New("payment provider: the webhook was signed too long ago")

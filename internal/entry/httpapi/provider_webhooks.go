@@ -18,6 +18,7 @@ import (
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/agenda"
@@ -29,19 +30,23 @@ const (
 	eventsPerBatch  = 100
 	eventBatches    = 1 // under way at once
 	eventsEvery     = 200 * time.Millisecond
-	eventsPending   = 1024 // that wait for a batch; any more are told to come again
-	eventBodies     = 4 << 20
+	eventsPending   = 1024            // that wait for a batch; any more are told to come again
+	eventBodies     = 4 << 20         // bytes of long ones at once: an address has half of them at most
+	eventArrives    = 5 * time.Second // a long one has come by then: the provider sends it at once
 	stripeSignature = "Stripe-Signature"
 )
 
 // parser tells whether an event is signed by the provider, and reads it.
 type parser interface {
+	CheckSignature(signature string) error
 	ParseEvent(payload []byte, signature string) (payprovider.Event, error)
 }
 
 // webhooks takes the events of the provider. A sender that knows the secret of the webhook
 // may send them, and no one else; so nothing is done for a body before its signature is
-// checked, and nothing but that check depends on how many bad ones come.
+// checked, and nothing but that check depends on how many bad ones come. A body is not even
+// read when its signature has not the form of one or is old; long ones have room by address, for
+// a short time.
 type webhooks struct {
 	parser    parser
 	events    *batch.Coalescer[payprovider.Event, struct{}]
@@ -57,7 +62,7 @@ type webhooks struct {
 func newWebhooks(p parser, store func(context.Context, []payprovider.Event) (int, error), stored func(), settings config.Settings,
 	logger *slog.Logger, registry prometheus.Registerer,
 ) *webhooks {
-	w := &webhooks{parser: p, logger: logger, bodies: body.New(settings.API.RequestTimeout, eventBodies), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+	w := &webhooks{parser: p, logger: logger, bodies: body.New(body.Options{Wait: settings.API.RequestTimeout, Room: eventBodies, Arrive: eventArrives}), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
 	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
@@ -127,9 +132,13 @@ func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovide
 	if signature == "" {
 		return event, invalidSignature("is missing: this address is for the payment provider")
 	}
+	if err := s.webhooks.parser.CheckSignature(signature); err != nil {
+		return event, refusalOf(err)
+	}
 	if err := body.CheckMedia(c, o); err != nil {
 		return event, err
 	}
+	body.Own(c, httpconn.AddressOf(c.Context().Conn()).String())
 	ctx, cancel := s.context()
 	defer cancel()
 	err = s.webhooks.bodies.Read(ctx, c, min(o.MaxBody, s.settings.API.BodyLimitBytes), func(sent []byte) (err error) {

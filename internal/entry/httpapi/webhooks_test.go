@@ -2,11 +2,14 @@ package httpapi_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -35,6 +38,7 @@ func TestAnEventIsStoredOnceAndOnlyWhenItIsSigned(t *testing.T) {
 		"no form":              {good, map[string]string{"Stripe-Signature": "x"}, 400, "does not fit"},
 		"another secret":       {good, signed(good, "whsec_of_somebody_else_entirely", now), 400, "does not fit"},
 		"another body":         {strings.Replace(good, "succeeded", "canceled", 1), signed(good, webhookSecret, now), 400, "does not fit"},
+		"no time":              {good, map[string]string{"Stripe-Signature": "v1=" + strings.Repeat("0", 64)}, 400, "too long ago"},
 		"long ago":             {good, signed(good, webhookSecret, now.Add(-time.Hour)), 400, "too long ago"},
 		"not JSON":             {"{", signed("{", webhookSecret, now), 400, "no event"},
 		"no event":             {"{}", signed("{}", webhookSecret, now), 400, "no event"},
@@ -80,6 +84,64 @@ func webhookRaw(s *fleet.System, body string, header map[string]string) fleet.An
 		request.Header.Set(name, value)
 	}
 	return s.Send(request)
+}
+
+// readFirst is as much of a body as is read before anything looks at its request.
+var readFirst = strings.Repeat(" ", body.AtOnce)
+
+// A body that is only promised shows that it is neither read nor has room.
+func TestABodyWhoseSignatureCannotBeRightIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, cardsTaken)
+	for what, signature := range map[string]string{"no form": "x", "no signature": fmt.Sprintf("t=%d", time.Now().Unix()), "a short one": fmt.Sprintf("t=%d,v1=00", time.Now().Unix()),
+		"long ago": signed("", webhookSecret, time.Now().Add(-time.Hour))["Stripe-Signature"]} {
+		conn := dial(s)
+		if _, err := fmt.Fprintf(conn, "POST /webhooks/stripe HTTP/1.1\r\nHost: api\r\nStripe-Signature: %s\r\nContent-Type: application/json\r\nContent-Length: 262144\r\n\r\n%s", signature, readFirst); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn) // until the connection is half-closed: nothing more is sent
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+			t.Errorf("%s: %s, %v", what, answer, err)
+		}
+	}
+}
+
+// Sixteen promised as much as all may have. They are cut, too: their pace alone would let them
+// stay for minutes.
+func TestKeylessBodiesOfAnAddressKeepNoEventsOfAnotherOut(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, cardsTaken).With("TRIPRIZE_API_READ_TIMEOUT=1h")
+	cut := make(chan string, 16)
+	before := s.Metric(0, "triprize_http_requests_in_flight")
+	for range cap(cut) {
+		conn := dial(s)
+		if _, err := fmt.Fprintf(conn, "POST /webhooks/stripe HTTP/1.1\r\nHost: api\r\nStripe-Signature: %s\r\nContent-Type: application/json\r\nContent-Length: 262144\r\n\r\n%s",
+			signed("", webhookSecret, time.Now())["Stripe-Signature"], readFirst); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			answer, _ := io.ReadAll(conn)
+			cut <- string(answer)
+		}()
+	}
+	s.AwaitMetric(0, "triprize_http_requests_in_flight", before+float64(cap(cut)))
+	long := strings.Replace(event(s.User("evt_long")), `"metadata":{}`, `"metadata":{"a":"`+strings.Repeat("a", 12<<10)+`"}`, 1)
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.URLs[0], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(servers.Patience))
+	if _, err := fmt.Fprintf(conn, "POST /webhooks/stripe HTTP/1.1\r\nHost: api\r\nConnection: close\r\nStripe-Signature: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		signed(long, webhookSecret, time.Now())["Stripe-Signature"], len(long), long); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 ") || len(cut) > 0 {
+		t.Errorf("%s, %v; %d others have ended before", answer, err, len(cut))
+	}
+	if answer := <-cut; !strings.HasPrefix(answer, "HTTP/1.1 408 ") {
+		t.Errorf("a slow one: %s", answer)
+	}
 }
 
 // While the table is locked the first batches wait for it, and all other events share the

@@ -45,6 +45,7 @@ type Conn struct {
 	begun    time.Time   // when the head in hand began
 	receive  allowance
 	send     allowance
+	bodyBy   time.Time // the body in hand must have arrived; zero: its pace is enough
 
 	mu       sync.Mutex
 	watching chan struct{} // closed when the watch has ended; nil without one
@@ -78,6 +79,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if n > 0 {
 		if c.head.fresh() {
 			c.begun, c.receive = time.Now(), allowance{limit: c.listener.options.ReadTimeout, left: c.listener.options.ReadTimeout}
+			c.bodyBy = time.Time{}
 		}
 		taken, reason := c.head.scan(p[:n])
 		if taken < n {
@@ -102,6 +104,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 // HasAll tells whether the request in hand has arrived to its end.
 func (c *Conn) HasAll() bool { return c.head.ended() }
 
+// EndBodyBy has the rest of the body in hand arrive by a time, however fast it comes. The reader
+// of the body calls it.
+func (c *Conn) EndBodyBy(at time.Time) { c.bodyBy = at }
+
 // next returns what was received before, or waits for more.
 func (c *Conn) next(p []byte) (n int, err error) {
 	if len(c.ahead) > 0 {
@@ -115,7 +121,11 @@ func (c *Conn) next(p []byte) (n int, err error) {
 	now := time.Now()
 	switch {
 	case c.head.inBody():
-		_ = c.Conn.SetReadDeadline(now.Add(c.receive.left))
+		by := now.Add(c.receive.left)
+		if !c.bodyBy.IsZero() && c.bodyBy.Before(by) {
+			by = c.bodyBy
+		}
+		_ = c.Conn.SetReadDeadline(by)
 		n, err = c.Conn.Read(p)
 		c.receive.use(time.Since(now), n)
 		if n > 0 && c.receive.left <= 0 {

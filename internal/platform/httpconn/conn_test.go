@@ -172,6 +172,46 @@ func TestWhoSendsTooSlowlyIsCut(t *testing.T) {
 	}
 }
 
+func TestABodyThatMustHaveArrivedIsCutAndTheNextOneIsNot(t *testing.T) {
+	t.Parallel()
+	l := open(t, Options{})
+	const whole = "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n"
+	for _, late := range []bool{false, true} {
+		client, server := connect(t, l)
+		read := func(n int) (string, error) {
+			buffer := make([]byte, n)
+			n, err := io.ReadFull(server, buffer)
+			return string(buffer[:n]), err
+		}
+		send(t, client, whole+"a")
+		if _, err := read(len(whole) + 1); err != nil {
+			t.Fatal(err)
+		}
+		if late {
+			server.EndBodyBy(time.Now())
+		} else {
+			server.EndBodyBy(time.Now().Add(never))
+			send(t, client, "bc")
+		}
+		if rest, err := read(2); (err != nil) != late {
+			t.Errorf("late %t: %q, %v", late, rest, err)
+		}
+		if late {
+			_ = server.Close()
+			if answer, _ := io.ReadAll(client); !bytes.HasPrefix(answer, []byte("HTTP/1.1 402")) {
+				t.Errorf("the answer is %q", answer)
+			}
+			continue
+		}
+		send(t, server, "HTTP/1.1 204 No Content\r\n\r\n")
+		server.EndBodyBy(time.Now()) // of the body that has arrived
+		send(t, client, whole+"abc")
+		if next, err := read(len(whole) + 3); err != nil {
+			t.Errorf("the next request: %q, %v", next, err)
+		}
+	}
+}
+
 func TestWhoNeverReadsIsCutAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	l := open(t, Options{WriteTimeout: 200 * time.Millisecond})

@@ -3,7 +3,7 @@
 //   - Number: connections in all, and from one address.
 //   - Pace: a head must arrive in time; a body or an answer must move at least [Pace]
 //     bytes a second. Only bytes that are waited for count, so a silent stream is not
-//     slow.
+//     slow. [Conn.EndBodyBy] bounds a body in all.
 //   - Idle time.
 //   - Grammar: RFC 9112, strictly, and a length in Content-Length only. So no proxy can
 //     see another end of a request (request smuggling).

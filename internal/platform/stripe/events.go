@@ -1,9 +1,13 @@
 package stripe
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v85/webhook"
@@ -33,6 +37,29 @@ func (c *Client) ParseEvent(payload []byte, signature string) (payprovider.Event
 		return event, &e.public
 	}
 	return event, nil
+}
+
+// CheckSignature looks at the header Stripe-Signature before the body has come: ErrSignature when it
+// has not the form of one (t=…,v1=…), ErrTooOld when it was made too long ago.
+func (c *Client) CheckSignature(signature string) error {
+	var at int64
+	var isSigned bool
+	for part := range strings.SplitSeq(signature, ",") {
+		switch name, value, _ := strings.Cut(part, "="); name {
+		case "t":
+			at, _ = strconv.ParseInt(value, 10, 64) // 0: too long ago
+		case "v1":
+			sum, err := hex.DecodeString(value)
+			isSigned = isSigned || err == nil && len(sum) == sha256.Size
+		}
+	}
+	switch {
+	case !isSigned:
+		return payprovider.ErrSignature
+	case time.Since(time.Unix(at, 0)) > c.settings.WebhookTolerance:
+		return payprovider.ErrTooOld
+	}
+	return nil
 }
 
 // verify accepts a signature by any of the secrets.

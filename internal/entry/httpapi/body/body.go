@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math"
 	"mime"
 	"runtime"
 	"strconv"
@@ -14,11 +15,12 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
-	"golang.org/x/sync/semaphore"
-
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/fair"
+	"triprize/internal/platform/fairshare"
+	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 )
 
@@ -38,18 +40,31 @@ const (
 	positionBody  = 64
 )
 
-// Bodies reads the bodies of requests: within a limit of each, and all of them within
-// bounds of memory and work.
-type Bodies struct {
-	wait time.Duration       // for a turn
-	room *semaphore.Weighted // bytes of long bodies
-	turn *semaphore.Weighted // long bodies that are checked at once: half of the processors is for others
+// Options bound the long bodies.
+type Options struct {
+	Wait   time.Duration // for room, for a turn
+	Room   int64         // bytes that are in memory at once
+	Arrive time.Duration // how long one may take that has its room; 0: as long as the pace of its connection allows
 }
 
-// New returns Bodies with room for so many bytes of long ones, which wait so long for a turn.
-func New(wait time.Duration, room int64) Bodies {
-	return Bodies{wait: wait, room: semaphore.NewWeighted(room), turn: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))}
+// Bodies reads the bodies of requests: within a limit of each, and all of them within
+// bounds of memory and work, which are divided among owners.
+type Bodies struct {
+	options Options
+	room    *fairshare.Room // bytes of long bodies
+	turn    *fair.Semaphore // bodies that are checked at once: half of the processors is for others
 }
+
+// New returns Bodies.
+func New(options Options) Bodies {
+	return Bodies{options, fairshare.New(options.Room), fair.New(fair.Options{Total: max(1, runtime.GOMAXPROCS(0)/2), Waiting: math.MaxInt,
+		MayWait: func(fair.Caller) (ofClient, ofCaller int) { return math.MaxInt, math.MaxInt }})} // the connections bound them
+}
+
+type ownerKey struct{}
+
+// Own says whose the body of a request is: a client, or an address.
+func Own(c *fiber.Ctx, owner string) { c.Context().SetUserValue(ownerKey{}, owner) }
 
 // Bounds are those of the body of an operation: what the contract says, or less where
 // the settings allow only smaller selections or bodies.
@@ -99,9 +114,11 @@ func Announced(h *fasthttp.RequestHeader) int {
 }
 
 // Read reads the body of a request, if it is no longer than limit, and calls then with
-// it. Only then the body and what is made of it count as memory that is in use.
+// it. Only then the body and what is made of it count as memory that is in use. A request that
+// has no owner (see [Own]) shares with all such.
 func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, limit int, then func(body []byte) error) error {
 	length := Announced(&c.Request().Header)
+	owner, _ := c.Context().UserValue(ownerKey{}).(string)
 	switch {
 	case length > limit:
 		return tooLong(limit)
@@ -110,10 +127,14 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, limit int, then func(bod
 		if length > 0 {
 			size = int64(length)
 		}
-		if err := b.room.Acquire(ctx, size); err != nil {
-			return fault.Wrap(fault.Overloaded, err, "too many long bodies arrive at once; retry with the same Idempotency-Key")
+		release, err := b.room.Acquire(ctx, owner, size)
+		if err != nil {
+			return tooMany(err)
 		}
-		defer b.room.Release(size)
+		defer release()
+		if connection, ok := c.Context().Conn().(*httpconn.Conn); ok && b.options.Arrive > 0 {
+			connection.EndBodyBy(time.Now().Add(b.options.Arrive))
+		}
 	}
 	body, err := whole(c.Context().RequestBodyStream(), length, limit)
 	if err != nil {
@@ -121,14 +142,19 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, limit int, then func(bod
 	}
 	c.Request().SetBodyRaw(body)
 	if len(body) > smallBody {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.wait) // the body may have taken long to arrive
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.options.Wait) // the body may have taken long to arrive
 		defer cancel()
-		if err := b.turn.Acquire(ctx, 1); err != nil {
-			return fault.Wrap(fault.Overloaded, err, "too many long bodies arrive at once; retry with the same Idempotency-Key")
+		leave, err := b.turn.Enter(ctx, fair.Caller{Client: owner})
+		if err != nil {
+			return tooMany(err)
 		}
-		defer b.turn.Release(1)
+		defer leave()
 	}
 	return then(body)
+}
+
+func tooMany(err error) error {
+	return fault.Wrap(fault.Overloaded, err, "too many long bodies arrive at once; retry with the same Idempotency-Key")
 }
 
 // whole reads a stream to its end. A body that was announced has its room already.

@@ -1,0 +1,86 @@
+package body_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"triprize/internal/entry/httpapi/body"
+)
+
+// sent is a request of an owner whose body, of a length that nobody knows, is still to come.
+func sent(app *fiber.App, owner string) (c *fiber.Ctx, write *io.PipeWriter) {
+	c = app.AcquireCtx(&fasthttp.RequestCtx{})
+	read, write := io.Pipe()
+	c.Request().SetBodyStream(read, -1)
+	body.Own(c, owner)
+	return c, write
+}
+
+// An owner that sends long bodies slowly, or many, leaves room and turns to the next.
+func TestLongBodiesOfAnOwnerLeaveRoomAndTurnsToOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit, places, many = 1 << 20, 8, 50
+		bodies, app := body.New(body.Options{Wait: time.Minute, Room: places * limit}), fiber.New()
+		ctx, end := context.WithCancel(t.Context())
+		var slow []*io.PipeWriter
+		for range many {
+			c, write := sent(app, "slow")
+			slow = append(slow, write)
+			go func() { _ = bodies.Read(ctx, c, limit, func([]byte) error { return nil }) }()
+		}
+		began := 0
+		for _, write := range slow {
+			go func() {
+				if _, err := io.WriteString(write, "{"); err == nil { // it is read: it has room
+					began++ // one at a time: synctest waits
+				}
+			}()
+			synctest.Wait()
+		}
+		if began != places/2 {
+			t.Errorf("%d slow bodies have room, want half of %d", began, places)
+		}
+
+		// All turns are taken, and many wait before the other comes.
+		var order []string
+		free := make(chan struct{})
+		read := func(owner string) {
+			c, write := sent(app, owner)
+			go func() { _, _ = io.WriteString(write, strings.Repeat(" ", 1000)); _ = write.Close() }()
+			go func() {
+				if err := bodies.Read(t.Context(), c, 1<<10, func([]byte) error {
+					order = append(order, owner)
+					<-free
+					return nil
+				}); err != nil {
+					t.Error(owner, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		for range many {
+			read("many")
+		}
+		taken := len(order)
+		read("quiet")
+		for range many + 1 {
+			free <- struct{}{}
+			synctest.Wait()
+		}
+		if place := strings.Join(order[:taken+2], " "); !strings.Contains(place, "quiet") {
+			t.Errorf("with %d turns the order was %s", taken, place)
+		}
+		end()
+		for _, write := range slow {
+			_ = write.Close()
+		}
+	})
+}
