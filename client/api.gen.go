@@ -619,6 +619,9 @@ type CancellationResult struct {
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
+
+	// BoardVersion A board that has reached it shows them free, unless they are sold again.
+	BoardVersion int64 `json:"board_version"`
 }
 
 // CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it.
@@ -1469,6 +1472,9 @@ type PurchaseResult struct {
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
+
+	// BoardVersion Read the board with this as `min_version`: it shows the positions as sold.
+	BoardVersion int64 `json:"board_version"`
 }
 
 // PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
@@ -2574,7 +2580,7 @@ func (c *Client) PauseCampaign(ctx context.Context, campaign CampaignID, options
 //
 // Every position by layer and column, with its state; at most a second old, but the user's own positions are
 // current. Operators see who has each position; a user sees this only for its own. `board_version` says as of when
-// it is. After an event that tells of a version, ask for `min_version`: the answer is never older than that. With
+// it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never older than that. With
 // `since` it has only what has changed since a version that you have seen.
 //
 // For operator, app, user, viewer.
@@ -3265,7 +3271,7 @@ func (c *Client) EnableWebhookEndpoint(ctx context.Context, endpoint EndpointID,
 
 // ReplayWebhookDeliveries is POST /v1/webhook-endpoints/{endpoint}/replay: send the events of a span again.
 //
-// Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
+// Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request, and 20 a second for each endpoint, however many requests there are. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) ReplayWebhookDeliveries(ctx context.Context, endpoint EndpointID, body WebhookReplay, options ...CallOption) (WebhookReplayed, error) {

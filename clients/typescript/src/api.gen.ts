@@ -484,7 +484,7 @@ export interface paths {
          * Read the board
          * @description Every position by layer and column, with its state; at most a second old, but the user's own positions are
          *     current. Operators see who has each position; a user sees this only for its own. `board_version` says as of when
-         *     it is. After an event that tells of a version, ask for `min_version`: the answer is never older than that. With
+         *     it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never older than that. With
          *     `since` it has only what has changed since a version that you have seen.
          */
         get: operations["listPositions"];
@@ -1149,7 +1149,7 @@ export interface paths {
         put?: never;
         /**
          * Send the events of a span again
-         * @description Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
+         * @description Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request, and 20 a second for each endpoint, however many requests there are. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
          */
         post: operations["replayWebhookDeliveries"];
         delete?: never;
@@ -2323,6 +2323,11 @@ export interface components {
             positions: components["schemas"]["PurchaseItem"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
+            /**
+             * Format: int64
+             * @description Read the board with this as `min_version`: it shows the positions as sold.
+             */
+            board_version: number;
         };
         /** @description The positions that a cancellation has freed, and the money to refund. */
         CancellationResult: {
@@ -2335,6 +2340,11 @@ export interface components {
             positions: components["schemas"]["PurchaseItem"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
+            /**
+             * Format: int64
+             * @description A board that has reached it shows them free, unless they are sold again.
+             */
+            board_version: number;
         };
         /** @description The purchases that the cancellation of a campaign has taken back. */
         CampaignCancellationResult: {

@@ -29,6 +29,7 @@ type Cancelled struct {
 	Positions  []purchase.Item `json:"positions"` // free again
 	Amount     money.Amount    `json:"amount"`    // refunded to the wallet or the card, or for the app to refund; or it was never paid
 	Currency   string          `json:"currency"`
+	Board      int64           `json:"board_version"` // a board that has reached it shows them free
 }
 
 // Cancel finalizes cancellation jobs in one transaction: it cancels the purchases, frees

@@ -63,7 +63,7 @@ func TestACancelledPurchaseGivesBackPositionsCounterAndLimit(t *testing.T) {
 	bought := fixture.Buy(t, db, id, "a", 2, 2)
 	before := time.Now().Add(-time.Minute)
 	j := cancel(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "user:jwt:x/a", Reason: "changed my mind"}))
-	want := fmt.Sprintf(`{"purchase_id":"%s","state":"cancelled","positions":[{"layer":2,"column":1,"number":2,"label":"2","price":200},{"layer":2,"column":2,"number":3,"label":"3","price":200}],"amount":400,"currency":"JPY"}`, bought)
+	want := fmt.Sprintf(`{"purchase_id":"%s","state":"cancelled","positions":[{"layer":2,"column":1,"number":2,"label":"2","price":200},{"layer":2,"column":2,"number":3,"label":"3","price":200}],"amount":400,"currency":"JPY","board_version":2}`, bought)
 	if j.State != job.Succeeded || string(j.Result) != want {
 		t.Errorf("the job: %s %s", j.State, j.Result)
 	}
@@ -266,7 +266,7 @@ func TestTheResultOfACancellationIsThatOfThePurchase(t *testing.T) {
 	if err := json.Unmarshal(j.Result, &cancelled); err != nil {
 		t.Fatal(err)
 	}
-	same := sale.Result{PurchaseID: cancelled.PurchaseID, Positions: cancelled.Positions, Amount: cancelled.Amount, Currency: cancelled.Currency}
+	same := sale.Result{PurchaseID: cancelled.PurchaseID, Positions: cancelled.Positions, Amount: cancelled.Amount, Currency: cancelled.Currency, Board: cancelled.Board - 1}
 	if fmt.Sprint(same) != fmt.Sprint(bought) {
 		t.Errorf("bought %+v, cancelled %+v", bought, cancelled)
 	}

@@ -21,6 +21,7 @@ type cancellation struct {
 	job.Ref
 	Cancellation
 	campaign *campaign.State    // nil: there is none
+	board    int64              // the campaign's board_version
 	until    *time.Time         // the policy's deadline
 	late     bool               // it was accepted after the deadline
 	bought   *purchase.Purchase // nil: there is none; shared by all cancellations of it
@@ -54,7 +55,7 @@ func (in *cancellations) users() (users []string) {
 // of a payment, in order of arrival. The deadline applies to the time of the request, not
 // of this transaction.
 const wantedSQL = `
-	SELECT j.id, j.campaign_id, j.payload, c.state, p.until, coalesce(j.accepted_at >= p.until, false)
+	SELECT j.id, j.campaign_id, j.payload, c.state, coalesce(c.board_version, 0), p.until, coalesce(j.accepted_at >= p.until, false)
 	FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
 	LEFT JOIN campaigns c ON c.id = j.campaign_id
@@ -139,7 +140,7 @@ func (in *cancellations) scan(rows pgx.Rows) error {
 	for rows.Next() {
 		c := &cancellation{}
 		var payload []byte
-		if err := rows.Scan(&c.ID, &c.CampaignID, &payload, &c.campaign, &c.until, &c.late); err != nil {
+		if err := rows.Scan(&c.ID, &c.CampaignID, &payload, &c.campaign, &c.board, &c.until, &c.late); err != nil {
 			return err
 		}
 		if err := json.Unmarshal(payload, &c.Cancellation); err != nil {

@@ -114,7 +114,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		t.Errorf("concluded: %+v", report)
 	}
 	want := fmt.Sprintf(`{"purchase_id":"%s","positions":[`, bought)
-	if j := fixture.Job(t, db, ref.ID); nowOf(t, db, bought, ref) != completed || !strings.HasPrefix(string(j.Result), want) || !strings.HasSuffix(string(j.Result), `],"amount":600,"currency":"JPY"}`) {
+	if j := fixture.Job(t, db, ref.ID); nowOf(t, db, bought, ref) != completed || !strings.HasPrefix(string(j.Result), want) || !strings.HasSuffix(string(j.Result), `],"amount":600,"currency":"JPY","board_version":2}`) {
 		t.Errorf("paid: %+v, %s", nowOf(t, db, bought, ref), j.Result)
 	}
 	if got, err := purchase.Get(t.Context(), db, bought); err != nil || got.CompletedAt == nil {

@@ -28,6 +28,15 @@ func endCampaign(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
+// isAsOf tells whether the result of a job, if it has one, names the version of the board that it
+// has made. The campaign is quiet.
+func isAsOf(t *testing.T, db *pgxpool.Pool, jobID uuid.UUID) bool {
+	t.Helper()
+	return servers.Value[bool](t, db, `
+		SELECT coalesce((j.result ->> 'board_version')::bigint = c.board_version, j.state <> 'succeeded')
+		FROM jobs j JOIN campaigns c ON c.id = j.campaign_id WHERE j.id = $1`, jobID)
+}
+
 // setPayment changes a payment by hand.
 func setPayment(t *testing.T, db *pgxpool.Pool, id uuid.UUID, set string) {
 	t.Helper()
@@ -118,6 +127,9 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		if got := nowOf(t, db, bought, ref); got != c.want {
 			t.Errorf("%s: %+v; want %+v", name, got, c.want)
 		}
+		if !isAsOf(t, db, ref.ID) {
+			t.Errorf("%s: the result is %s", name, fixture.Job(t, db, ref.ID).Result)
+		}
 		if n := counts(t, db, id); n.Reserved != c.want.Reserved || n.Sold != c.want.Sold+1 {
 			t.Errorf("%s: counted %+v", name, n)
 		}
@@ -169,7 +181,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		report := fixture.Conclude(t, db, ref)
 		want := fmt.Sprintf(`{"purchase_id":"%s","state":"%s","positions":[{"layer":2,"column":`, bought, state)
 		j := fixture.Job(t, db, back.ID)
-		if j.State != job.Succeeded || !strings.HasPrefix(string(j.Result), want) || !strings.HasSuffix(string(j.Result), `"price":200}],"amount":200,"currency":"JPY"}`) || len(report.Finalized) != 2 {
+		if j.State != job.Succeeded || !strings.HasPrefix(string(j.Result), want) || !strings.Contains(string(j.Result), `"price":200}],"amount":200,"currency":"JPY",`) || !isAsOf(t, db, back.ID) || len(report.Finalized) != 2 {
 			t.Errorf("%s: %s, %s, %+v", end, j.State, j.Result, report)
 		}
 		p, err := purchase.Get(t.Context(), db, bought)

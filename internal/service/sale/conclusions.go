@@ -100,7 +100,7 @@ func (o *conclusions) sell(c *conclusion) error {
 // complete ends a purchase whose positions are sold.
 func (o *conclusions) complete(c *conclusion) error {
 	p := c.bought
-	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
+	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: c.campaign.Board + 1})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.JobID, err)
 	}
@@ -236,8 +236,11 @@ func (o *conclusions) finalize(c *conclusion, state purchase.State, problem erro
 	if c.CancelJob == nil {
 		return nil
 	}
-	p := c.bought
-	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: state, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
+	p, board := c.bought, c.campaign.Board
+	if c.kept { // they are freed now
+		board++
+	}
+	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: state, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", *c.CancelJob, err)
 	}

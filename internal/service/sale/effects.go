@@ -43,7 +43,7 @@ func effectsOf(in *inputs, payers *payers, decisions []decision, reservations Re
 		case d.bought.State == purchase.Pending:
 			e.reserve(d)
 		default:
-			if err := e.sell(d); err != nil {
+			if err := e.sell(d, in.campaigns[d.order.campaignID].Board+1); err != nil {
 				return nil, err
 			}
 		}
@@ -58,9 +58,10 @@ func (e *effects) refuse(d decision) {
 	}
 }
 
-func (e *effects) sell(d decision) error {
+// sell sells what makes a board of a version.
+func (e *effects) sell(d decision, board int64) error {
 	p, n := d.bought, len(d.picked)
-	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
+	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", p.JobID, err)
 	}

@@ -61,6 +61,7 @@ type Result struct {
 	Positions  []purchase.Item `json:"positions"`
 	Amount     money.Amount    `json:"amount"`
 	Currency   string          `json:"currency"`
+	Board      int64           `json:"board_version"` // a board that has reached it shows the positions
 }
 
 // order is a queued purchase job as a transaction reads it.

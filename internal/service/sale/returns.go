@@ -72,7 +72,7 @@ func (r *returns) cancel(c *cancellation) error {
 	if p.PaymentMethod == purchase.Card {
 		p.State = purchase.Refunding
 	}
-	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: p.Items, Amount: p.Amount, Currency: p.Currency})
+	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: c.board + 1})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.ID, err)
 	}

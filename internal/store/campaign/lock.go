@@ -63,6 +63,7 @@ type Status struct {
 	PurchaseLimit *int
 	LatePayment   string // what becomes of late money: LatePaymentRefund or LatePaymentReassign
 	Counts        Counts
+	Board         int64 // the board_version; a transaction that changes positions makes it one more, see Changes
 }
 
 // CheckOnSale returns nil while positions can be sold and held, or an Error that
@@ -89,7 +90,7 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
 		       draws_at, coalesce(draws_at <= t.now, false),
-		       currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold
+		       currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold, board_version
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
 		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
 		all, err := pgx.CollectRows(rows, scanStatus)
@@ -102,6 +103,6 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 
 func scanStatus(row pgx.CollectableRow) (s Status, err error) {
 	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.Currency, &s.PurchaseLimit,
-		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold)
+		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Board)
 	return s, err
 }

@@ -34,6 +34,7 @@ type Answer struct {
 		PurchaseID uuid.UUID `json:"purchase_id"`
 		Positions  []shape.Position
 		Amount     int64
+		Board      int64 `json:"board_version"`
 	}
 	Problem *struct {
 		Code   string

@@ -641,6 +641,9 @@ type CancellationResult struct {
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
+
+	// BoardVersion A board that has reached it shows them free, unless they are sold again.
+	BoardVersion int64 `json:"board_version"`
 }
 
 // CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it.
@@ -1499,6 +1502,9 @@ type PurchaseResult struct {
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
+
+	// BoardVersion Read the board with this as `min_version`: it shows the positions as sold.
+	BoardVersion int64 `json:"board_version"`
 }
 
 // PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
