@@ -69,6 +69,16 @@ func New(layers []Layer) Shape {
 	return s
 }
 
+// Bytes returns about how much memory the shape needs.
+func (s Shape) Bytes() int {
+	const fixed, ofLayer = 128, 32
+	n := fixed + ofLayer*len(s.layers)
+	for _, l := range s.layers {
+		n += len(l.Label)
+	}
+	return n
+}
+
 // Triangle returns the triangle of a base length, without labels.
 func Triangle(baseLength int) Shape {
 	layers := make([]Layer, baseLength)

@@ -6,8 +6,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // Settings are the bounds of a Cache.
@@ -31,11 +29,9 @@ type Copy[V any] struct {
 type Cache[K comparable, V any] struct {
 	settings Settings
 	read     func(context.Context, K) (V, error)
-	size     func(V) int
 
 	mu     sync.Mutex
-	copies *lru.LRU[K, Copy[V]]
-	bytes  int
+	copies *Weighed[K, Copy[V]]
 	reads  map[K]*reading[V] // those under way
 }
 
@@ -51,9 +47,8 @@ type reading[V any] struct {
 
 // New returns a Cache of what read returns; size is how many bytes a value needs.
 func New[K comparable, V any](settings Settings, read func(context.Context, K) (V, error), size func(V) int) *Cache[K, V] {
-	c := &Cache[K, V]{settings: settings, read: read, size: size, reads: make(map[K]*reading[V])}
-	c.copies, _ = lru.NewLRU(settings.MaxEntries, func(_ K, gone Copy[V]) { c.bytes -= size(gone.Value) }) // fails only for a size of 0
-	return c
+	return &Cache[K, V]{settings: settings, read: read, reads: make(map[K]*reading[V]),
+		copies: NewWeighed[K](settings.MaxEntries, settings.MaxBytes, func(c Copy[V]) int { return size(c.Value) })}
 }
 
 // Get returns a copy that is not too old and that isEnough accepts, or the result of a
@@ -108,7 +103,7 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *reading[V], before time
 	}
 	delete(c.reads, key)
 	if r.err == nil {
-		c.keep(key, r.copy)
+		c.copies.Put(key, r.copy)
 	}
 }
 
@@ -121,15 +116,6 @@ func (c *Cache[K, V]) attempt(ctx context.Context, key K) (value V, err error) {
 		}
 	}()
 	return c.read(ctx, key)
-}
-
-func (c *Cache[K, V]) keep(key K, fresh Copy[V]) {
-	c.copies.Remove(key)
-	c.copies.Add(key, fresh)
-	c.bytes += c.size(fresh.Value)
-	for c.bytes > c.settings.MaxBytes && c.copies.Len() > 0 {
-		c.copies.RemoveOldest()
-	}
 }
 
 // Forget drops the copy of a key. Later callers get a later read.

@@ -2,15 +2,16 @@ package campaign
 
 import (
 	"context"
+	"sync"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/singleflight"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/readcache"
 )
 
 // ShapeOf returns the shape of a campaign as it is now, or a not-found Error.
@@ -53,8 +54,10 @@ func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.
 
 // Facts remembers what stays true of published campaigns. Goroutines may share it.
 type Facts struct {
-	known   *lru.Cache[uuid.UUID, Fact]
 	loading singleflight.Group
+
+	mu    sync.Mutex
+	known *readcache.Weighed[uuid.UUID, Fact]
 }
 
 // Fact is what stays true of a published campaign. Its shape never changes. Its limit is
@@ -70,19 +73,34 @@ func (f Fact) Allows(positions int) bool {
 	return f.PurchaseLimit == nil || positions <= *f.PurchaseLimit
 }
 
-// factsKnown bounds them: a shape has MaxLayers layers at most, of 50 bytes or so and a label.
-const factsKnown = 1000
+// Bounds of what Facts remember. A triangle of 30 layers needs a kilobyte, a hall of 1,000 rows
+// with long labels 400.
+const (
+	factsKnown = 10_000
+	factsBytes = 16 << 20
+)
 
 // NewFacts returns Facts that know nothing.
 func NewFacts() *Facts {
-	known, _ := lru.New[uuid.UUID, Fact](factsKnown) // fails only for a size of 0
-	return &Facts{known: known}
+	return &Facts{known: readcache.NewWeighed[uuid.UUID](factsKnown, factsBytes, func(f Fact) int { return f.Shape.Bytes() })}
+}
+
+func (f *Facts) get(id uuid.UUID) (Fact, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known.Get(id)
+}
+
+func (f *Facts) put(id uuid.UUID, fact Fact) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known.Put(id, fact)
 }
 
 // Of returns what is known of a campaign, or a not-found Error. Only the first request for
 // it reads.
 func (f *Facts) Of(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, error) {
-	if found, ok := f.known.Get(id); ok {
+	if found, ok := f.get(id); ok {
 		return found, nil
 	}
 	return f.Read(ctx, db, id)
@@ -98,7 +116,7 @@ func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, e
 		form, err := ShapeOf(ctx, db, id)
 		found := Fact{form, c.PurchaseLimit, c.PublishedAt == nil}
 		if err == nil && c.State != Pending {
-			f.known.Add(id, found)
+			f.put(id, found)
 		}
 		return found, err
 	})
@@ -113,7 +131,7 @@ func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, e
 func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID]*Status) error {
 	var unknown []uuid.UUID
 	for id, status := range statuses {
-		found, ok := f.known.Get(id)
+		found, ok := f.get(id)
 		if !ok {
 			unknown = append(unknown, id)
 		}
@@ -126,7 +144,7 @@ func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID
 	for id, form := range found {
 		statuses[id].Shape = form
 		if state := statuses[id].State; state != Pending && state != Cancelled { // a cancelled one may be a draft
-			f.known.Add(id, Fact{Shape: form, PurchaseLimit: statuses[id].PurchaseLimit})
+			f.put(id, Fact{Shape: form, PurchaseLimit: statuses[id].PurchaseLimit})
 		}
 	}
 	return err

@@ -1,6 +1,7 @@
 package campaign_test
 
 import (
+	"context"
 	"reflect"
 	"strings"
 	"testing"
@@ -192,6 +193,45 @@ func TestAPatchChangesTheShapeAsAWhole(t *testing.T) {
 		} else if c.want == "" && (d.Shape().BaseLength() != c.base || d.Shape().Count() != c.total) {
 			t.Errorf("%s: base length %d, %d positions", c.name, d.Shape().BaseLength(), d.Shape().Count())
 		}
+	}
+}
+
+// Shapes with long labels need more memory than others: fewer of them are known.
+func TestKnownShapesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	tx, err := servers.DB(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	servers.Exec(t, tx, `ALTER TABLE layers DROP CONSTRAINT layers_campaign_id_fkey`) // no campaigns are needed
+	facts, ids := campaign.NewFacts(), make([]uuid.UUID, 60)
+	known := func(id uuid.UUID) bool {
+		found := map[uuid.UUID]*campaign.Status{id: {ID: id, State: campaign.Active}}
+		if err := facts.Fill(t.Context(), tx, found); err != nil {
+			t.Fatal(err)
+		}
+		return found[id].Shape.Count() > 0
+	}
+	for i := range ids {
+		ids[i] = uuid.New()
+		if _, err := tx.Exec(t.Context(), `
+			INSERT INTO layers (campaign_id, layer, price, positions, first_number, label) SELECT $1, n, 1, 1, n, repeat('席', 100) FROM generate_series(1, 1000) n`, ids[i]); err != nil {
+			t.Fatal(err)
+		}
+		if !known(ids[i]) {
+			t.Fatal("it has no shape")
+		}
+	}
+	servers.Exec(t, tx, `DELETE FROM layers`)
+	bytes := 0
+	for _, id := range ids {
+		if known(id) {
+			bytes += 1000 * len(strings.Repeat("席", 100))
+		}
+	}
+	if bytes < 8<<20 || bytes > 16<<20 {
+		t.Errorf("labels of %d bytes are kept", bytes)
 	}
 }
 
