@@ -110,6 +110,20 @@ generate: go npm ## Generate code from the contract (api/openapi.yaml), in Go an
 	clients/typescript/generate.sh
 	go test -count=1 -run TestTheMapOfThePackages ./internal -update
 
+.PHONY: pin
+pin: ## Pin the images of others by their digests of today (needs docker and the network)
+	@tools/pin.sh
+
+.PHONY: sbom
+sbom: build ## Write what each program is made of to bin/*.cdx.json (CycloneDX; needs the network)
+	@for main in $(notdir $(wildcard cmd/*)); do \
+		go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -version "$(VERSION)" -output bin/$$main.cdx.json bin/$$main || exit 1; done
+
+.PHONY: vuln
+vuln: go ## Look for known holes in what the code uses (needs the network)
+	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...) || exit 1; done
+	@cd tools/npm && npm audit
+
 .PHONY: client-path
 client-path: go ## Give the Go client another module path (MODULE=example.com/triprize/client)
 	@tools/client-path.sh "$(MODULE)"

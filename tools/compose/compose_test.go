@@ -17,6 +17,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/docker/go-units"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -80,7 +81,7 @@ func TestWorkersCanBeScaled(t *testing.T) {
 func TestRedisForgetsNothing(t *testing.T) {
 	redis := project(t).Services["redis"]
 	command := strings.Join(redis.Command, " ")
-	for _, want := range []string{"--appendonly yes", "--maxmemory-policy noeviction", "--requirepass "} {
+	for _, want := range []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass "} {
 		if !strings.Contains(command, want) {
 			t.Errorf("the command %q lacks %q", command, want)
 		}
@@ -88,6 +89,47 @@ func TestRedisForgetsNothing(t *testing.T) {
 	for _, server := range []string{"redis", "postgres"} {
 		if volumes := project(t).Services[server].Volumes; len(volumes) != 1 || volumes[0].Type != types.VolumeTypeVolume || volumes[0].Source == "" {
 			t.Errorf("%s keeps its data in %v, not in a named volume", server, volumes)
+		}
+	}
+}
+
+// A service that takes all memory would have another one killed.
+func TestEveryServiceIsBounded(t *testing.T) {
+	for name, service := range project(t).Services {
+		if service.MemLimit <= 0 || service.PidsLimit <= 0 {
+			t.Errorf("%s: memory %d, processes %d", name, service.MemLimit, service.PidsLimit)
+		}
+		if service.Build == nil {
+			continue
+		}
+		limit := service.Environment["GOMEMLIMIT"]
+		if limit == nil {
+			t.Errorf("%s has no GOMEMLIMIT", name)
+		} else if bytes, err := units.RAMInBytes(*limit); err != nil || bytes >= int64(service.MemLimit) {
+			t.Errorf("%s: GOMEMLIMIT %s, memory %d, %v", name, *limit, service.MemLimit, err)
+		}
+	}
+}
+
+// Anybody on the host reads command lines.
+func TestNoSecretIsOnACommandLine(t *testing.T) {
+	env := environment(t)
+	for name, service := range project(t).Services {
+		line := strings.Join(slices.Concat(service.Entrypoint, service.Command), " ")
+		for variable, secret := range env {
+			if strings.Contains(line, secret) {
+				t.Errorf("%s: %s is in %q", name, variable, line)
+			}
+		}
+	}
+}
+
+// A tag such as postgres:15 is another image next week.
+func TestImagesOfOthersHaveExactTags(t *testing.T) {
+	exact := regexp.MustCompile(`:\d+\.\d+(\.\d+)?-bookworm(@sha256:[0-9a-f]{64})?$`)
+	for name, service := range project(t).Services {
+		if service.Build == nil && !exact.MatchString(service.Image) {
+			t.Errorf("%s: %s", name, service.Image)
 		}
 	}
 }
