@@ -2580,8 +2580,8 @@ func (c *Client) PauseCampaign(ctx context.Context, campaign CampaignID, options
 //
 // Every position by layer and column, with its state; at most a second old, but the user's own positions are
 // current. Operators see who has each position; a user sees this only for its own. `board_version` says as of when
-// it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never older than that. With
-// `since` it has only what has changed since a version that you have seen.
+// it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never
+// older. With `since` it has only what has changed since a version that you have seen.
 //
 // For operator, app, user, viewer.
 func (c *Client) ListPositions(ctx context.Context, campaign CampaignID, params ListPositionsParams, options ...CallOption) (Board, error) {

@@ -11,6 +11,7 @@ tool (
 
 require (
 	github.com/compose-spec/compose-go/v2 v2.16.2
+	github.com/docker/go-units v0.5.0
 	go.yaml.in/yaml/v3 v3.0.5
 )
 
@@ -77,7 +78,6 @@ require (
 	github.com/dlclark/regexp2/v2 v2.2.1 // indirect
 	github.com/dnephin/pflag v1.0.7 // indirect
 	github.com/docker/go-connections v0.4.0 // indirect
-	github.com/docker/go-units v0.5.0 // indirect
 	github.com/dprotaso/go-yit v0.0.0-20220510233725-9ba8df137936 // indirect
 	github.com/ettle/strcase v0.2.0 // indirect
 	github.com/fatih/color v1.19.0 // indirect

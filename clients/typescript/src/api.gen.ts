@@ -484,8 +484,8 @@ export interface paths {
          * Read the board
          * @description Every position by layer and column, with its state; at most a second old, but the user's own positions are
          *     current. Operators see who has each position; a user sees this only for its own. `board_version` says as of when
-         *     it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never older than that. With
-         *     `since` it has only what has changed since a version that you have seen.
+         *     it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never
+         *     older. With `since` it has only what has changed since a version that you have seen.
          */
         get: operations["listPositions"];
         put?: never;

@@ -5,5 +5,5 @@
 // that began after its call. Such reads of one key are at least Settings.Pause apart.
 //
 // Errors are not kept. The cache is bounded by entries and by bytes; the least recently
-// used entry goes first.
+// used entry goes first. [Weighed] is these bounds alone, for what is kept without an age.
 package readcache

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
