@@ -1099,6 +1099,9 @@ type Payment struct {
 
 	// Decline Card: why it was declined; null if it was not.
 	Decline *Decline `json:"decline"`
+
+	// Livemode Card: false when the provider is in test mode, where no money moves. Left out until the provider has told.
+	Livemode bool `json:"livemode,omitempty,omitzero"`
 }
 
 // PaymentDraft How it is paid.

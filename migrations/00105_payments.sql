@@ -24,6 +24,7 @@ CREATE TABLE payments (
     attempt_at     timestamptz,                                            -- when that key was stored
     intent_id      text        UNIQUE,
     intent_status  text,                                                   -- as last fetched
+    livemode       boolean,                                                -- as last fetched; false: no money moves
     received       bigint      NOT NULL DEFAULT 0 CHECK (received >= 0),   -- captured, as last fetched
     next_action    text,                                                   -- where the buyer authenticates
     ending         text        CHECK (ending IN ('expired', 'declined', 'refused', 'cancelled', 'campaign-cancelled', 'unpaid')), -- why it is given up
@@ -47,6 +48,7 @@ CREATE TABLE payments (
     CHECK (phase NOT IN ('expiring', 'late', 'ended', 'cancelled') OR ending IS NOT NULL),
     CHECK (phase NOT IN ('captured', 'settled', 'refund_due') OR received = amount),
     CHECK ((attempt = 0) = (attempt_at IS NULL)),
+    CHECK ((intent_status IS NULL) = (livemode IS NULL)),
     CHECK ((phase IN ('settled', 'refund_due', 'cancelled')) = (finished_at IS NOT NULL)),
     CHECK ((cancel_job IS NULL) OR (cancelled_by IS NOT NULL)),
     CHECK ((resolved_as IS NULL) = (resolved_by IS NULL) AND (resolved_as IS NULL) = (resolve_reason IS NULL))

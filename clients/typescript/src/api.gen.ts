@@ -1313,7 +1313,7 @@ export interface paths {
         };
         /**
          * Can the process do its work?
-         * @description Ready with Postgres and the right schema. A starting process waits for both (setting `postgres.start_wait`) and says what it waits for. Without Redis it is `degraded`, but requests are accepted.
+         * @description Ready with Postgres and the right schema. A starting process waits for both (setting `postgres.start_wait`) and says what it waits for. `degraded` is a 200: requests are accepted, but Redis is away, or one of `causes` holds for the whole system. 503 is about this process alone.
          */
         get: operations["readyz"];
         put?: never;
@@ -1894,6 +1894,8 @@ export interface components {
             expires_at: string | null;
             /** @description Card: why it was declined; null if it was not. */
             decline: components["schemas"]["Decline"] | null;
+            /** @description Card: false when the provider is in test mode, where no money moves. Left out until the provider has told. */
+            livemode?: boolean;
         };
         /** @description Why a card was declined, in the provider's words. */
         Decline: {
@@ -2893,7 +2895,18 @@ export interface components {
             checks: {
                 [key: string]: "ok" | "unavailable";
             };
+            /** @description What degrades the whole system, not this process alone; left out when nothing does. It is never a reason for 503. */
+            causes?: components["schemas"]["DegradationCause"][];
+            /** @description Causes of which it is not known whether they hold: without Redis nobody knows which processes there are. Left out when all are known, some seconds after the start. */
+            unknown?: components["schemas"]["DegradationCause"][];
+            /** @description Of the payment provider: false when it is in test mode, where purchases by card cost nothing. Left out by a process without a provider. */
+            livemode?: boolean;
         };
+        /**
+         * @description `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell.
+         * @enum {string}
+         */
+        DegradationCause: "draw_key_wrong" | "draw_failing" | "no_scheduler" | "no_worker" | "worker_frozen";
     };
     responses: {
         /** @description Nothing has changed since the answer with this ETag. */
@@ -3397,6 +3410,7 @@ export type SweepList = components['schemas']['SweepList'];
 export type SweepReport = components['schemas']['SweepReport'];
 export type Health = components['schemas']['Health'];
 export type Readiness = components['schemas']['Readiness'];
+export type DegradationCause = components['schemas']['DegradationCause'];
 export type ResponseNotModified = components['responses']['NotModified'];
 export type ResponseInvalid = components['responses']['Invalid'];
 export type ResponseInvalidKeyed = components['responses']['InvalidKeyed'];

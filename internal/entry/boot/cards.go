@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/worker"
@@ -22,7 +23,21 @@ func (p *Process) provider() payprovider.Provider {
 	if !p.Settings.Payments.Stripe.Enabled() {
 		return nil
 	}
+	p.tellMode(p.Settings.Payments.Stripe.Live())
 	return stripe.New(p.Settings.Payments.Stripe, p.Redis, p.Settings.Redis.Namespace, p.Logger, p.Registry)
+}
+
+// tellMode tells whether card payments move money: in /readyz, a gauge and, if they do not, the log.
+func (p *Process) tellMode(live bool) {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_payments_livemode",
+		Help: "1 when the key of the payment provider is live; 0 in test mode, where purchases by card cost nothing. Missing where no cards are taken."})
+	p.Registry.MustRegister(gauge)
+	p.Health.TakeCards(live)
+	if live {
+		gauge.Set(1)
+		return
+	}
+	p.Logger.Warn("the payment provider is in test mode: purchases by card cost nothing", "setting", "payments.allow_test")
 }
 
 // takeCards lets a worker lead payments and refunds, with connections of their own. Without a key of

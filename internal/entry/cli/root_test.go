@@ -204,6 +204,7 @@ func TestBooksThatCannotBeComparedHaveAStatusOfTheirOwn(t *testing.T) {
 	}))
 	defer refusing.Close()
 	t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_KEY", "sk_test_nobody")
+	t.Setenv("TRIPRIZE_PAYMENTS_ALLOW_TEST", "true")
 	t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET", "whsec_nobody")
 	for name, url := range map[string]string{"away": "http://127.0.0.1:1", "refusing the key": refusing.URL} {
 		t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_URL", url)

@@ -103,7 +103,7 @@ func (e *environment) startSandbox(ctx context.Context) error {
 // settings are the lines of the settings file that send cards to the sandbox. Buyers
 // return to a page of the sandbox when a request names no other.
 func (s sandbox) settings() string {
-	return "payments:\n  return_url: '" + s.URL + "/returned'\n" +
+	return "payments:\n  allow_test: true\n  return_url: '" + s.URL + "/returned'\n" +
 		"  stripe: {key: '" + s.key + "', url: '" + s.URL + "', webhook_secret: '" + s.secret + "'}\n"
 }
 

@@ -24,7 +24,7 @@ const webhookSecret = "whsec_of_the_tests_of_this_package"
 
 // takingCards are the settings of systems that take cards. Nothing answers at the
 // provider's address: an api never calls it.
-var takingCards = []string{"TRIPRIZE_PAYMENTS_STRIPE_KEY=sk_test_nobody", "TRIPRIZE_PAYMENTS_STRIPE_URL=http://127.0.0.1:1",
+var takingCards = []string{"TRIPRIZE_PAYMENTS_ALLOW_TEST=true", "TRIPRIZE_PAYMENTS_STRIPE_KEY=sk_test_nobody", "TRIPRIZE_PAYMENTS_STRIPE_URL=http://127.0.0.1:1",
 	"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + webhookSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=https://shop.test/back"}
 
 // exec changes rows behind the back of a system.

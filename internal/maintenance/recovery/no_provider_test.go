@@ -47,7 +47,7 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 			fixture.Advance(t, p.db, bought, c.phase)
 		}
 		if c.phase == payment.Processing { // only the provider knows whether it has succeeded since
-			p.exec(`UPDATE payments SET phase = 'expiring', ending = 'expired', uncancellable = true, intent_status = 'processing' WHERE purchase_id = '` + bought.String() + `'`)
+			p.exec(`UPDATE payments SET phase = 'expiring', ending = 'expired', uncancellable = true, intent_status = 'processing', livemode = false WHERE purchase_id = '` + bought.String() + `'`)
 		}
 		if c.waiting == payment.Operator {
 			p.exec(`UPDATE payments SET waiting_for = '` + string(payment.WaitsForOperator) + `' WHERE purchase_id = '` + bought.String() + `'`)

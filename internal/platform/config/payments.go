@@ -18,6 +18,7 @@ type Payments struct {
 	Lease               time.Duration `mapstructure:"lease" constant:"15s"` // after this another worker may go on with a payment; more than stripe.timeout + 2s
 	MaxConnections      int32         `mapstructure:"max_connections" validate:"min=2,max=1000"`
 	ReturnURL           string        `mapstructure:"return_url"      validate:"omitempty,http_url,max=2048"`
+	AllowTest           bool          `mapstructure:"allow_test"`
 	Recheck             time.Duration `mapstructure:"recheck" constant:"1m"` // a payment that is not final is fetched from the provider this often at least
 	Stripe              Stripe        `mapstructure:"stripe"`
 }
@@ -56,16 +57,21 @@ func (s Stripe) CheckWebhooks() error {
 
 // checkPayments checks what one field alone cannot say. It repeats no secrets and no URLs.
 func checkPayments(p Payments) error {
-	return errors.Join(checkKey(p.Stripe), checkURL(p.Stripe), checkSecrets(p.Stripe))
+	return errors.Join(checkKey(p.Stripe, p.AllowTest), checkURL(p.Stripe), checkSecrets(p.Stripe))
 }
 
-func checkKey(s Stripe) error {
+// checkKey refuses, beside what is no key, a test key where nobody has allowed it: with one,
+// anybody buys for nothing.
+func checkKey(s Stripe, allowTest bool) error {
 	if !s.Enabled() {
 		return nil
 	}
 	for _, prefix := range []string{"sk_test_", "rk_test_", "sk_live_", "rk_live_"} {
 		if rest, found := strings.CutPrefix(s.Key, prefix); found && rest != "" && printable(rest) {
-			return nil
+			if s.Live() || allowTest {
+				return nil
+			}
+			return fault("payments.stripe.key", "is a test key: purchases by card would cost nothing. For development set payments.allow_test (TRIPRIZE_PAYMENTS_ALLOW_TEST)")
 		}
 	}
 	return fault("payments.stripe.key", "must be a secret or restricted key of Stripe: sk_test_…, rk_test_…, sk_live_… or rk_live_…")

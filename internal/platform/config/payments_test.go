@@ -14,7 +14,7 @@ func TestTheDocumentsPaymentsAreTheDefaults(t *testing.T) {
 	}
 	p := s.Payments
 	if p.Reservation != 15*time.Minute || p.MaxExtension != 30*time.Minute || p.Concurrency != 64 || p.Lease != 15*time.Second || p.MaxConnections != 4 ||
-		p.ReturnURL != "" || p.Recheck != time.Minute {
+		p.ReturnURL != "" || p.AllowTest || p.Recheck != time.Minute {
 		t.Errorf("got %+v", p)
 	}
 	if p.Stripe != (Stripe{WebhookTolerance: 5 * time.Minute, Timeout: 10 * time.Second, Rate: 80, EndpointRate: 20}) || p.Stripe.Enabled() || p.Stripe.Live() {
@@ -32,6 +32,8 @@ func TestPaymentsAreRefusedWithNameAndReason(t *testing.T) {
 		stripe, payments string
 		want             string // empty: accepted
 	}{
+		"a test key in production":  {payments: "stripe: {key: sk_test_hunter2}", want: "payments.stripe.key (TRIPRIZE_PAYMENTS_STRIPE_KEY): is a test key"},
+		"restricted, for tests":     {payments: "stripe: {key: rk_test_hunter2, url: \"https://sandbox.example\"}", want: "payments.allow_test"},
 		"a test key":                {stripe: key},
 		"a restricted key":          {stripe: "key: rk_live_hunter2"},
 		"a live key at Stripe":      {stripe: "key: sk_live_hunter2\n    url: https://api.stripe.com"},
@@ -69,7 +71,7 @@ func TestPaymentsAreRefusedWithNameAndReason(t *testing.T) {
 			if c.payments != "" {
 				text += "  " + c.payments + "\n"
 			} else {
-				text += "  stripe:\n    " + c.stripe + "\n"
+				text += "  allow_test: true\n  stripe:\n    " + c.stripe + "\n"
 			}
 			_, err := Load(write(t, text))
 			if c.want == "" && err != nil {
@@ -88,6 +90,7 @@ func TestPaymentsAreRefusedWithNameAndReason(t *testing.T) {
 func TestASettingOfASectionInASectionComesFromTheEnvironmentToo(t *testing.T) {
 	required(t)
 	t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_KEY", "sk_test_a")
+	t.Setenv("TRIPRIZE_PAYMENTS_ALLOW_TEST", "true")
 	t.Setenv("TRIPRIZE_PAYMENTS_STRIPE_ENDPOINT_RATE", "7")
 	s, err := Load(write(t, "payments:\n  stripe:\n    endpoint_rate: 8\n    rate: 9\n"))
 	if err != nil || s.Payments.Stripe.Key != "sk_test_a" || s.Payments.Stripe.EndpointRate != 7 || s.Payments.Stripe.Rate != 9 {

@@ -35,7 +35,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	moved := changed.Phase != r.p.Phase
 	if r.intent.Status != "" {
 		status := string(r.intent.Status)
-		changed.IntentStatus = &status
+		changed.IntentStatus, changed.Livemode = &status, &r.settings.Livemode
 	}
 	if moved {
 		r.hit(string(changed.Phase) + ".store")

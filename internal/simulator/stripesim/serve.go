@@ -77,7 +77,7 @@ func (r *Running) Close() error {
 // the sandbox when a request names no other.
 func (r *Running) Env() []string {
 	return []string{
-		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + r.settings.Key, "TRIPRIZE_PAYMENTS_STRIPE_URL=" + r.URL,
+		"TRIPRIZE_PAYMENTS_ALLOW_TEST=true", "TRIPRIZE_PAYMENTS_STRIPE_KEY=" + r.settings.Key, "TRIPRIZE_PAYMENTS_STRIPE_URL=" + r.URL,
 		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + r.settings.WebhookSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=" + r.URL + "/returned",
 	}
 }

@@ -130,6 +130,7 @@ type Payment struct {
 	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
 	IntentID      *string
 	IntentStatus  *string
+	Livemode      *bool // whether its intent moves money; nil: the provider has not told
 	Received      money.Amount
 	NextAction    *string
 	Ending        *Ending

@@ -70,7 +70,7 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 		}
 		sql = `WITH written AS (` + sql + ` RETURNING purchase_id)
 			INSERT INTO payment_steps (purchase_id, event, detail)
-			SELECT w.purchase_id, s.event, s.detail FROM written w CROSS JOIN unnest($19::text[], $20::text[]) WITH ORDINALITY AS s (event, detail, n) ORDER BY s.n`
+			SELECT w.purchase_id, s.event, s.detail FROM written w CROSS JOIN unnest($20::text[], $21::text[]) WITH ORDINALITY AS s (event, detail, n) ORDER BY s.n`
 		args = append(args, events, details)
 	}
 	tag, err := db.Exec(ctx, sql, args...)
@@ -84,15 +84,15 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 	return nil
 }
 
-// writing is the statement of a write, with 18 arguments.
+// writing is the statement of a write, with 19 arguments.
 func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (sql string, args []any) {
 	return Agenda.Write(p.Ref().Item(), agenda.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
 		    phase = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $8, intent_status = $9, received = $10, next_action = $11, ending = $12, uncancellable = $13, decline = $14,
-		    faults = $15, waiting_for = $16, last_error = $17, deadline = least($18, latest),
+		    faults = $15, waiting_for = $16, last_error = $17, deadline = least($18, latest), livemode = $19,
 		    finished_at = CASE WHEN $6 IN ('settled', 'refund_due', 'cancelled') THEN coalesce(finished_at, clock_timestamp()) END`, string(guard),
 		p.Phase, p.Attempt, p.IntentID, p.IntentStatus, int64(p.Received), p.NextAction, p.Ending, p.Uncancellable, p.Decline,
-		p.Faults, p.WaitingFor, p.LastError, p.Deadline)
+		p.Faults, p.WaitingFor, p.LastError, p.Deadline, p.Livemode)
 }
 
 // Wake makes payments due at once, final ones too: something has happened to them at the

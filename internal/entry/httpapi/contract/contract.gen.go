@@ -57,6 +57,15 @@ const (
 	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
 )
 
+// Defines values for DegradationCause.
+const (
+	DrawFailing  DegradationCause = "draw_failing"
+	DrawKeyWrong DegradationCause = "draw_key_wrong"
+	NoScheduler  DegradationCause = "no_scheduler"
+	NoWorker     DegradationCause = "no_worker"
+	WorkerFrozen DegradationCause = "worker_frozen"
+)
+
 // Defines values for DrawProofTrust.
 const (
 	DrawProofTrustBeacon   DrawProofTrust = "beacon"
@@ -747,6 +756,9 @@ type Decline struct {
 	Message string `json:"message,omitempty"`
 }
 
+// DegradationCause `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell.
+type DegradationCause string
+
 // Description What the money is for; kept with the entry.
 type Description = string
 
@@ -1129,6 +1141,9 @@ type Payment struct {
 
 	// Decline Card: why it was declined; null if it was not.
 	Decline *Decline `json:"decline"`
+
+	// Livemode Card: false when the provider is in test mode, where no money moves. Left out until the provider has told.
+	Livemode *bool `json:"livemode,omitempty"`
 }
 
 // PaymentDraft How it is paid.
@@ -1517,6 +1532,15 @@ type Readiness struct {
 	// WaitingFor What a starting process waits for: `postgres`, or `migrations` (`triprize migrate up`).
 	WaitingFor *ReadinessWaitingFor       `json:"waiting_for,omitempty"`
 	Checks     map[string]ReadinessChecks `json:"checks"`
+
+	// Causes What degrades the whole system, not this process alone; left out when nothing does. It is never a reason for 503.
+	Causes []DegradationCause `json:"causes,omitempty"`
+
+	// Unknown Causes of which it is not known whether they hold: without Redis nobody knows which processes there are. Left out when all are known, some seconds after the start.
+	Unknown []DegradationCause `json:"unknown,omitempty"`
+
+	// Livemode Of the payment provider: false when it is in test mode, where purchases by card cost nothing. Left out by a process without a provider.
+	Livemode *bool `json:"livemode,omitempty"`
 }
 
 // ReadinessStatus defines model for Readiness.Status.

@@ -91,7 +91,7 @@ func itemJSON(p shape.Place, price money.Amount) contract.PurchaseItem {
 
 // addPayment adds what is known of a payment by card.
 func addPayment(d *contract.Purchase, p *payment.Payment) {
-	d.Payment.Reference, d.Payment.PaymentMethod = p.IntentID, &p.PaymentMethod
+	d.Payment.Reference, d.Payment.PaymentMethod, d.Payment.Livemode = p.IntentID, &p.PaymentMethod, p.Livemode
 	if p.Phase.BeforeCapture() {
 		d.Payment.ExpiresAt = &p.Deadline
 	}
