@@ -152,9 +152,17 @@ CREATE TRIGGER timestamp_tokens_are_not_truncated BEFORE TRUNCATE ON timestamp_t
 CREATE TABLE draw_waits (
     campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
     reason      text        NOT NULL,
-    retry_at    timestamptz NOT NULL
+    retry_at    timestamptz NOT NULL,
+    faults      integer     NOT NULL DEFAULT 0 CHECK (faults >= 0)         -- attempts that failed, in a row; a wait for the beacon is none
+);
+
+-- A sealed text: a process whose keys do not open it cannot open the draws' secrets. The first
+-- process with a key writes it; the rotation of the keys seals it anew.
+CREATE TABLE draw_key_check (
+    one    boolean PRIMARY KEY DEFAULT true CHECK (one),
+    sealed bytea   NOT NULL
 );
 
 -- +goose Down
-DROP TABLE draw_waits, timestamp_tokens, draws, freeze_subtrees, freezes, beacon_rounds, beacon_chains, draw_secrets, commitments;
+DROP TABLE draw_key_check, draw_waits, timestamp_tokens, draws, freeze_subtrees, freezes, beacon_rounds, beacon_chains, draw_secrets, commitments;
 DROP FUNCTION timestamp_tokens_before_the_draw, draws_keep_their_rules, freezes_come_before_their_round;

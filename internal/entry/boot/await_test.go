@@ -87,7 +87,7 @@ func awaitReadiness(t *testing.T, address, status, waitingFor string) {
 		if r.Status != status || r.WaitingFor != waitingFor {
 			return false
 		}
-		if (code == http.StatusOK) != (status == telemetry.StatusOK) {
+		if (code == http.StatusOK) != (status == telemetry.StatusDegraded) {
 			t.Errorf("%+v with the status %d", r, code)
 		}
 		return true
@@ -135,7 +135,7 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 			if _, err := m.Up(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			awaitReadiness(t, address, telemetry.StatusOK, "")
+			awaitReadiness(t, address, telemetry.StatusDegraded, "") // it is alone
 			if name == "api" {
 				if code, _ := ask(t, address, "/v1/campaigns"); code != http.StatusUnauthorized {
 					t.Errorf("a request without a key gets %d", code)

@@ -37,6 +37,8 @@ type Process struct {
 	Redis    *redis.Client
 	Locks    *lock.Locker
 	Health   *telemetry.Health
+
+	apart *pgxpool.Pool // one connection, for /readyz and what it tells
 }
 
 // gcPercent lets the heap grow to four times the memory in use before the garbage
@@ -94,13 +96,12 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	}
 	defer func() { _ = p.Redis.Close() }()
 	telemetry.RegisterPool(p.Registry, p.DB)
-	apart, err := readinessPool(ctx, settings.Postgres, "triprize-"+name)
-	if err != nil {
+	if p.apart, err = readinessPool(ctx, settings.Postgres, "triprize-"+name); err != nil {
 		return err
 	}
-	defer closePool(apart)
+	defer closePool(p.apart)
 	checks := []telemetry.Check{
-		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, apart) }},
+		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, p.apart) }},
 		{Name: "redis", Probe: func(ctx context.Context) error { return p.Redis.Ping(ctx).Err() }},
 	}
 	quorum, closeLocks, err := p.openLocks()
@@ -118,7 +119,8 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 }
 
 // readinessPool opens a connection of its own for the checks of /readyz: a check
-// takes none from the work, and a pool that is all in use is no outage of Postgres.
+// takes none from the work, and a pool that is all in use is no outage of Postgres. The
+// looks at the whole system use it, too.
 func readinessPool(ctx context.Context, settings config.Postgres, application string) (*pgxpool.Pool, error) {
 	settings.MaxConnections = 1
 	return postgres.Open(ctx, settings, application+"-readyz")
@@ -157,12 +159,14 @@ func (p *Process) Await(ctx context.Context) error {
 // for, and work as soon as Postgres is ready. Both end with ctx, and when one of
 // them fails.
 func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context.Context) error) error {
+	causes := p.causes()
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(running) })
 	group.Go(func() error {
 		if err := p.Await(running); err != nil {
 			return err
 		}
+		group.Go(func() error { p.watch(running, causes); return nil })
 		return work(running)
 	})
 	err := group.Wait()

@@ -22,6 +22,7 @@ import (
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/inventory"
@@ -102,7 +103,8 @@ func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	if provider := p.provider(); provider != nil {
 		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
 	}
-	return scheduler.New(sweeper, p.Locks, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
+	leader := queue.NewPresence(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
+	return scheduler.New(sweeper, p.Locks, leader, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
 
 // SweepOnce runs the named sweep, or all when only is empty, without a leader's

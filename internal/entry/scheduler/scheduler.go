@@ -12,14 +12,16 @@ import (
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
+	"triprize/internal/platform/queue"
 )
 
 // Scheduler runs sweeps.
 type Scheduler struct {
 	sweeper *recovery.Sweeper
 	locker  *lock.Locker
-	ttl     time.Duration // of the leader's lock
-	finish  time.Duration // how long a running sweep may go on at shutdown
+	leader  *queue.Presence // announced while this process leads
+	ttl     time.Duration   // of the leader's lock
+	finish  time.Duration   // how long a running sweep may go on at shutdown
 	logger  *slog.Logger
 
 	leading  prometheus.Gauge
@@ -29,9 +31,9 @@ type Scheduler struct {
 }
 
 // New returns a Scheduler; Run runs it.
-func New(sweeper *recovery.Sweeper, locker *lock.Locker, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
+func New(sweeper *recovery.Sweeper, locker *lock.Locker, leader *queue.Presence, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
 	s := &Scheduler{
-		sweeper: sweeper, locker: locker, ttl: settings.LeaderTTL, finish: settings.ShutdownTimeout, logger: logger,
+		sweeper: sweeper, locker: locker, leader: leader, ttl: settings.LeaderTTL, finish: settings.ShutdownTimeout, logger: logger,
 		leading:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_scheduler_leading", Help: "1 while this process runs the sweeps."}),
 		runs:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_runs_total", Help: "Runs of sweeps by outcome: ok or failed."}, []string{"sweep", "outcome"}),
 		found:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_items_total", Help: "What sweeps found and did."}, []string{"sweep", "what"}),
@@ -68,6 +70,7 @@ func (s *Scheduler) lead(ctx context.Context) {
 	s.leading.Set(1)
 	defer s.leading.Set(0)
 	var sweeps sync.WaitGroup
+	sweeps.Go(func() { s.leader.Run(ctx, s.logger) })
 	for _, sweep := range s.sweeper.Sweeps() {
 		sweeps.Go(func() {
 			repeat(ctx, sweep.Every, func() (more bool) {

@@ -79,9 +79,9 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 	paid := desc("payments_waiting_for",
 		"Payments that wait, by what for: operator (only an operator can end it: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
 	refunds := desc("refunds_waiting_for_operator", "Card refunds that go on only when an operator has seen to them: GET /v1/refunds lists them. Should stay 0.")
-	draws := desc("draws_waiting", "Draws that wait for a round of the beacon, or for a timestamp: GET /v1/campaigns/{id}/draw says for what.")
+	draws := desc("draws_waiting", "Draws that wait for a round of the beacon or a timestamp, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
 	drawsAge := desc("draws_waiting_age_seconds",
-		"For how long the oldest campaign is drawing whose draw waits; 0 when none waits. More than a few minutes means that no relay of the beacon answers.")
+		"For how long the oldest campaign is drawing whose draw waits or fails; 0 when none does. More than a few minutes means that no relay of the beacon answers, or that the draw fails (triprize_degraded).")
 	oldest := desc("agenda_oldest_due_seconds",
 		"For how long the oldest item is due for which no task was made, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
 	return w.gauges(func(ctx context.Context) (all []prometheus.Metric, err error) {

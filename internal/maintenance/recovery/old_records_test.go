@@ -69,7 +69,7 @@ func TestOldRecordsEndsAtOnceAtAShutdownAndWhatIsDeletedStaysDeleted(t *testing.
 			shutdown()
 		}
 	})()
-	s := scheduler.New(p.sweeper, nil, p.settings.Scheduler, servers.Logger(t), prometheus.NewRegistry())
+	s := scheduler.New(p.sweeper, nil, nil, p.settings.Scheduler, servers.Logger(t), prometheus.NewRegistry())
 	for _, sweep := range p.sweeper.Sweeps() {
 		if sweep.Name != "old-records" {
 			continue

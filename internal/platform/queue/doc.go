@@ -7,13 +7,14 @@
 // A [Server] has an asynq server with its own share for every kind of task, so a backlog
 // of one kind takes no slot of another.
 //
-// asynq notices a dead worker only after 30 to 120 seconds. So every worker writes to
-// Redis that it is alive ([Heartbeat]), and which tasks it has. [Finder.Find] tells
-// whether the worker of a task is alive.
+// asynq notices a dead worker only after 30 to 120 seconds. So every worker, and the
+// scheduler that leads, writes to Redis that it is alive ([Presence]); a worker also which
+// tasks it has ([Heartbeat]). [Finder.Find] tells whether the worker of a task is alive,
+// [ReadPresent] which processes are.
 //
 // Redis keys, with the namespace ns of the settings:
 //
 //	asynq:{ns-<kind>}:…     asynq's own
-//	ns:worker:<worker id>   exists while the worker is alive (TTL)
+//	ns:processes            until when <role>:<id> counts as alive, in ms (sorted set); kept 10 minutes longer
 //	ns:active-task:<task>   the worker that works on the task (TTL: worker.task_timeout)
 package queue

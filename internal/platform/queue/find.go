@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -84,21 +85,13 @@ func (f *Finder) findWorkers(ctx context.Context, active []uuid.UUID, states map
 			return fmt.Errorf("queue.Find: who is at work on tasks: %w", err)
 		}
 	}
-	alive := make(map[string]*redis.IntCmd)
-	_, err = f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, w := range workers {
-			if worker := w.Val(); worker != "" && alive[worker] == nil {
-				alive[worker] = pipe.Exists(ctx, workerKey(f.namespace, worker))
-			}
-		}
-		return nil
-	})
+	present, err := ReadPresent(ctx, f.rdb, f.namespace)
 	if err != nil {
 		return fmt.Errorf("queue.Find: who is alive: %w", err)
 	}
 	for i, id := range active {
 		states[id] = Orphaned
-		if worker := workers[i].Val(); worker != "" && alive[worker].Val() == 1 {
+		if slices.Contains(present[RoleWorker].Alive, workers[i].Val()) {
 			states[id] = Active
 		}
 	}

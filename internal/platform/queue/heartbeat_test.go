@@ -43,22 +43,39 @@ func (s *space) beatUntil(rdb *redis.Client, every, ttl time.Duration) (p *queue
 	return p, end
 }
 
-// heard returns the key of the only worker that is heard in the namespace, and
-// how long it will be without another beat; 0 when none is heard.
-func (s *space) heard() (key string, rest time.Duration) {
+// heard returns the only worker that is alive in the namespace; empty when none is.
+func (s *space) heard() string {
 	s.t.Helper()
-	keys, err := s.rdb.Keys(s.t.Context(), s.namespace+":worker:*").Result()
-	if err != nil || len(keys) > 1 {
-		s.t.Fatal(keys, err)
+	alive := s.present().Alive
+	if len(alive) > 1 {
+		s.t.Fatal(alive)
 	}
-	if len(keys) == 0 {
-		return "", 0
+	return strings.Join(alive, "")
+}
+
+// present returns what is known of the workers of the namespace.
+func (s *space) present() queue.Present {
+	s.t.Helper()
+	roles, err := queue.ReadPresent(s.t.Context(), s.rdb, s.namespace)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	rest, err = s.rdb.PTTL(s.t.Context(), keys[0]).Result()
-	if err != nil || rest == -1 {
-		s.t.Fatalf("%s lives for %v, %v", keys[0], rest, err)
+	return roles[queue.RoleWorker]
+}
+
+// age makes the processes of the namespace older, as when they have been silent for that long.
+func (s *space) age(by time.Duration) {
+	s.t.Helper()
+	key := s.namespace + ":processes"
+	all, err := s.rdb.ZRangeWithScores(s.t.Context(), key, 0, -1).Result()
+	if err != nil || len(all) == 0 {
+		s.t.Fatal(all, err)
 	}
-	return keys[0], max(rest, 0)
+	for _, one := range all {
+		if err := s.rdb.ZIncrBy(s.t.Context(), key, -float64(by.Milliseconds()), one.Member.(string)).Err(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // beats counts the beats of workers, which go nowhere; each second one fails.
@@ -68,7 +85,7 @@ func (*beats) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (b *beats) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "set" && b.sent.Add(1)%2 == 0 {
+		if cmd.Name() == "evalsha" && b.sent.Add(1)%2 == 0 {
 			cmd.SetErr(errAway)
 		}
 		return cmd.Err()
@@ -104,29 +121,39 @@ func TestAWorkerBeatsAtIntervalsThoughBeatsFail(t *testing.T) {
 	})
 }
 
-func TestABeatIsHeardUntilItRunsOut(t *testing.T) {
+// A worker that says nothing any more is silent for ten minutes, and then gone.
+func TestAWorkerThatDoesNotBeatIsSilentAndThenGone(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.beat()
-	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
-	key, rest := s.heard()
-	if rest <= 0 || rest > time.Hour {
-		t.Errorf("without another beat it is heard for %s", rest)
+	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
+	id := s.heard()
+	s.age(time.Hour)
+	if p := s.present(); len(p.Alive) > 0 || len(p.Silent) != 1 || p.Silent[0] != id {
+		t.Errorf("after its time it is %+v", p)
 	}
-	if err := s.rdb.PExpire(t.Context(), key, time.Millisecond).Err(); err != nil {
-		t.Fatal(err)
+	s.age(10 * time.Minute)
+	if p := s.present(); len(p.Alive)+len(p.Silent) > 0 {
+		t.Errorf("ten minutes later it is %+v", p)
 	}
-	servers.Eventually(t, "the worker is dead", func() bool { key, _ := s.heard(); return key == "" })
+	s.beat() // of another
+	servers.Eventually(t, "another worker is heard", func() bool { return s.heard() != "" })
+	if n, err := s.rdb.ZCard(t.Context(), s.namespace+":processes").Result(); err != nil || n != 1 {
+		t.Errorf("%d processes are kept, %v", n, err)
+	}
+	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":processes").Result(); err != nil || rest <= 0 || rest > time.Hour+10*time.Minute {
+		t.Errorf("the set ends after %s, %v", rest, err)
+	}
 }
 
 func TestAWorkerThatEndsSaysFarewell(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	_, end := s.beatUntil(s.rdb, servers.Patience, time.Hour)
-	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
 	end()
-	if key, rest := s.heard(); key != "" {
-		t.Errorf("after its end %s is heard for %s", key, rest)
+	if p := s.present(); len(p.Alive)+len(p.Silent) > 0 {
+		t.Errorf("after its end it is %+v", p)
 	}
 }
 
@@ -135,14 +162,14 @@ func TestAWorkerIsHeardAgainAfterAnOutage(t *testing.T) {
 	settings, redisServer := privateRedis(t)
 	s := newSpaceOn(t, settings)
 	s.beatUntil(s.rdb, 100*time.Millisecond, time.Hour)
-	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
+	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
 	redisServer.Kill() // it keeps nothing
 	if err := redisServer.Start(); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the worker is heard again", func() bool {
-		keys, err := s.rdb.Keys(t.Context(), s.namespace+":worker:*").Result()
-		return err == nil && len(keys) == 1
+		roles, err := queue.ReadPresent(t.Context(), s.rdb, s.namespace)
+		return err == nil && len(roles[queue.RoleWorker].Alive) == 1
 	})
 }
 
@@ -164,16 +191,15 @@ func TestKeysOfHeartbeatsAreThoseOfItsNamespace(t *testing.T) {
 	if err := p.Started(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	servers.Eventually(t, "the worker is heard", func() bool { key, _ := s.heard(); return key != "" })
-	key, _ := s.heard()
-	worker := strings.TrimPrefix(key, s.namespace+":worker:")
+	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
+	worker := s.heard()
 	if has, err := s.rdb.Get(t.Context(), s.namespace+":active-task:"+task.String()).Result(); err != nil || has != worker {
 		t.Errorf("%s has the task, not %s, %v", has, worker, err)
 	}
 	// Another namespace on the same Redis sees none of it.
 	other := newSpace(t)
-	if key, _ := other.heard(); key != "" {
-		t.Errorf("heard elsewhere: %s", key)
+	if id := other.heard(); id != "" {
+		t.Errorf("heard elsewhere: %s", id)
 	}
 }
 

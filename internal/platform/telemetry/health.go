@@ -21,6 +21,8 @@ type Health struct {
 	checks     []Check
 	started    atomic.Bool
 	waitingFor atomic.Pointer[string]
+	causes     atomic.Pointer[Causes]
+	livemode   atomic.Pointer[bool]
 
 	mu     sync.Mutex // held during a look: others that ask wait for it, and share it
 	looked time.Time
@@ -35,6 +37,13 @@ func (h *Health) WaitFor(what string) { h.waitingFor.Store(&what) }
 
 // Started ends the state starting: from now on the checks decide.
 func (h *Health) Started() { h.started.Store(true) }
+
+// Degrade lets causes of the whole system show in the readiness: they degrade it, and never
+// make this process unavailable.
+func (h *Health) Degrade(c *Causes) { h.causes.Store(c) }
+
+// TakeCards says that the process uses a payment provider, and whether in live mode.
+func (h *Health) TakeCards(livemode bool) { h.livemode.Store(&livemode) }
 
 // Starting tells whether the process is still starting, and what it waits for, if
 // that is known.
@@ -53,6 +62,9 @@ type Readiness struct {
 	Status     string            `json:"status"`                // ok, degraded, unavailable or starting
 	WaitingFor string            `json:"waiting_for,omitempty"` // while it is starting
 	Checks     map[string]string `json:"checks"`                // ok or unavailable
+	Causes     []string          `json:"causes,omitempty"`      // what degrades the whole system
+	Unknown    []string          `json:"unknown,omitempty"`     // causes of which it is not known whether they hold
+	Livemode   *bool             `json:"livemode,omitempty"`    // of the payment provider; nil: this process uses none
 }
 
 // The words of Readiness.Status.
@@ -89,6 +101,13 @@ func (h *Health) Ready() Readiness {
 		h.looked = time.Now()
 	}
 	ready := h.last
+	ready.Livemode = h.livemode.Load()
+	if c := h.causes.Load(); c != nil {
+		ready.Causes, ready.Unknown = c.read()
+	}
+	if ready.Status == StatusOK && len(ready.Causes)+len(ready.Unknown) > 0 {
+		ready.Status = StatusDegraded
+	}
 	if what, starting := h.Starting(); starting {
 		ready.Status, ready.WaitingFor = StatusStarting, what
 	}

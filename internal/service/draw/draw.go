@@ -20,6 +20,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/timestamp"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 )
 
@@ -83,10 +84,16 @@ func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, opt
 // goes on, the job fails. ErrBusy, campaign.ErrFenced (another worker took over) and a
 // *Waiting leave the job queued. job.ErrFinal means that the job is final already.
 func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
-	outcome, err := d.run(ctx, ref)
-	d.metrics.count(outcome, err)
+	outcome, err := d.run(limited, ref)
+	name := nameOf(outcome, err)
+	d.metrics.attempts.WithLabelValues(name).Inc()
+	if name == failed && ctx.Err() == nil { // no worker that shuts down
+		if err := drawrecord.NoteFault(ctx, d.db, ref.CampaignID, longestRetry); err != nil {
+			d.logger.Warn("a failed attempt at a draw is not noted", "campaign", ref.CampaignID, "error", err)
+		}
+	}
 	return outcome, err
 }
 

@@ -22,11 +22,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// count counts how an attempt has ended.
-func (m *metrics) count(outcome job.Outcome, err error) {
-	m.attempts.WithLabelValues(nameOf(outcome, err)).Inc()
-}
+// failed is how an attempt ends that can only be tried again.
+const failed = "failed"
 
+// nameOf names how an attempt has ended.
 func nameOf(outcome job.Outcome, err error) string {
 	_, waits := errors.AsType[*Waiting](err)
 	switch {
@@ -43,5 +42,5 @@ func nameOf(outcome job.Outcome, err error) string {
 	case errors.Is(err, job.ErrFinal):
 		return "finalized"
 	}
-	return "failed"
+	return failed
 }

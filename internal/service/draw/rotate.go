@@ -18,8 +18,8 @@ type Rotation struct {
 	Unopened []uuid.UUID // campaigns whose secret no key opens; they are left as they are
 }
 
-// RotateSecrets seals every secret with the current key of the ring, at most batch
-// secrets at a time. It may be repeated, and run beside others and beside draws: a secret
+// RotateSecrets seals every secret, and the key check, with the current key of the ring, at
+// most batch secrets at a time. It may be repeated, and run beside others and beside draws: a secret
 // that has changed meanwhile is left for the next run.
 func RotateSecrets(ctx context.Context, db postgres.Pool, keys keyring.Keyring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
@@ -31,7 +31,7 @@ func RotateSecrets(ctx context.Context, db postgres.Pool, keys keyring.Keyring, 
 			return r, fmt.Errorf("draw.RotateSecrets: %w", err)
 		}
 		if len(page) < batch {
-			return r, nil
+			return r, r.rotateCheck(ctx, db, keys)
 		}
 		after = page[len(page)-1].CampaignID
 	}

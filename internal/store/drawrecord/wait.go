@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
@@ -21,8 +22,27 @@ type Wait struct {
 func NoteWait(ctx context.Context, db postgres.DB, id uuid.UUID, w Wait) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO draw_waits (campaign_id, reason, retry_at) VALUES ($1, $2, $3)
-		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at`, id, w.Reason, w.RetryAt)
+		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = 0`, id, w.Reason, w.RetryAt)
 	return fault.At(err, "drawrecord.NoteWait(%s)", id)
+}
+
+// NoteFault stores that an attempt at a draw has failed, and when about the next one comes. It
+// does nothing about a campaign that is not drawing.
+func NoteFault(ctx context.Context, db postgres.DB, id uuid.UUID, retryIn time.Duration) error {
+	_, err := db.Exec(ctx, `
+		INSERT INTO draw_waits (campaign_id, reason, retry_at, faults)
+		SELECT id, 'the last attempt failed; it is tried again', clock_timestamp() + $2 * interval '1 second', 1 FROM campaigns WHERE id = $1 AND state = 'drawing'
+		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = draw_waits.faults + 1`, id, retryIn.Seconds())
+	return fault.At(err, "drawrecord.NoteFault(%s)", id)
+}
+
+// Failing returns campaigns, at most limit, of which two attempts at the draw or more have
+// failed in a row.
+func Failing(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error) {
+	list, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
+		SELECT w.campaign_id FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id
+		WHERE w.faults >= 2 AND c.state = 'drawing' ORDER BY w.campaign_id LIMIT $1`, limit)
+	return list, fault.At(err, "drawrecord.Failing")
 }
 
 // EndWait deletes the note.
@@ -46,14 +66,14 @@ func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 	return now, nil
 }
 
-// Waits is how many draws wait, and since when the first of their campaigns is drawing;
+// Waits is how many draws wait or fail, and since when the first of their campaigns is drawing;
 // zero when none waits.
 type Waits struct {
 	Count int
 	Since time.Duration
 }
 
-// CountWaits counts the draws that wait for something now.
+// CountWaits counts the draws that wait for something now, and those whose last attempt failed.
 func CountWaits(ctx context.Context, db postgres.DB) (w Waits, err error) {
 	var seconds float64
 	err = db.QueryRow(ctx, `

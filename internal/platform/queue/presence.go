@@ -1,0 +1,133 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/config"
+)
+
+// The roles of processes that announce themselves.
+const (
+	RoleWorker    = "worker"
+	RoleScheduler = "scheduler" // only the one that leads
+)
+
+const (
+	// gone is how long a process counts as silent that has left without a farewell. After
+	// it the process counts as gone.
+	gone = 10 * time.Minute
+	// mostPresent bounds the set: beyond it those that were silent first are forgotten.
+	mostPresent = 1000
+)
+
+// Presence says in Redis that a process is alive.
+type Presence struct {
+	rdb       redis.UniversalClient
+	namespace string
+	member    string
+	every     time.Duration
+	ttl       time.Duration
+}
+
+// NewID returns an id for a process that tells people which one it is: its host and pid, and
+// a random part.
+func NewID() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
+}
+
+// NewPresence returns the Presence of a process in a role. It writes every
+// heartbeat_interval; the process counts as silent when it has not written for heartbeat_ttl.
+func NewPresence(rdb redis.UniversalClient, namespace, role, id string, settings config.Worker) *Presence {
+	return &Presence{rdb: rdb, namespace: namespace, member: role + ":" + id, every: settings.HeartbeatInterval, ttl: settings.HeartbeatTTL}
+}
+
+// Run announces the process until ctx ends, then says farewell: it was never silent.
+func (p *Presence) Run(ctx context.Context, logger *slog.Logger) {
+	ticker := time.NewTicker(p.every)
+	defer ticker.Stop()
+	for {
+		if err := p.announce(ctx); err != nil && ctx.Err() == nil {
+			logger.Warn("heartbeat not delivered", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.every)
+			defer cancel()
+			_ = p.rdb.ZRem(farewell, presenceKey(p.namespace), p.member).Err()
+			return
+		}
+	}
+}
+
+// announceScript notes until when a process counts as alive, in milliseconds of Redis' clock.
+//
+//	KEYS[1]  the set of processes
+//	ARGV     the process, its ttl, gone (both in milliseconds), mostPresent
+//	result   1
+var announceScript = redis.NewScript(`
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
+redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[3])
+return 1`)
+
+func (p *Presence) announce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.every)
+	defer cancel()
+	return announceScript.Run(ctx, p.rdb, []string{presenceKey(p.namespace)}, p.member, p.ttl.Milliseconds(), gone.Milliseconds(), mostPresent).Err()
+}
+
+// Present is what is known of the processes in one role.
+type Present struct {
+	Alive  []string // their ids
+	Silent []string // they have left without a farewell, or stand still
+}
+
+// presentScript reads the set of processes.
+//
+//	KEYS[1]  the set of processes
+//	ARGV     gone, in milliseconds
+//	result   the alive ones, then the silent ones
+var presentScript = redis.NewScript(`
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+return {redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf'), redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now - ARGV[1], now)}`)
+
+// ReadPresent returns the processes of a namespace, by role. With an error nothing is known
+// of any.
+func ReadPresent(ctx context.Context, rdb redis.UniversalClient, namespace string) (map[string]Present, error) {
+	answer, err := presentScript.Run(ctx, rdb, []string{presenceKey(namespace)}, gone.Milliseconds()).Slice()
+	if err != nil || len(answer) != 2 {
+		return nil, fmt.Errorf("queue.ReadPresent: %d lists: %w", len(answer), err)
+	}
+	roles := make(map[string]Present)
+	for i, list := range answer {
+		members, _ := list.([]any)
+		for _, one := range members {
+			text, _ := one.(string)
+			role, id, _ := strings.Cut(text, ":")
+			present := roles[role]
+			if i == 0 {
+				present.Alive = append(present.Alive, id)
+			} else {
+				present.Silent = append(present.Silent, id)
+			}
+			roles[role] = present
+		}
+	}
+	return roles, nil
+}
+
+func presenceKey(namespace string) string { return namespace + ":processes" }
