@@ -31,7 +31,7 @@ func TestTheChapterAboutCardsWorksAsPasted(t *testing.T) {
 	_, dev := startDev(t, openDir(t))
 	out := paste(t, blocks(chapter), "API="+dev.APIURL, "OPERATOR="+dev.OperatorKey, "APP="+dev.AppKey, "CAMPAIGN="+publishedAt(t, dev, 5))
 	inOrder(t, out,
-		`"state":"succeeded"`, `"state":"completed"`, `"payment_method":"pm_card_visa"`, `"event":"reserved"`, `"event":"captured"`, // paid,
+		`"state":"succeeded"`, `"state":"completed"`, `"payment_method":"pm_card_visa"`, `"livemode":false`, `"event":"reserved"`, `"event":"captured"`, // paid,
 		`"state":"awaiting_action"`, `"next_action":{"type":"redirect"`, `"state":"succeeded"`, // authenticated,
 		`"state":"failed"`, `"code":"payment-declined"`, `"decline_code":"insufficient_funds"`, // declined,
 		`"kind":"cancellation","state":"succeeded"`, `"state":"refunding"`, `"method":"card"`, // refunded

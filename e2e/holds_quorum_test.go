@@ -49,7 +49,7 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 		t.Run(fmt.Sprint(n, " servers"), func(t *testing.T) {
 			t.Parallel()
 			all, setting := quorum(t, n)
-			s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{setting, "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=40s"}})
+			s := fleet.Start(t, fleet.Options{APIs: 2, Env: []string{setting, "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=40s"}})
 			holdByMany(s, 20)
 			awaitReady(t, s, "ok", "ok")
 			if s.LockWaits("acquired") < 1 || s.LockWaits("no_quorum") > 0 || len(locks(s)) > 0 {

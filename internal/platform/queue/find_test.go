@@ -146,7 +146,7 @@ func TestATaskIsNoLongerActiveOnceItIsFinishedOrForgotten(t *testing.T) {
 	}
 }
 
-// refusing fails the commands of a name, as a Redis does that goes away just then.
+// refusing fails the commands of a name or on a key, as a Redis does that goes away just then.
 type refusing struct{ command string }
 
 var errAway = errors.New("redis is away")
@@ -155,7 +155,7 @@ func (refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (r refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == r.command {
+		if cmd.Name() == r.command || slices.Contains(cmd.Args(), any(r.command)) {
 			cmd.SetErr(errAway)
 			return errAway
 		}
@@ -187,7 +187,7 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 	if states, err := queue.NewFinder(nowhere(t), s.namespace).Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
 		t.Errorf("without Redis: %v", states)
 	}
-	for _, command := range []string{"sismember", "evalsha", "get", "evalsha"} {
+	for _, command := range []string{"sismember", "evalsha", "get", s.namespace + ":processes"} {
 		shaken := newSpaceOn(t, s.settings)
 		shaken.rdb.AddHook(refusing{command})
 		if states, err := shaken.finder.Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/simulator/stripesim"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+// awaitCauses waits until a process, the n-th of the URLs, tells that exactly these causes
+// degrade the system: in /readyz, with the status 200, and in its gauges.
+func awaitCauses(s *fleet.System, n int, causes ...string) {
+	s.T.Helper()
+	shown, status := "", `"status":"ok"`
+	if len(causes) > 0 {
+		shown, status = `"causes":["`+strings.Join(causes, `","`)+`"]`, `"status":"degraded"`
+	}
+	servers.Eventually(s.T, fmt.Sprint("the causes are ", causes), func() bool {
+		a := s.Do(n, "", http.MethodGet, "/readyz", nil, nil)
+		return a.Status == http.StatusOK && fleet.Contains(a.Body, shown) && fleet.Contains(a.Body, status) && !fleet.Contains(a.Body, `"unknown"`)
+	})
+	for _, cause := range []string{"draw_key_wrong", "draw_failing", "no_scheduler", "no_worker", "worker_frozen"} {
+		want := 0.0
+		if strings.Contains(shown, cause) {
+			want = 1
+		}
+		s.AwaitMetric(n, `triprize_degraded{cause="`+cause+`"}`, want)
+	}
+}
+
+// expectLogged expects lines of a process that a cause has begun, and that it has ended.
+func expectLogged(s *fleet.System, process, cause string, begun, ended int) {
+	s.T.Helper()
+	log := string(s.Log(process))
+	b, e := strings.Count(log, "msg=degraded process="+process[:strings.Index(process, "-")]+" cause="+cause), strings.Count(log, `msg="no longer degraded" process=`+process[:strings.Index(process, "-")]+" cause="+cause)
+	if b != begun || e != ended {
+		s.T.Errorf("the log of %s says %d times that %s begins, want %d, and %d times that it ends, want %d", process, b, cause, begun, e, ended)
+	}
+}
+
+// A worker that stands still, one that has left, a scheduler that has left.
+func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Sandbox: &stripesim.Settings{}})
+	awaitCauses(s, 0)
+	if a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil); !fleet.Contains(a.Body, `"livemode":false`) {
+		t.Errorf("in test mode: %s", a.Body)
+	}
+	s.AwaitMetric(0, "triprize_payments_livemode", 0)
+	if n := strings.Count(string(s.Log("api-1")), "test mode"); n != 1 {
+		t.Errorf("the log says %d times that the provider is in test mode", n)
+	}
+
+	worker := s.Workers[0]
+	if err := worker.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	awaitCauses(s, 0, "no_worker", "worker_frozen")
+	s.RunWorker()
+	awaitCauses(s, 0, "worker_frozen")
+	if err := worker.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	awaitCauses(s, 0)
+	for _, one := range s.Workers { // they say farewell
+		if err := one.Stop(terminate, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitCauses(s, 0, "no_worker")
+	if err := s.Schedulers[0].Stop(terminate, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	awaitCauses(s, 0, "no_scheduler", "no_worker")
+	expectLogged(s, "api-1", "worker_frozen", 1, 1)
+	expectLogged(s, "api-1", "no_worker", 2, 1)
+	expectLogged(s, "api-1", "no_scheduler", 1, 0)
+
+	refused := s.Command("worker", nil, "TRIPRIZE_PAYMENTS_ALLOW_TEST=false")
+	if out, err := refused.CombinedOutput(); err == nil || refused.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "is a test key") {
+		t.Errorf("a test key: %v, %s", err, out)
+	}
+}
+
+// A worker with another draw key tells so; the draw that it fails at shows everywhere, until
+// another worker draws.
+func TestAWrongDrawKeyAndADrawThatFailsDegradeTheSystem(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
+	awaitCauses(s, 0, "no_worker") // by now the api has decided which key is right
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := s.RunWorker("TRIPRIZE_DRAW_SECRET_KEY="+keyring.NewKey(), "TRIPRIZE_WORKER_LISTEN="+address)
+	s.URLs = append(s.URLs, "http://"+address)
+	awaitCauses(s, 1, "draw_key_wrong")
+	awaitCauses(s, 0)
+	id := s.Campaign(3)
+	fixture.SellOut(t, s.DB, id)
+	awaitCauses(s, 1, "draw_key_wrong", "draw_failing")
+	awaitCauses(s, 0, "draw_failing")
+	servers.Eventually(t, "the age of the draw is seen", func() bool { return s.Metric(1, "triprize_draws_waiting_age_seconds") > 0 })
+	if err := wrong.Stop(terminate, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	s.RunWorker()
+	s.AwaitDrawn(id)
+	awaitCauses(s, 0)
+	expectLogged(s, "api-1", "draw_failing", 1, 1)
+	expectLogged(s, "api-1", "draw_key_wrong", 0, 0)
+	expectLogged(s, "worker-1", "draw_key_wrong", 1, 0)
+}
+
+// Without Redis nobody knows which processes there are: nothing is said to be fine, or frozen.
+func TestWithoutRedisItIsNotKnownWhichProcessesThereAre(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true})
+	awaitCauses(s, 0)
+	if err := s.Stack.Redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	servers.Eventually(t, "the processes are unknown", func() bool {
+		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
+		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"degraded"`) && !fleet.Contains(a.Body, `"causes"`) &&
+			fleet.Contains(a.Body, `"unknown":["no_scheduler","no_worker","worker_frozen"]`)
+	})
+	if value := s.Metric(0, `triprize_degraded{cause="worker_frozen"}`); value != -1 {
+		t.Errorf("a gauge that nobody knows is %g", value)
+	}
+	if err := s.Stack.Redis.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitCauses(s, 0)
+}
