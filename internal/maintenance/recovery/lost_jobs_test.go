@@ -33,8 +33,8 @@ func (p *setup) hold(messages []outbox.Message) (die func()) {
 	die = sync.OnceFunc(func() { end(); beating.Wait() })
 	p.t.Cleanup(die)
 	servers.Eventually(p.t, "the worker is heard", func() bool {
-		n, err := p.rdb.Exists(p.t.Context(), p.settings.Redis.Namespace+":worker:"+worker).Result()
-		return err == nil && n == 1
+		present, err := queue.ReadPresent(p.t.Context(), p.rdb, p.settings.Redis.Namespace)
+		return err == nil && len(present[queue.RoleWorker].Alive) == 1
 	})
 
 	var took atomic.Int64
