@@ -5,6 +5,9 @@ package webhooks_test
 import (
 	"runtime"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/store/webhook"
@@ -86,25 +89,43 @@ func TestAWorkerThatLostItsLeaseRecordsNothing(t *testing.T) {
 	}
 }
 
-// A replay that is asked for while its event is under way is not lost.
+// A replay that is asked for while its event is under way is not lost, whether it is tried for
+// the first time or again.
 func TestAReplayDuringAnAttemptIsDoneAfterwards(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := newReceiver(t, status(500))
-	e, _ := w.endpoint("shop", r.url)
-	w.emit("shop", webhook.PurchaseCompleted, 1)
-	d := w.deliverer(1, unhurried)
-	w.run(d, e)
-	w.clock.MoveOn(webhooksFirstWait)
-	r.then(nil)
-	delivery, _ := w.only(e)
-	remove := failpoint.Set("webhooks.sent", e.ID.String(), func() { w.replay(e, delivery.EventID) })
-	w.run(d, e)
-	remove()
-	if delivery, attempts := w.only(e); delivery.State != webhook.Pending || len(attempts) != 2 {
-		t.Errorf("got %+v", delivery)
-	}
-	if result := w.run(d, e); result.Delivered != 1 || len(r.messages()) != 3 {
-		t.Errorf("got %+v", result)
+	for what, c := range map[string]struct{ again, span bool }{"first": {}, "again": {again: true}, "first, of a span": {span: true}, "again, of a span": {again: true, span: true}} {
+		w := newWorld(t)
+		r := newReceiver(t, nil)
+		e, _ := w.endpoint("shop", r.url)
+		w.emit("shop", webhook.PurchaseCompleted, 1)
+		d := w.deliverer(1, unhurried)
+		attempts := 1
+		if c.again {
+			r.then(status(500))
+			w.run(d, e)
+			w.clock.MoveOn(webhooksFirstWait)
+			r.then(nil)
+			attempts++
+		}
+		delivery, _ := w.only(e)
+		remove := failpoint.Set("webhooks.sent", e.ID.String(), func() {
+			if !c.span {
+				w.replay(e, delivery.EventID)
+				return
+			}
+			w.tx(func(tx pgx.Tx) error {
+				_, _, err := webhook.ReplaySpan(t.Context(), tx, w.now(e), time.Now().Add(-time.Hour), time.Now().Add(time.Hour), webhook.Filter{}, 10)
+				return err
+			})
+		})
+		w.run(d, e)
+		remove()
+		if delivery, made := w.only(e); delivery.State != webhook.Pending || len(made) != attempts {
+			t.Errorf("%s: got %+v", what, delivery)
+		}
+		w.clock.MoveOn(webhooksFirstWait)
+		if result := w.run(d, e); result.Delivered != 1 || len(r.messages()) != attempts+1 {
+			t.Errorf("%s: got %+v", what, result)
+		}
 	}
 }

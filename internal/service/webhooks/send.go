@@ -26,7 +26,7 @@ type sent struct {
 
 // record is what is stored about it.
 func (s sent) record(endpointID uuid.UUID) webhook.Sent {
-	r := webhook.Sent{Attempt: webhook.Attempt{EventID: s.event.ID, EndpointID: endpointID, At: s.at, Duration: s.took}, Before: s.event.Attempts}
+	r := webhook.Sent{Attempt: webhook.Attempt{EventID: s.event.ID, EndpointID: endpointID, At: s.at, Duration: s.took}, Due: s.event.Due}
 	if s.answer.Status != 0 {
 		r.Status = &s.answer.Status
 	}

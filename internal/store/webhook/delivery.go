@@ -119,7 +119,8 @@ const ReplaysPerSecond = 20
 // last of them happened: where a next call goes on.
 //
 // They are due one after the other at [ReplaysPerSecond], behind all that waits for a first
-// attempt. One of these keeps its place.
+// attempt. One of these keeps its place, and an attempt that is under way is not taken for the
+// replay: its place is a microsecond later.
 func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, f Filter, limit int) (n int, last *time.Time, err error) {
 	if err := lockEnabled(ctx, tx, e.ID); err != nil {
 		return 0, nil, err
@@ -137,7 +138,9 @@ func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, 
 			SELECT id, row_number() OVER (ORDER BY at, id) AS place FROM chosen
 			WHERE NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = chosen.id AND `+waits+`)),
 		again AS (`+again(`
-			SELECT id, $1, (SELECT greatest(clock_timestamp(), max(next_at)) FROM webhook_deliveries WHERE `+waits+`) + place * interval '1 second' / $9 FROM placed`)+`)
+			SELECT id, $1, (SELECT greatest(clock_timestamp(), max(next_at) + interval '1 microsecond') FROM webhook_deliveries WHERE `+waits+`) + place * interval '1 second' / $9 FROM placed
+			UNION ALL
+			SELECT event_id, $1, next_at + interval '1 microsecond' FROM webhook_deliveries WHERE event_id IN (SELECT id FROM chosen) AND `+waits)+`)
 		SELECT count(*), max(at) FROM chosen`,
 		e.ID, from, to, e.Client, e.Events, types(f.Types), string(f.State), limit, ReplaysPerSecond).Scan(&n, &last)
 	return n, last, fault.At(err, "webhook.ReplaySpan(%s)", e.ID)

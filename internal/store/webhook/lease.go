@@ -49,10 +49,11 @@ func ClientOf(ctx context.Context, db postgres.DB, id uuid.UUID) (client string,
 	return client, fault.At(err, "webhook.ClientOf(%s)", id)
 }
 
-// DueEvent is an event that is due for an endpoint, and how often it was tried.
+// DueEvent is an event that is due for an endpoint, since when, and how often it was tried.
 type DueEvent struct {
 	Event
 	Attempts int
+	Due      time.Time
 }
 
 // DueEvents returns up to limit events that are due for an endpoint, the longest due first.
@@ -60,10 +61,10 @@ type DueEvent struct {
 func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit int) ([]DueEvent, error) {
 	due, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d DueEvent, err error) {
 		e := &d.Event
-		err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload, &d.Attempts)
+		err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload, &d.Attempts, &d.Due)
 		return d, err
 	}, `
-		SELECT `+eventColumns+`, d.attempts
+		SELECT `+eventColumns+`, d.attempts, d.next_at
 		FROM (SELECT * FROM webhook_deliveries
 		      WHERE endpoint_id = $1 AND state = 'pending' AND next_at <= clock_timestamp() ORDER BY next_at, event_id LIMIT $2) d
 		JOIN webhook_events e ON e.id = d.event_id ORDER BY d.next_at, d.event_id`, endpointID, limit)
@@ -73,8 +74,8 @@ func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit 
 // Sent is what came of an attempt, and what becomes of its delivery.
 type Sent struct {
 	Attempt
-	Before int            // attempts of the delivery before this one
-	Retry  *time.Duration // nil: it has arrived, or was tried for the last time
+	Due   time.Time      // since when the delivery was: a replay or an attempt of somebody else changes it
+	Retry *time.Duration // nil: it has arrived, or was tried for the last time
 }
 
 // Round is what came of several attempts for one endpoint, and what becomes of it.
@@ -127,11 +128,11 @@ func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Dur
 
 func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 	n := len(sent)
-	ids, before, retries := make([]uuid.UUID, n), make([]int, n), make([]*float64, n)
+	ids, dues, retries := make([]uuid.UUID, n), make([]time.Time, n), make([]*float64, n)
 	ats, durations, statuses, errs := make([]time.Time, n), make([]int64, n), make([]*int, n), make([]*string, n)
 	failures := make([]*string, n)
 	for i, s := range sent {
-		ids[i], before[i], ats[i], durations[i], statuses[i], errs[i], failures[i] = s.EventID, s.Before, s.At, s.Duration.Milliseconds(), s.Status, s.Error, s.Failure
+		ids[i], dues[i], ats[i], durations[i], statuses[i], errs[i], failures[i] = s.EventID, s.Due, s.At, s.Duration.Milliseconds(), s.Status, s.Error, s.Failure
 		if s.Retry != nil {
 			seconds := s.Retry.Seconds()
 			retries[i] = &seconds
@@ -148,7 +149,7 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		    state = CASE WHEN s.error IS NULL THEN 'delivered' WHEN s.retry IS NULL THEN 'failed' ELSE 'pending' END,
 		    next_at = CASE WHEN s.error IS NOT NULL THEN clock_timestamp() + s.retry * interval '1 second' END,
 		    finished_at = CASE WHEN s.error IS NULL OR s.retry IS NULL THEN clock_timestamp() END
-		FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::text[]) AS s (id, before, retry, error)
-		WHERE d.event_id = s.id AND d.endpoint_id = $1 AND d.state = 'pending' AND d.attempts = s.before`,
-		endpointID, ids, before, retries, errs)
+		FROM unnest($2::uuid[], $3::timestamptz[], $4::float8[], $5::text[]) AS s (id, due, retry, error)
+		WHERE d.event_id = s.id AND d.endpoint_id = $1 AND d.state = 'pending' AND d.next_at = s.due`,
+		endpointID, ids, dues, retries, errs)
 }
