@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -143,6 +144,28 @@ func TestAWorkerThatDoesNotBeatIsSilentAndThenGone(t *testing.T) {
 	}
 	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":processes").Result(); err != nil || rest <= 0 || rest > time.Hour+10*time.Minute {
 		t.Errorf("the set ends after %s, %v", rest, err)
+	}
+}
+
+// Workers that die again and again do not fill Redis.
+func TestOnlyAThousandProcessesAreKept(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	now, err := s.rdb.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := make([]redis.Z, 1200)
+	for i := range dead {
+		dead[i] = redis.Z{Score: float64(now.UnixMilli()), Member: fmt.Sprint("worker:", i)}
+	}
+	if err := s.rdb.ZAdd(t.Context(), s.namespace+":processes", dead...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.beat()
+	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
+	if n, err := s.rdb.ZCard(t.Context(), s.namespace+":processes").Result(); err != nil || n != 1000 {
+		t.Errorf("%d processes are kept, %v", n, err)
 	}
 }
 

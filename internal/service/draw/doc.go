@@ -25,7 +25,7 @@
 //
 // A draw that waits is a [Waiting]: the campaign stays drawing, and no lock, slot or
 // connection is kept. Only the database's clock says what is due. A draw that fails
-// releases its lock, and its failure is noted ([drawrecord.Failing]). Few draws at a time ask relays that hang. A job for a drawn campaign
+// releases its lock, and its failure is counted. Few draws at a time ask relays that hang. A job for a drawn campaign
 // gets the same result. This package never sells or moves money, and never replaces a
 // round by something weaker.
 //

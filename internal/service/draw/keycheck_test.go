@@ -34,6 +34,9 @@ func TestAKeyIsRightUntilTheRotationIsDone(t *testing.T) {
 	}
 	expect("the first", ring(t, old, ""), true)
 	expect("another", ring(t, anew, ""), false)
+	if err := drawrecord.InsertKeyCheck(t.Context(), db, []byte("of a process that came second")); err != nil {
+		t.Fatal(err)
+	}
 	expect("step 1", ring(t, old, anew), true)
 	expect("step 2", ring(t, anew, old), true)
 	if _, err := draw.RotateSecrets(t.Context(), db, ring(t, anew, old), 10); err != nil {
