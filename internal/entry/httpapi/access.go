@@ -9,7 +9,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
@@ -41,16 +40,14 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 
 // identify returns the sender of a request: as authenticate does, or an anonymous caller where
 // the operation is open to them. An anonymous caller has paid for the request by the limit of
-// its address. The body is the client's, or the address's.
+// its address.
 func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, err error) {
 	authorization := c.Get(fiber.HeaderAuthorization)
 	if o.Open && authorization == "" {
 		address := httpconn.AddressOf(c.Context().Conn()).String()
-		body.Own(c, address)
 		return call.Caller{Role: resource.Anonymous, Client: address}, s.slowDown(ctx, overLimit(c, s.limiter.Address(address)))
 	}
 	who, err = s.authenticate(ctx, authorization)
-	body.Own(c, who.Client)
 	return who, s.chargeWrong(ctx, c, err)
 }
 
@@ -106,7 +103,6 @@ func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 	if err := (call.Caller{Role: resource.Role(key.Role)}).May([]string{string(resource.Operator)}); err != nil {
 		return err
 	}
-	body.Own(c, key.Client)
 	return c.Next()
 }
 

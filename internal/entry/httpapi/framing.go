@@ -122,7 +122,7 @@ func (s *Server) bounded(c *fiber.Ctx) error {
 	}
 	ctx, cancel := s.context()
 	defer cancel()
-	if err := s.bodies.Read(ctx, c, min(pageBody, s.settings.API.BodyLimitBytes), func([]byte) error { return nil }); err != nil {
+	if err := s.bodies.Read(ctx, c, asynqmonPath, min(pageBody, s.settings.API.BodyLimitBytes), func([]byte) error { return nil }); err != nil {
 		return err
 	}
 	return c.Next()

@@ -192,7 +192,7 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 		return "", err
 	}
 	if o.Method != http.MethodGet {
-		err := s.bodies.Read(ctx, c, within.Length, func(sent []byte) (err error) {
+		err := s.bodies.Read(ctx, c, request.Client, within.Length, func(sent []byte) (err error) {
 			canonical, actsFor, err = body.ReadJSON(c, o, sent, within.Elements)
 			return err
 		})

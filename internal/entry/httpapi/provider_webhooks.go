@@ -138,10 +138,10 @@ func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovide
 	if err := body.CheckMedia(c, o); err != nil {
 		return event, err
 	}
-	body.Own(c, httpconn.AddressOf(c.Context().Conn()).String())
+	address := httpconn.AddressOf(c.Context().Conn()).String()
 	ctx, cancel := s.context()
 	defer cancel()
-	err = s.webhooks.bodies.Read(ctx, c, min(o.MaxBody, s.settings.API.BodyLimitBytes), func(sent []byte) (err error) {
+	err = s.webhooks.bodies.Read(ctx, c, address, min(o.MaxBody, s.settings.API.BodyLimitBytes), func(sent []byte) (err error) {
 		event, err = s.webhooks.parser.ParseEvent(sent, signature)
 		return err
 	})

@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/fairshare"
+	"triprize/internal/platform/fair"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/webhookhttp"
@@ -38,7 +38,7 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 		webhooks.Settings{Concurrency: settings.ConcurrencyPerEndpoint, Timeout: settings.Timeout, GiveUpAfter: settings.GiveUpAfter, Turn: webhookTurn}, w.logger, registry)
 	registry.MustRegister(w.webhookGauges())
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
-		slots := fairshare.New(int64(settings.Concurrency))
+		slots := fair.NewRoom(int64(settings.Concurrency))
 		w.shares = append(w.shares, queue.Share{Kind: kind, Tasks: settings.Concurrency * tasksPerSlot,
 			Handle: w.lead(func(ctx context.Context, item agenda.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
 	}
@@ -47,7 +47,7 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 
 // deliver has a turn with an endpoint, when its client has a slot. Events still due afterwards get their next task
 // at once. When the worker drains, an event that is being sent counts as never sent.
-func (w *Worker) deliver(ctx context.Context, slots *fairshare.Room, deliverer *webhooks.Deliverer, item agenda.Item) error {
+func (w *Worker) deliver(ctx context.Context, slots *fair.Room, deliverer *webhooks.Deliverer, item agenda.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.draining, cancel)() //nolint:contextcheck // it ends the turn when the worker drains

@@ -20,7 +20,6 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/fair"
-	"triprize/internal/platform/fairshare"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 )
@@ -52,20 +51,15 @@ type Options struct {
 // bounds of memory and work, which are divided among owners.
 type Bodies struct {
 	options Options
-	room    *fairshare.Room // bytes of long bodies
+	room    *fair.Room      // bytes of long bodies
 	turn    *fair.Semaphore // bodies that are checked at once: half of the processors is for others
 }
 
 // New returns Bodies.
 func New(options Options) Bodies {
-	return Bodies{options, fairshare.New(options.Room), fair.New(fair.Options{Total: max(1, runtime.GOMAXPROCS(0)/2), Waiting: math.MaxInt,
+	return Bodies{options, fair.NewRoom(options.Room), fair.New(fair.Options{Total: max(1, runtime.GOMAXPROCS(0)/2), Waiting: math.MaxInt,
 		MayWait: func(fair.Caller) (ofClient, ofCaller int) { return math.MaxInt, math.MaxInt }})} // the connections bound them
 }
-
-type ownerKey struct{}
-
-// Own says whose the body of a request is: a client, or an address.
-func Own(c *fiber.Ctx, owner string) { c.Context().SetUserValue(ownerKey{}, owner) }
 
 // Bounds are those of the body of an operation: what the contract says, or less where
 // the settings allow only smaller selections or bodies.
@@ -115,11 +109,10 @@ func Announced(h *fasthttp.RequestHeader) int {
 }
 
 // Read reads the body of a request, if it is no longer than limit, and calls then with
-// it. Only then the body and what is made of it count as memory that is in use. A request that
-// has no owner (see [Own]) shares with all such.
-func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, limit int, then func(body []byte) error) error {
+// it. Only then the body and what is made of it count as memory that is in use: as its owner's,
+// a client or an address.
+func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, owner string, limit int, then func(body []byte) error) error {
 	length := Announced(&c.Request().Header)
-	owner, _ := c.Context().UserValue(ownerKey{}).(string)
 	switch {
 	case length > limit:
 		return tooLong(limit)

@@ -14,12 +14,11 @@ import (
 	"triprize/internal/entry/httpapi/body"
 )
 
-// sent is a request of an owner whose body, of a length that nobody knows, is still to come.
-func sent(app *fiber.App, owner string) (c *fiber.Ctx, write *io.PipeWriter) {
+// sent is a request whose body, of a length that nobody knows, is still to come.
+func sent(app *fiber.App) (c *fiber.Ctx, write *io.PipeWriter) {
 	c = app.AcquireCtx(&fasthttp.RequestCtx{})
 	read, write := io.Pipe()
 	c.Request().SetBodyStream(read, -1)
-	body.Own(c, owner)
 	return c, write
 }
 
@@ -32,9 +31,9 @@ func TestLongBodiesOfAnOwnerLeaveRoomAndTurnsToOthers(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		var slow []*io.PipeWriter
 		for range many {
-			c, write := sent(app, "slow")
+			c, write := sent(app)
 			slow = append(slow, write)
-			go func() { _ = bodies.Read(ctx, c, limit, func([]byte) error { return nil }) }()
+			go func() { _ = bodies.Read(ctx, c, "slow", limit, func([]byte) error { return nil }) }()
 		}
 		began := 0
 		for _, write := range slow {
@@ -53,10 +52,10 @@ func TestLongBodiesOfAnOwnerLeaveRoomAndTurnsToOthers(t *testing.T) {
 		var order []string
 		free := make(chan struct{})
 		read := func(owner string) {
-			c, write := sent(app, owner)
+			c, write := sent(app)
 			go func() { _, _ = io.WriteString(write, strings.Repeat(" ", 1000)); _ = write.Close() }()
 			go func() {
-				if err := bodies.Read(t.Context(), c, 1<<10, func([]byte) error {
+				if err := bodies.Read(t.Context(), c, owner, 1<<10, func([]byte) error {
 					order = append(order, owner)
 					<-free
 					return nil

@@ -1,12 +1,4 @@
-// Package fairshare divides a bounded room among owners, so that one that takes all it can
-// leaves something to the next.
-//
-//   - An owner that has nothing may take all that is free.
-//   - Any other may take more only while as much as it then has stays free. So one alone
-//     has half of the room at most, a second one half of the rest.
-//   - When nothing is free, owners wait in turns, those that have least first. How many
-//     others of an owner wait costs only that owner.
-package fairshare
+package fair
 
 import (
 	"context"
@@ -14,31 +6,37 @@ import (
 	"sync"
 )
 
-// Room is what is divided: slots, or bytes.
+// Room is divided among owners: slots, or bytes.
+//
+//   - An owner that has nothing may take all that is free.
+//   - Any other may take more only while as much as it then has stays free. So one alone
+//     has half of the room at most, a second one half of the rest.
+//   - When nothing is free, owners wait in turns, those that have least first. How many
+//     others of an owner wait costs only that owner.
 type Room struct {
 	mu      sync.Mutex
 	free    int64
 	held    map[string]int64
-	waiting map[string][]*waiter // of each owner, the first one first
-	turns   []string             // the owners that wait, in the order of their turns
+	waiting map[string][]*want // of each owner, the first one first
+	turns   []string           // the owners that wait, in the order of their turns
 }
 
-// waiter wants some of the room. Its channel is closed when it has got it.
-type waiter struct {
+// want is what somebody wants of the room. Its channel is closed when it has got it.
+type want struct {
 	n   int64
 	got chan struct{}
 }
 
-// New returns a Room of a size.
-func New(size int64) *Room {
-	return &Room{free: size, held: make(map[string]int64), waiting: make(map[string][]*waiter)}
+// NewRoom returns a Room of a size.
+func NewRoom(size int64) *Room {
+	return &Room{free: size, held: make(map[string]int64), waiting: make(map[string][]*want)}
 }
 
 // Acquire waits until an owner may have n more, and takes them until release is called; a
 // second call of release does nothing. The error is that of ctx. More than the size is never
 // free.
 func (r *Room) Acquire(ctx context.Context, owner string, n int64) (release func(), err error) {
-	w := &waiter{n, make(chan struct{})}
+	w := &want{n, make(chan struct{})}
 	r.mu.Lock()
 	if len(r.waiting[owner]) == 0 {
 		r.turns = append(r.turns, owner)
@@ -59,7 +57,7 @@ func (r *Room) Acquire(ctx context.Context, owner string, n int64) (release func
 }
 
 // leave takes a waiter out. It is false for one that has got what it wants.
-func (r *Room) leave(owner string, w *waiter) bool {
+func (r *Room) leave(owner string, w *want) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.Index(r.waiting[owner], w)

@@ -1,4 +1,4 @@
-package fairshare
+package fair
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 func TestAGreedyOwnerLeavesRoomForTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, got := New(16), map[string]int{}
+		r, got := NewRoom(16), map[string]int{}
 		ask := func(owner string, times int) {
 			for range times {
 				go func() {
@@ -37,7 +37,7 @@ func TestAGreedyOwnerLeavesRoomForTheNext(t *testing.T) {
 func TestTurnsGoRoundByOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := New(1)
+		r := NewRoom(1)
 		release, _ := r.Acquire(t.Context(), "greedy", 1)
 		entered := make(chan string)
 		wait := func(owner string, times int) {
@@ -78,7 +78,7 @@ func TestTurnsGoRoundByOwner(t *testing.T) {
 func TestTheLargeAreNotOvertaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := New(10)
+		r := NewRoom(10)
 		release, _ := r.Acquire(t.Context(), "first", 5)
 		ctx, giveUp := context.WithCancel(t.Context())
 		var large error
