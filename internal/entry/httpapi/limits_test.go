@@ -173,15 +173,15 @@ func TestAFloodOfReadsIsLimitedAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet).With("TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5", "TRIPRIZE_LIMITS_USER_RATE=1", "TRIPRIZE_LIMITS_USER_BURST=5")
 	path := "/v1/campaigns/" + s.Campaign(3).String()
-	for what, c := range map[string]struct {
-		credential, path string
-		least            int // of those that pass
-		status           int
+	for _, c := range []struct {
+		what, credential, path string
+		least                  int // of those that pass
+		status                 int
 	}{
-		"nobody":         {"", path + "/draw", 5, http.StatusOK},
-		"a wrong key":    {"tp_a_b", path, 5, http.StatusUnauthorized},
-		"a wrong token":  {"a.b.c", path, 0, http.StatusUnauthorized}, // of the same address
-		"a user's board": {fleet.TokenFor(t, s.User("mina"), ""), path + "/positions", 20, http.StatusNotModified},
+		{"nobody", "", path + "/draw", 5, http.StatusOK},
+		{"a wrong key", "tp_a_b", path, 5, http.StatusUnauthorized},
+		{"a wrong token", "a.b.c", path, 0, http.StatusUnauthorized}, // of the same address: after the key
+		{"a user's board", fleet.TokenFor(t, s.User("mina"), ""), path + "/positions", 20, http.StatusNotModified},
 	} {
 		passed, isRefused := 0, false
 		for range 2000 { // more than come back in the time, however slow the machine is
@@ -194,11 +194,11 @@ func TestAFloodOfReadsIsLimitedAndNobodyElse(t *testing.T) {
 			break
 		}
 		if passed < c.least || !isRefused {
-			t.Errorf("%s: %d passed, then refused: %t", what, passed, isRefused)
+			t.Errorf("%s: %d passed, then refused: %t", c.what, passed, isRefused)
 		}
 		for range 100 {
 			if a := s.Do(0, s.App, http.MethodGet, c.path, nil, nil); a.Status != http.StatusOK {
-				t.Fatalf("%s, and an app: %v", what, a)
+				t.Fatalf("%s, and an app: %v", c.what, a)
 			}
 		}
 	}
