@@ -37,13 +37,15 @@ func awaitCauses(s *fleet.System, n int, causes ...string) {
 	}
 }
 
-// expectLogged expects lines of a process that a cause has begun, and that it has ended.
-func expectLogged(s *fleet.System, process, cause string, begun, ended int) {
+// expectLogged expects a line of a process for each time that a cause has begun, so often at
+// least, and one for each time that it has ended: all but those that still hold. A machine that
+// is slow may let a process look frozen once more.
+func expectLogged(s *fleet.System, process, cause string, begun, hold int) {
 	s.T.Helper()
-	log := string(s.Log(process))
-	b, e := strings.Count(log, "msg=degraded process="+process[:strings.Index(process, "-")]+" cause="+cause), strings.Count(log, `msg="no longer degraded" process=`+process[:strings.Index(process, "-")]+" cause="+cause)
-	if b != begun || e != ended {
-		s.T.Errorf("the log of %s says %d times that %s begins, want %d, and %d times that it ends, want %d", process, b, cause, begun, e, ended)
+	log, of := string(s.Log(process)), " process="+process[:strings.Index(process, "-")]+" cause="+cause
+	b, e := strings.Count(log, "msg=degraded"+of), strings.Count(log, `msg="no longer degraded"`+of)
+	if b < begun || b-e != hold {
+		s.T.Errorf("the log of %s says %d times that %s begins, and %d times that it ends; want %d at least, and %d that hold", process, b, cause, e, begun, hold)
 	}
 }
 
@@ -81,9 +83,9 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitCauses(s, 0, "no_scheduler", "no_worker")
-	expectLogged(s, "api-1", "worker_frozen", 1, 1)
+	expectLogged(s, "api-1", "worker_frozen", 1, 0)
 	expectLogged(s, "api-1", "no_worker", 2, 1)
-	expectLogged(s, "api-1", "no_scheduler", 1, 0)
+	expectLogged(s, "api-1", "no_scheduler", 1, 1)
 
 	refused := s.Command("worker", nil, "TRIPRIZE_PAYMENTS_ALLOW_TEST=false")
 	if out, err := refused.CombinedOutput(); err == nil || refused.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "is a test key") {
@@ -116,9 +118,9 @@ func TestAWrongDrawKeyAndADrawThatFailsDegradeTheSystem(t *testing.T) {
 	s.RunWorker()
 	s.AwaitDrawn(id)
 	awaitCauses(s, 0)
-	expectLogged(s, "api-1", "draw_failing", 1, 1)
+	expectLogged(s, "api-1", "draw_failing", 1, 0)
 	expectLogged(s, "api-1", "draw_key_wrong", 0, 0)
-	expectLogged(s, "worker-1", "draw_key_wrong", 1, 0)
+	expectLogged(s, "worker-1", "draw_key_wrong", 1, 1)
 }
 
 // Without Redis nobody knows which processes there are: nothing is said to be fine, or frozen.
