@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/store/webhook"
 )
 
 // disturbance measures purchases in a quiet campaign, and again while another caller, or the
@@ -19,6 +21,7 @@ type disturbance struct {
 	memory  bool          // it is about the memory of the api
 	refused bool          // every request is the other caller's own fault
 	call    time.Duration // of the provider of cards; 0: there is none
+	events  bool          // it is about how long events take to arrive, not purchases
 	expired int           // jobs whose retention is over, which no scheduler deletes before; see deleteExpired
 
 	before  func(ctx context.Context, d *disturber) error                  // what both measurements need; nil: nothing
@@ -45,6 +48,7 @@ var disturbances = []disturbance{
 	{name: "user-boards", memory: true, disturb: readBoards},
 	{name: "wrong-keys", refused: true, disturb: sendWrongKeys},
 	{name: "reads", disturb: readLists},
+	{name: "webhook-hog", events: true, before: openEndpoints, disturb: hogWebhooks},
 	{name: "flooding-app", before: buyAnother, disturb: floodCancellations},
 	{name: "slow-provider", call: slowProvider, disturb: buyByCard},
 }
@@ -101,9 +105,18 @@ func (one disturbance) run(ctx context.Context, s *setup, measured time.Duration
 }
 
 func (one disturbance) measure(ctx context.Context, sys *system, measured time.Duration) (r result, err error) {
+	y := yardstick{key: sys.setup.appKey, campaign: sys.campaigns[quietCampaign]}
+	if one.events {
+		y.heard = hear()
+		defer y.heard.Close()
+		if err := sys.listen(ctx, "bench", y.heard.URL, webhook.PurchaseCompleted); err != nil {
+			return r, err
+		}
+	}
 	if err := one.serve(ctx, sys); err != nil {
 		return r, err
 	}
+	y.address = sys.address
 	all, stop := context.WithCancel(ctx)
 	d := &disturber{sys: sys}
 	defer d.group.Wait()
@@ -113,7 +126,6 @@ func (one disturbance) measure(ctx context.Context, sys *system, measured time.D
 			return r, err
 		}
 	}
-	y := yardstick{address: sys.address, key: sys.setup.appKey, campaign: sys.campaigns[quietCampaign]}
 	if _, err := y.measure(ctx, warmUp(measured)); err != nil {
 		return r, err
 	}
@@ -162,6 +174,8 @@ func (one disturbance) serve(ctx context.Context, sys *system) error {
 	switch {
 	case one.call > 0:
 		return sys.serveCards(ctx, one.call, trustedTokens()...)
+	case one.events:
+		return sys.serve(ctx, 1, append(trustedTokens(), "TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8")...)
 	case one.expired > 0:
 		return sys.serveUnswept(ctx, 1)
 	}

@@ -39,7 +39,7 @@ func eventSale(ctx context.Context, s *setup, measured time.Duration) (result, e
 			arrived.Add(1)
 		}))
 		defer receiver.Close()
-		if err := sys.listen(ctx, receiver.URL); err != nil {
+		if err := sys.listen(ctx, "bench", receiver.URL, "*"); err != nil {
 			return r, err
 		}
 		if err := sys.serve(ctx, 1, "TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8"); err != nil {
@@ -72,16 +72,16 @@ func eventSale(ctx context.Context, s *setup, measured time.Duration) (result, e
 	})
 }
 
-// listen makes an endpoint of the bench's app.
-func (sys *system) listen(ctx context.Context, url string) error {
+// listen makes an endpoint of a client.
+func (sys *system) listen(ctx context.Context, client, url, events string) error {
 	keys, err := keyring.Parse(sys.setup.drawKey, "")
 	if err != nil {
 		return err
 	}
 	id, now := uuidv7.New(), time.Now()
 	return postgres.InTx(ctx, sys.db, func(tx pgx.Tx) error {
-		_, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: "bench", URL: &url, Events: []string{"*"}, VerifiedAt: &now}, 0,
-			webhooks.Seal(keys, id, webhookhttp.NewSecret()), 1)
+		_, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: client, URL: &url, Events: []string{events}, VerifiedAt: &now}, 0,
+			webhooks.Seal(keys, id, webhookhttp.NewSecret()), hogEndpoints)
 		return err
 	})
 }

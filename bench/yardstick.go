@@ -16,6 +16,7 @@ type yardstick struct {
 	address  string
 	key      string
 	campaign uuid.UUID
+	heard    *hearing // what is measured are its events; nil: the purchases
 }
 
 // Sixteen buyers, each every 400 ms: 40 purchases a second.
@@ -58,6 +59,9 @@ func (y yardstick) measure(ctx context.Context, measured time.Duration) (sum obs
 	group.Wait()
 	if ctx.Err() != nil {
 		return sum, ctx.Err()
+	}
+	if y.heard != nil {
+		sum.took = y.heard.of(ctx, len(sum.took))
 	}
 	return sum, err
 }
