@@ -14,8 +14,8 @@ func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
 	if prefix == "" {
 		return nil
 	}
-	var revoked bool
-	err := tx.QueryRow(ctx, `SELECT count(*) > 0 FROM (SELECT FROM api_keys WHERE prefix = $1 AND revoked_at IS NOT NULL FOR SHARE) k`, prefix).Scan(&revoked)
+	var revoked bool // the condition is not in WHERE: rows that it leaves out are not locked
+	err := tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE revoked) > 0 FROM (SELECT revoked_at IS NOT NULL AS revoked FROM api_keys WHERE prefix = $1 FOR SHARE) k`, prefix).Scan(&revoked)
 	if err == nil && revoked {
 		err = fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
 	}

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -129,5 +130,36 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 		if e := now(e); e.DisabledAt != nil || e.MadeBy != next {
 			t.Errorf("given to another key: %+v", e)
 		}
+	}
+}
+
+// A revocation waits for what is being made with the key, and ends it.
+func TestAnEndpointThatIsMadeWhileItsKeyIsRevokedIsDisabled(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	text, err := apikey.Create(t.Context(), db, apikey.App, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, url := strings.Split(text, "_")[1], "https://shop.example/hooks"
+	var endpoints int
+	revoked := make(chan error, 1)
+	err = inTx(t, db, func(tx pgx.Tx) error {
+		if _, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: &url, Events: []string{"*"}, MadeBy: key}, 0, []byte("sealed"), 16); err != nil {
+			return err
+		}
+		go func() {
+			revoked <- inTx(t, db, func(tx pgx.Tx) (err error) {
+				if err = apikey.Revoke(t.Context(), tx, key); err == nil {
+					endpoints, _, err = webhook.KeyRevoked(t.Context(), tx, key, "")
+				}
+				return err
+			})
+		}()
+		servers.AwaitBlocked(t, db, 1)
+		return nil
+	})
+	if err = errors.Join(err, <-revoked); err != nil || endpoints != 1 {
+		t.Errorf("%d endpoints are disabled, %v", endpoints, err)
 	}
 }
