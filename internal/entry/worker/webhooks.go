@@ -3,8 +3,10 @@ package worker
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/resource"
@@ -23,7 +25,7 @@ import (
 const (
 	webhookTurn     = 2 * time.Second // as long as a request may take before its endpoint counts as slow
 	tasksPerSlot    = 64
-	webhookPatience = time.Minute // afterwards the sweep due-items has a task for the endpoint again
+	webhookPatience = time.Minute // afterwards the next task of the sweep due-items waits in its place
 )
 
 // TakeWebhooks lets the worker deliver events to apps, with queues and slots of their own. key
@@ -38,16 +40,35 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 		webhooks.Settings{Concurrency: settings.ConcurrencyPerEndpoint, Timeout: settings.Timeout, GiveUpAfter: settings.GiveUpAfter, Turn: webhookTurn}, w.logger, registry)
 	registry.MustRegister(w.webhookGauges())
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
-		slots := fair.NewRoom(int64(settings.Concurrency))
+		slots := &webhookSlots{room: fair.NewRoom(int64(settings.Concurrency))}
 		w.shares = append(w.shares, queue.Share{Kind: kind, Tasks: settings.Concurrency * tasksPerSlot,
 			Handle: w.lead(func(ctx context.Context, item agenda.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
 	}
 	return nil
 }
 
+// webhookSlots are the slots of one kind of tasks.
+type webhookSlots struct {
+	room    *fair.Room
+	waiting sync.Map // ids of endpoints: while one waits, the sweep due-items makes more tasks for it
+}
+
+// acquire waits for a slot. It is false for an endpoint that waits already, and when none comes
+// free in time.
+func (s *webhookSlots) acquire(ctx context.Context, endpoint uuid.UUID, client string) (release func(), ok bool) {
+	if _, waits := s.waiting.LoadOrStore(endpoint, true); waits {
+		return nil, false
+	}
+	defer s.waiting.Delete(endpoint)
+	ctx, cancel := context.WithTimeout(ctx, webhookPatience)
+	defer cancel()
+	release, err := s.room.Acquire(ctx, client, 1)
+	return release, err == nil
+}
+
 // deliver has a turn with an endpoint, when its client has a slot. Events still due afterwards get their next task
 // at once. When the worker drains, an event that is being sent counts as never sent.
-func (w *Worker) deliver(ctx context.Context, slots *fair.Room, deliverer *webhooks.Deliverer, item agenda.Item) error {
+func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *webhooks.Deliverer, item agenda.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.draining, cancel)() //nolint:contextcheck // it ends the turn when the worker drains
@@ -55,10 +76,8 @@ func (w *Worker) deliver(ctx context.Context, slots *fair.Room, deliverer *webho
 	if err != nil {
 		return err
 	}
-	patient, enough := context.WithTimeout(ctx, webhookPatience)
-	defer enough()
-	release, err := slots.Acquire(patient, client, 1)
-	if err != nil {
+	release, ok := slots.acquire(ctx, item.ID, client)
+	if !ok {
 		return nil // the endpoint is still due
 	}
 	defer release()

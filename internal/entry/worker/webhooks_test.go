@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +51,19 @@ func TestEndpointsOfOthersLeaveASlotForAnotherClient(t *testing.T) {
 		}
 	}
 	servers.Eventually(t, "they have what they can get", func() bool { return open.Load() == theyHave })
+	waiting := dueEndpoint(t, w, "a", slow.URL)
+	group.Go(func() { _ = w.handlerOf(t, webhook.Kind)(t.Context(), waiting.Task(), false) })
+	again := func() bool { // a task that the sweep has made meanwhile
+		ended := make(chan struct{})
+		group.Go(func() { defer close(ended); _ = w.handlerOf(t, webhook.Kind)(t.Context(), waiting.Task(), false) })
+		select {
+		case <-ended:
+			return true
+		case <-time.After(10 * time.Millisecond): // it was the first one
+			return false
+		}
+	}
+	servers.Eventually(t, "a second task of an endpoint that waits ends at once", again)
 	if err := w.handlerOf(t, webhook.Kind)(t.Context(), dueEndpoint(t, w, "other", well.URL).Task(), false); err != nil || arrived.Load() != 1 || open.Load() != theyHave {
 		t.Errorf("%d arrived, %d of theirs are under way, %v", arrived.Load(), open.Load(), err)
 	}
