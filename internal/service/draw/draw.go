@@ -89,8 +89,9 @@ func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := d.run(limited, ref)
 	name := nameOf(outcome, err)
 	d.metrics.attempts.WithLabelValues(name).Inc()
-	if name == failed && ctx.Err() == nil { // no worker that shuts down
-		if err := drawrecord.NoteFault(ctx, d.db, ref.CampaignID, longestRetry); err != nil {
+	if name == failed && ctx.Err() == nil && !postgres.IsTransient(err) { // nor a worker that shuts down
+		note := func(tx pgx.Tx) error { return drawrecord.NoteFault(ctx, tx, ref.CampaignID, longestRetry) }
+		if err := postgres.InTx(ctx, d.db, note); err != nil {
 			d.logger.Warn("a failed attempt at a draw is not noted", "campaign", ref.CampaignID, "error", err)
 		}
 	}

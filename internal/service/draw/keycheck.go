@@ -32,14 +32,14 @@ func CheckKeys(ctx context.Context, db postgres.DB, keys keyring.Keyring) error 
 }
 
 // rotateCheck seals the key check with the current key. It is left as it is when these keys
-// open no secret of any campaign, and not the check either: then the keys are wrong.
+// open no secret of any campaign, and not the check either: then they are wrong.
 func (r *Rotation) rotateCheck(ctx context.Context, db postgres.DB, keys keyring.Keyring) error {
-	if r.Checked > 0 && r.Checked == len(r.Unopened) {
+	if r.Checked == len(r.Unopened) {
 		sealed, err := drawrecord.KeyCheck(ctx, db)
 		if err != nil {
 			return err
 		}
-		if _, err := keys.Open(sealed, keyCheckRow); err != nil {
+		if _, err := keys.Open(sealed, keyCheckRow); sealed != nil && err != nil {
 			return nil //nolint:nilerr // it is no failure, but the reason
 		}
 	}

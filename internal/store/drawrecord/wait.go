@@ -78,7 +78,7 @@ func CountWaits(ctx context.Context, db postgres.DB) (w Waits, err error) {
 	var seconds float64
 	err = db.QueryRow(ctx, `
 		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)
-		FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id`).Scan(&w.Count, &seconds)
+		FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state = 'drawing'`).Scan(&w.Count, &seconds)
 	if err != nil {
 		return Waits{}, fmt.Errorf("drawrecord.CountWaits: %w", err)
 	}
