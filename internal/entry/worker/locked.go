@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,12 +26,15 @@ const (
 	// parkAfter is how often in a row a job finds its campaign locked until the campaign
 	// counts as locked. With the pauses between, that is about a second.
 	parkAfter = walletAfter + 8
-	// lookEvery is how far apart the looks are; there are none while nothing is locked.
+	// lookEvery is how far apart the looks are; there are none while nothing is locked. The
+	// first one comes at once: one wait in vain may have been for another worker's batch.
 	lookEvery = time.Second
 	// lookTimeout bounds one look.
 	lookTimeout = 10 * time.Second
 	// warnAfter is how long a campaign stays locked until the log names it.
 	warnAfter = 5 * time.Second
+	// warnMost is how many campaigns one look warns of: others come in the next.
+	warnMost = 10
 	// regroupMost is how many messages one transaction regroups.
 	regroupMost = 32
 )
@@ -55,6 +59,7 @@ func (w *Worker) parkMessage(ctx context.Context, message outbox.Message) {
 
 // watchLocked looks after what is parked, until ctx ends.
 func (w *Worker) watchLocked(ctx context.Context) {
+	var looked time.Time
 	for {
 		select {
 		case <-w.parking.wake:
@@ -63,10 +68,11 @@ func (w *Worker) watchLocked(ctx context.Context) {
 		}
 		for !w.parking.empty() {
 			select {
-			case <-time.After(lookEvery):
+			case <-time.After(lookEvery - time.Since(looked)):
 			case <-ctx.Done():
 				return
 			}
+			looked = time.Now()
 			if err := w.look(ctx); err != nil && ctx.Err() == nil {
 				w.logger.Warn("locked campaigns are not looked after; the next look is in a second", "error", err)
 			}
@@ -80,25 +86,20 @@ func (w *Worker) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	free, err := w.unlocked(ctx)
-	if err != nil {
-		return err
-	}
 	over := w.parking.free(free)
-	if err := w.regroup(ctx); err != nil {
-		return err
+	if kept := w.parking.placed(); len(kept) > 0 { // so that the sweep lost-jobs leaves them alone, whatever else fails
+		err = errors.Join(err, outbox.MarkSeen(ctx, w.db, kept))
 	}
+	err = errors.Join(err, w.regroup(ctx))
 	for id, c := range over {
 		if c.warned {
 			w.logger.Info("a campaign is not locked any more: its jobs go on", "campaign", id, "locked_for", time.Since(c.since).Round(time.Millisecond), "jobs", c.jobs())
 		}
 	}
-	for id, c := range w.parking.lasting(warnAfter) {
+	for id, c := range w.parking.lasting(warnAfter, warnMost) {
 		w.warn(ctx, id, c)
 	}
-	if kept := w.parking.placed(); len(kept) > 0 { // so that the sweep lost-jobs leaves them alone
-		return outbox.MarkSeen(ctx, w.db, kept)
-	}
-	return nil
+	return err
 }
 
 // unlocked returns the locked campaigns that are free again. It waits for few of them: a

@@ -172,14 +172,14 @@ func (p *parking) placed() (ids []uuid.UUID) {
 	return ids
 }
 
-// lasting returns the campaigns that have been locked for so long and that nobody was
-// warned of, each once.
-func (p *parking) lasting(long time.Duration) map[uuid.UUID]*lockedCampaign {
+// lasting returns campaigns that have been locked for so long and that nobody was warned
+// of, most of them at most, and each once.
+func (p *parking) lasting(long time.Duration, most int) map[uuid.UUID]*lockedCampaign {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	found := make(map[uuid.UUID]*lockedCampaign)
 	for id, c := range p.campaigns {
-		if !c.warned && time.Since(c.since) >= long {
+		if !c.warned && len(found) < most && time.Since(c.since) >= long {
 			c.warned = true
 			found[id] = c
 		}
