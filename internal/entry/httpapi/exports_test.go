@@ -113,7 +113,7 @@ func TestATableHasTheNamesOfPositionsAndWhatAppsWrite(t *testing.T) {
 		t.Fatalf("%s, %v", body, err)
 	}
 	for i, want := range []map[string]string{
-		{"user_id": "mina", "position_numbers": "3 5", "position_labels": "'=Row 1;' =Row 3", "metadata": `{"order":"A, \"7\""}`},
+		{"user_id": "mina", "position_numbers": "3 5", "position_labels": "'=Row 1; '=Row 3", "metadata": `{"order":"A, \"7\""}`},
 		{"user_id": "otto", "position_numbers": "2", "position_labels": "2", "metadata": ""},
 	} {
 		for name, value := range want {

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/response"
@@ -85,10 +83,7 @@ func metadataCell(p *contract.Purchase) string {
 		return ""
 	}
 	text, _ := json.Marshal(*p.Metadata) // strings are always JSON
-	return formula.ReplaceAllStringFunc(string(text), func(found string) string {
-		last, size := utf8.DecodeLastRuneInString(found)
-		return found[:len(found)-size] + fmt.Sprintf(`\u%04x`, last)
-	})
+	return escapeFormulas(string(text), func(r rune) string { return fmt.Sprintf(`\u%04x`, r) })
 }
 
 // happened returns when a step of a purchase was, or nil.
@@ -116,13 +111,27 @@ func cellTime(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// formula is what a spreadsheet would take for the beginning of one, and carry it out: at the
-// beginning of a text, or after a mark where it may split the text into cells.
-var formula = regexp.MustCompile("(^|[,;|\t\r\n])([ \"]*[=+\\-@\t\r\n|%'＝＋－＠])")
+// escapeFormulas escapes what a spreadsheet would take for the beginning of a formula, and carry
+// out: at the beginning of a text, and after each mark where it may split the text into cells.
+func escapeFormulas(text string, escape func(r rune) string) string {
+	var out strings.Builder
+	begins := true // a cell begins here
+	for _, r := range text {
+		if begins && strings.ContainsRune("=+-@\t\r\n|%'＝＋－＠", r) {
+			out.WriteString(escape(r))
+		} else {
+			out.WriteRune(r)
+		}
+		begins = strings.ContainsRune(",;|\t\r\n", r) || begins && strings.ContainsRune(` "`, r)
+	}
+	return out.String()
+}
 
 // cellText writes a text of somebody else. What begins like a formula gets an apostrophe in
 // front.
-func cellText(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
+func cellText(text string) string {
+	return escapeFormulas(text, func(r rune) string { return "'" + string(r) })
+}
 
 func (t purchaseTable) header() error {
 	names := make([]string, len(purchaseColumns))

@@ -12,7 +12,7 @@ import (
 func TestNoPartOfATextIsAFormula(t *testing.T) {
 	t.Parallel()
 	asFormula := regexp.MustCompile(`^[ "]*[=+\-@%|＝＋－＠]`)
-	for _, text := range []string{"=1+1", "a;=1+1;b", "a,+1", "a\t@SUM(A1)", `a; "=1"`, ";=1;;-1", "a|=1", "a\n=1", "＝1", "a;;=1", "a; =1"} {
+	for _, text := range []string{"=1+1", "a;=1+1;b", "a,+1", "a\t@SUM(A1)", `a; "=1"`, ";=1;;-1", "a|=1", "a\n=1", "＝1", "a;;=1", "a; =1", "a||=1", "|=1", "| |=1", "x\n\n=1", "a;\t=1"} {
 		cells := []string{cellText(text), metadataCell(&contract.Purchase{Metadata: &contract.Metadata{"a": text, text: "b"}})}
 		for _, cell := range cells {
 			for _, separator := range []string{",", ";", "\t", "|", "\n"} {
