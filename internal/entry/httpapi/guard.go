@@ -17,7 +17,6 @@ import (
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
-	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/telemetry"
@@ -96,11 +95,9 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if request.Leave, err = s.share(ctx, o, request); err != nil {
 			return err
 		}
-		defer func() {
-			if request.Leave != nil {
-				request.Leave()
-			}
-		}()
+		defer request.EndShare()
+		ctx, cancel = s.context() // its turn may have taken long to come
+		defer cancel()
 		if err := s.requirePublished(ctx, c, o, who); err != nil {
 			return err
 		}
@@ -146,13 +143,10 @@ func (s *Server) charge(ctx context.Context, who call.Caller, isRead bool) ratel
 	return s.limiter.Client(ctx, who.Client)
 }
 
-// share waits for the turn of a request. One that only waits for a job takes nothing.
+// share waits for the turn of a request.
 func (s *Server) share(ctx context.Context, o *openapi.Operation, request *call.Call) (leave func(), err error) {
-	switch {
-	case o.Method != http.MethodGet:
-		return s.shares.enter(ctx, s.shares.jobs, request.Caller)
-	case o.ID == "getJob" && response.WaitIn(request.Prefer, s.settings.API.MaxWait).Longest > 0:
-		return func() {}, nil
+	if o.Method != http.MethodGet {
+		return s.shares.enterCommand(ctx, request.Caller)
 	}
 	return s.shares.enter(ctx, s.shares.reads, request.Caller)
 }

@@ -143,6 +143,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 		if answer != nil {
 			return response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: true, Body: answer}, nil
 		}
+		c.EndShare()
 		return s.answerJob(ctx, j, wait, nil, true)
 	}
 	if overloaded := s.backlog.admit(queues...); overloaded != nil { // repeated requests still get their answer
@@ -155,6 +156,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 		case earlier.Reused:
 			return response.Job{}, reused(earlier.Job)
 		}
+		c.EndShare()
 		return s.answerJob(ctx, earlier.Job, wait, nil, true)
 	}
 	var waiter *subscription.Waiter
@@ -162,8 +164,14 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 		waiter = s.jobs.Waiter(request.ID)
 		defer waiter.Stop()
 	}
-	finish := s.shares.follow(request.ID, c.Leave)
-	c.Leave = nil
+	c.EndShare()
+	leave, err := s.shares.enter(ctx, s.shares.jobs, c.Caller)
+	if err != nil {
+		return response.Job{}, err
+	}
+	finish := s.shares.follow(request.ID, leave)
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
+	defer cancel()
 	accepted, err := s.acceptor.requests.Do(ctx, request)
 	if err != nil || accepted.Replayed {
 		finish()

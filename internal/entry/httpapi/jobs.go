@@ -48,6 +48,9 @@ func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObjec
 	if err != nil {
 		return nil, err
 	}
+	if !j.State.Final() {
+		c.EndShare()
+	}
 	answer := response.Job{Status: http.StatusOK, ID: j.ID, Wait: wait}
 	if j, err = s.await(ctx, j, answer.Wait, nil); err != nil {
 		return nil, err

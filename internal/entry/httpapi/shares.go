@@ -30,38 +30,41 @@ const (
 )
 
 const (
-	// aloneTime and sharedTime are how much of the workers' time the unfinished jobs of a
-	// client may need: of one that is alone, and of all clients but one together. So that one
-	// finds its job done after sharedTime, however many jobs the others have.
+	// aloneTime is how much of the workers' time the unfinished jobs of a client may need
+	// that is alone, and leastAlone how many there may always be.
 	aloneTime  = time.Second
-	sharedTime = 20 * time.Millisecond
-	// leastAlone and leastShared are so many jobs that batches are still worth it.
-	leastAlone  = 1024
-	leastShared = 8
-	// unfinishedFor is how long a job counts as unfinished: one that waits for a lock or for
-	// money is not work.
+	leastAlone = 1024
+	// unfinishedFor is how long a job counts as unfinished, and a command as under way: one
+	// that waits for a lock or for money is not work.
 	unfinishedFor = 250 * time.Millisecond
-	// stalledAfter is how long no job has become final when the workers count as away. Jobs
-	// are then accepted without a window: they wait in Postgres.
-	stalledAfter = 500 * time.Millisecond
+	// commandsBeside is how many commands that are no jobs of workers may be under way of all
+	// clients but one, when there are several: a batch or so.
+	commandsBeside = 128
 )
 
 // anonymousClient is what all anonymous callers count as; no client has this name.
 const anonymousClient = "\x00anonymous"
 
-// shares gives each client its share of a process: of the connections that read, and of
-// the jobs that are not finished.
+// shares gives each client its share of a process: of the connections that read, of the
+// commands that are under way, and of the jobs that are not finished.
 type shares struct {
-	reads *fair.Semaphore
-	jobs  *fair.Semaphore
+	reads    *fair.Semaphore
+	commands *fair.Semaphore
+	jobs     *fair.Semaphore
 
 	mu         sync.Mutex
-	unfinished map[uuid.UUID]func() // what ends the count of a job that this process has accepted
-	finished   finishRate
+	unfinished map[uuid.UUID]unfinished // that this process has accepted
+	pace       pace
+}
+
+// unfinished is a job that counts, since when, and what ends that.
+type unfinished struct {
+	since time.Time
+	leave func()
 }
 
 func newShares(settings config.Settings, registry prometheus.Registerer) *shares {
-	s := &shares{unfinished: make(map[uuid.UUID]func())}
+	s := &shares{unfinished: make(map[uuid.UUID]unfinished)}
 	half := max(int(settings.Postgres.MaxConnections)/2, 1)
 	ofAddress := anonymousOfAddress
 	if settings.Limits.AddressRate == 0 {
@@ -83,14 +86,20 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 			}
 			return math.MaxInt, math.MaxInt
 		}})
-	s.jobs = fair.New(fair.Options{Waiting: settings.API.MaxConnections, Window: s.window,
-		MayWait: func(c fair.Caller) (ofClient, ofCaller int) {
-			if c.User != "" {
-				return settings.Accept.MaxPending, waitingOfUser
-			}
-			return settings.Accept.MaxPending, settings.Accept.MaxPending
-		}})
-	for of, semaphore := range map[string]*fair.Semaphore{"reads": s.reads, "jobs": s.jobs} {
+	mayWait := func(c fair.Caller) (ofClient, ofCaller int) {
+		if c.User != "" {
+			return settings.Accept.MaxPending, waitingOfUser
+		}
+		return settings.Accept.MaxPending, settings.Accept.MaxPending
+	}
+	s.commands = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: func(_ string, others int) int {
+		if others == 0 {
+			return math.MaxInt
+		}
+		return max(1, commandsBeside/others)
+	}})
+	s.jobs = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: s.window})
+	for of, semaphore := range map[string]*fair.Semaphore{"reads": s.reads, "commands": s.commands, "jobs": s.jobs} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_share_waiting",
 			Help: "Requests that wait for their turn: others of their client, or of other clients, are served.", ConstLabels: prometheus.Labels{"of": of}},
 			func() float64 { return float64(semaphore.Waiting()) }))
@@ -114,69 +123,67 @@ func (s *shares) enter(ctx context.Context, of *fair.Semaphore, who call.Caller)
 	return leave, nil
 }
 
+// enterCommand waits for the turn of a command. It counts as under way until leave, for a
+// short time at most.
+func (s *shares) enterCommand(ctx context.Context, who call.Caller) (leave func(), err error) {
+	done, err := s.enter(ctx, s.commands, who)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.AfterFunc(unfinishedFor, done)
+	return func() { timer.Stop(); done() }, nil
+}
+
 // window is how many unfinished jobs a client may have.
 func (s *shares) window(_ string, others int) int {
 	s.mu.Lock()
-	perSecond, isStalled := s.finished.at(time.Now())
-	s.mu.Unlock()
+	defer s.mu.Unlock()
 	switch {
-	case isStalled:
+	case s.pace.isStalled(time.Now()):
 		return math.MaxInt
 	case others == 0:
-		return max(leastAlone, int(perSecond*aloneTime.Seconds()))
+		return max(leastAlone, int(s.pace.perSecond*aloneTime.Seconds()))
 	}
-	return max(leastShared, int(perSecond*sharedTime.Seconds())/others)
+	return max(1, s.pace.beside()/others)
 }
 
 // follow counts a job as unfinished until it is announced, for a short time at most. end
 // stops the count at once.
 func (s *shares) follow(id uuid.UUID, leave func()) (end func()) {
-	timer := time.AfterFunc(unfinishedFor, func() { s.finish(id) })
+	timer := time.AfterFunc(unfinishedFor, func() {
+		s.mu.Lock()
+		s.pace.took(unfinishedFor)
+		s.mu.Unlock()
+		s.finish(id)
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unfinished[id] = func() { timer.Stop(); leave() }
+	s.unfinished[id] = unfinished{time.Now(), func() { timer.Stop(); leave() }}
 	return func() { s.finish(id) }
 }
 
 func (s *shares) finish(id uuid.UUID) {
 	s.mu.Lock()
-	leave := s.unfinished[id]
+	one, ok := s.unfinished[id]
 	delete(s.unfinished, id)
 	s.mu.Unlock()
-	if leave != nil {
-		leave()
+	if ok {
+		one.leave()
 	}
 }
 
 // announced is told of jobs that are final, or wait for a buyer.
 func (s *shares) announced(ids []uuid.UUID) {
+	now, isWaitedFor := time.Now(), s.jobs.Waiting() > 0
 	s.mu.Lock()
-	s.finished.add(time.Now(), len(ids))
+	s.pace.add(now, len(ids), isWaitedFor)
+	for _, id := range ids {
+		if one, ok := s.unfinished[id]; ok {
+			s.pace.took(now.Sub(one.since))
+		}
+	}
 	s.mu.Unlock()
 	for _, id := range ids {
 		s.finish(id)
 	}
-}
-
-// finishRate is how many jobs become final in a second.
-type finishRate struct {
-	last      time.Time // when the last ones did
-	begun     time.Time // of the interval
-	n         int       // in the interval
-	perSecond float64   // in the interval before
-}
-
-// rateInterval is how long jobs are counted for one rate.
-const rateInterval = 250 * time.Millisecond
-
-func (r *finishRate) add(now time.Time, n int) {
-	if elapsed := now.Sub(r.begun); elapsed >= rateInterval {
-		r.perSecond, r.begun, r.n = float64(r.n)/elapsed.Seconds(), now, 0
-	}
-	r.n += n
-	r.last = now
-}
-
-func (r *finishRate) at(now time.Time) (perSecond float64, isStalled bool) {
-	return r.perSecond, now.Sub(r.last) > stalledAfter
 }

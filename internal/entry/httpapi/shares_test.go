@@ -2,7 +2,7 @@ package httpapi
 
 import (
 	"context"
-	"math"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -93,31 +93,108 @@ func TestReadsOfOneClientLetAnotherOneIn(t *testing.T) {
 	})
 }
 
-func TestTheUnfinishedJobsOfAClientHaveAWindow(t *testing.T) {
+// workers finish jobs in the order of their arrival, perTick of them each 5 ms, and announce
+// them after latency.
+type workers struct {
+	shares  *shares
+	perTick int
+	latency time.Duration
+
+	mu    sync.Mutex
+	queue []*finishing
+}
+
+type finishing struct {
+	id    uuid.UUID
+	final chan struct{}
+}
+
+func (w *workers) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		time.Sleep(5 * time.Millisecond)
+		w.mu.Lock()
+		n := min(w.perTick, len(w.queue))
+		some := w.queue[:n]
+		w.queue = w.queue[n:]
+		w.mu.Unlock()
+		if n == 0 {
+			continue
+		}
+		time.AfterFunc(w.latency, func() {
+			ids := make([]uuid.UUID, n)
+			for i, one := range some {
+				ids[i] = one.id
+				close(one.final)
+			}
+			w.shares.announced(ids)
+		})
+	}
+}
+
+// do has a job done, from its turn to its announcement.
+func (w *workers) do(ctx context.Context, client string) {
+	leave, err := w.shares.enter(ctx, w.shares.jobs, call.Caller{Role: resource.App, Client: client})
+	if err != nil {
+		return
+	}
+	one := &finishing{uuid.New(), make(chan struct{})}
+	w.shares.follow(one.id, leave)
+	w.mu.Lock()
+	w.queue = append(w.queue, one)
+	w.mu.Unlock()
+	select {
+	case <-one.final:
+	case <-ctx.Done():
+	}
+}
+
+// Beside a crowd of another client a job takes little longer than alone, whatever the workers
+// can do; and the crowd has all that they can do, however long each job takes.
+func TestACrowdHasWhatTheWorkersCanDoAndAnotherClientDoesNotWaitForIt(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := sharesOf(10)
-		const perSecond = 2000
-		work := func(d time.Duration) {
-			for range int(d / (10 * time.Millisecond)) {
-				time.Sleep(10 * time.Millisecond)
-				s.announced(make([]uuid.UUID, perSecond/100))
+	const crowd, settling, measured = 300, 20 * time.Second, 20 * time.Second
+	for _, c := range []struct {
+		perTick int
+		latency time.Duration
+	}{{10, 5 * time.Millisecond}, {10, 50 * time.Millisecond}, {1, 10 * time.Millisecond}, {1000, 25 * time.Millisecond}, {1000, 100 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			w := &workers{shares: sharesOf(10), perTick: c.perTick, latency: c.latency}
+			go w.run(ctx)
+			var done atomic.Int64
+			for range crowd {
+				go func() {
+					for ctx.Err() == nil {
+						w.do(ctx, "crowd")
+						done.Add(1)
+					}
+				}()
 			}
-		}
-		want := func(when string, others, window int) {
-			t.Helper()
-			if got := s.window("a", others); math.Abs(float64(got-window)) > float64(window)/10 {
-				t.Errorf("%s: %d, want %d", when, got, window)
+			var longest, sum time.Duration
+			n := 0
+			for began := time.Now(); time.Since(began) < settling+measured; time.Sleep(100 * time.Millisecond) {
+				start := time.Now()
+				w.do(ctx, "another")
+				if took := time.Since(start); time.Since(began) > settling {
+					longest, sum, n = max(longest, took), sum+took, n+1
+				} else {
+					done.Store(0)
+				}
 			}
-		}
-		want("nothing is known", 1, math.MaxInt)
-		work(time.Second)
-		want("alone", 0, perSecond)
-		want("beside another one", 1, perSecond/50)
-		want("beside three", 3, perSecond/150)
-		time.Sleep(2 * stalledAfter)
-		want("nothing becomes final", 1, math.MaxInt)
-	})
+			could := min(float64(c.perTick)/0.005, crowd/(c.latency+5*time.Millisecond).Seconds())
+			perSecond, mean := float64(done.Load())/measured.Seconds(), sum/time.Duration(n)
+			t.Logf("%+v: %.0f of %.0f a second; the other client's jobs take %v, %v at most", c, perSecond, could, mean, longest)
+			if perSecond < could*3/4 {
+				t.Errorf("%+v: the crowd has %.0f of %.0f a second", c, perSecond, could)
+			}
+			batches := time.Duration(leastBeside/c.perTick) * 5 * time.Millisecond // a window is not smaller
+			if most := c.latency + 5*time.Millisecond + batches + 3*queueing; mean > most {
+				t.Errorf("%+v: the other client's jobs take %v, want %v at most", c, mean, most)
+			}
+			cancel()
+			time.Sleep(time.Second) // all end
+		})
+	}
 }
 
 // As many requests of a lone client wait as one batch after the other can take: none is refused.

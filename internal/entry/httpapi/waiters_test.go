@@ -107,3 +107,27 @@ func TestTwoThousandWaitersCostAProcessOneSubscriptionOrOneQueryAtATime(t *testi
 		t.Fatal(err)
 	}
 }
+
+// Requests that wait for a job take no turn of those that read.
+func TestWaitsForAJobLeaveReadsToOthers(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	id := s.Campaign(3)
+	open := s.Buy(fleet.Order{Campaign: id, User: "mina"})
+	const waiting = 20 // there are ten connections
+	var group sync.WaitGroup
+	for range waiting {
+		group.Go(func() {
+			if a := s.AwaitJob(0, open.ID); a.State != job.Succeeded {
+				t.Errorf("a wait: %v", a)
+			}
+		})
+	}
+	for range 10 * waiting {
+		if a := s.Do(0, s.App, http.MethodGet, "/v1/purchases?reference=none", nil, nil); a.Status != http.StatusOK {
+			t.Fatalf("a read beside the waits: %v", a)
+		}
+	}
+	s.RunWorker()
+	group.Wait()
+}

@@ -29,7 +29,7 @@ type Options struct {
 }
 
 // lately is how long a client that has come counts as present.
-const lately = time.Second
+const lately = 5 * time.Second
 
 // Semaphore lets callers in. It is safe for concurrent use.
 type Semaphore struct {
@@ -215,7 +215,7 @@ func (s *Semaphore) leave(name string) {
 
 // letIn lets in as many as there is room for, in turn.
 func (s *Semaphore) letIn() {
-	for blocked := 0; blocked < s.turns.Len(); {
+	for blocked := 0; blocked < s.turns.Len() && (s.options.Total == 0 || s.inside < s.options.Total); {
 		its := s.turns.Front().Value.(*client) //nolint:forcetypeassert // it has no other, here and below
 		s.turns.MoveToBack(its.place)
 		if !s.hasRoom(its) {

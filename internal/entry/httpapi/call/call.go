@@ -21,9 +21,17 @@ type Call struct {
 	Trace       string            // the trace that the request is in (W3C Trace Context), as an id; empty: none
 	Connection  net.Conn
 	Watch       func(prefix string, revoked func()) (stop func()) // of keys, see apikey.Verifier
-	// Leave ends the share of the process that the request takes. A handler that takes it
-	// over sets it to nil.
+	// Leave ends the share of the process that the request takes; nil: it takes none.
 	Leave func()
+}
+
+// EndShare ends the share of the process that the request takes, because from now on it only
+// waits, or takes another.
+func (c *Call) EndShare() {
+	if c.Leave != nil {
+		c.Leave()
+		c.Leave = nil
+	}
 }
 
 // WhilePresent returns a context that ends with ctx, when the client closes its connection, and

@@ -1,9 +1,12 @@
 package positions
 
 const (
-	eventsKept     = 16    // of a board; others are encoded again
-	eventPositions = 2_000 // the most that an event brings, about 120 kB
+	eventsLeast    = 64 << 10 // bytes of the events that are kept of a board, or as many as the board has; others are encoded again
+	eventPositions = 2_000    // the most that an event brings, about 120 kB
 )
+
+// eventBytes bounds the events that a board keeps.
+func (b *Board) eventBytes() int { return max(eventsLeast, len(b.body)) }
 
 // eventKey is what an event of a board depends on.
 type eventKey struct {
@@ -34,8 +37,9 @@ func (b *Board) Event(progress string, since int64, encode func(document []byte)
 			document = changed.Document()
 		}
 		made.data = encode(document)
-		if len(b.events) < eventsKept {
+		if b.kept+len(made.data) <= b.eventBytes() {
 			b.events[key] = made
+			b.kept += len(made.data)
 		}
 	}
 	return made.data, made.isWhole, nil

@@ -27,6 +27,7 @@ type Board struct {
 
 	mu     sync.Mutex
 	events map[eventKey]event
+	kept   int // bytes of events
 }
 
 // layer is where the positions of a layer begin, and which column is the first.
@@ -94,7 +95,9 @@ func New(all []inventory.Position, withOwners bool) (*Board, error) {
 // Bytes is about how much memory a board needs.
 func (b *Board) Bytes() int { return len(b.body) + b.retains() }
 
-func (b *Board) retains() int { return (8+8+4)*len(b.changed) + 64*len(b.latest) }
+func (b *Board) retains() int {
+	return b.eventBytes() + (8+8+4)*len(b.changed) + 64*len(b.latest)
+}
 
 const tail = "]}"
 
