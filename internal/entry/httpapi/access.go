@@ -64,11 +64,11 @@ func (s *Server) chargeWrong(ctx context.Context, c *fiber.Ctx, err error) error
 }
 
 const (
-	slowedDown = time.Second // how long an address over its limit waits for its answer
+	slowedDown = time.Second // how long an address, or a user with a token, that is over its limit waits for its answer
 	mostSlowed = 1024        // answers that wait; others are given at once
 )
 
-// slowDown makes the sender wait for a refusal. So a flood of an address costs what its
+// slowDown makes the sender wait for a refusal. So a flood costs what its
 // connections can send in this time, and not what the processor can refuse.
 func (s *Server) slowDown(ctx context.Context, refusal error) error {
 	if refusal == nil || !s.slowed.TryAcquire(1) {

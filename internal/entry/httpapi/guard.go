@@ -72,6 +72,9 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		c.Context().SetUserValue(identifiedKey{}, true)
 		charged := s.charge(ctx, who, o.Method == http.MethodGet)
 		if err := overLimit(c, charged); err != nil {
+			if who.User != "" { // one person, and not the backend of many
+				err = s.slowDown(ctx, err)
+			}
 			return err
 		}
 		if who.Role != resource.Anonymous {

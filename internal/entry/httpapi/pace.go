@@ -29,7 +29,7 @@ const (
 	// probeEvery is how many intervals there are for one with few unfinished jobs.
 	probeEvery = 40
 	// queueing is how much longer than a quiet one a job may take because of others.
-	queueing = 20 * time.Millisecond
+	queueing = 10 * time.Millisecond
 	// leastBeside and mostBeside bound the window: so many jobs that batches are still worth
 	// it, and no more than of a client that is alone.
 	leastBeside = 16
