@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/call"
@@ -228,6 +230,42 @@ func TestALoneCrowdWaitsForItselfAndIsNotRefused(t *testing.T) {
 		}
 		if _, err := s.enter(ctx, s.jobs, call.Caller{Role: resource.App, Client: "another"}); err != nil {
 			t.Errorf("another client: %v", err)
+		}
+	})
+}
+
+// A refusal that costs its sender nothing would cost the process all the more of them: it comes
+// later, at shutdown at once. There are never more that wait than is bounded.
+func TestARefusalOfAFloodComesLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		draining, drain := context.WithCancel(t.Context())
+		s := &Server{intake: &intake{draining: draining}, slowed: semaphore.NewWeighted(1)}
+		refusal := fault.New(fault.RateLimited, "too many requests")
+		took := func(err error) time.Duration {
+			began := time.Now()
+			if got := s.slowDown(t.Context(), err); !errors.Is(got, err) {
+				t.Errorf("got %v, want %v", got, err)
+			}
+			return time.Since(began)
+		}
+		if d := took(nil); d != 0 {
+			t.Errorf("what is not refused waits %v", d)
+		}
+		go func() {
+			if d := took(refusal); d != slowedDown {
+				t.Errorf("a refusal waits %v", d)
+			}
+		}()
+		synctest.Wait()
+		if d := took(refusal); d != 0 {
+			t.Errorf("one more than may wait waits %v", d)
+		}
+		time.Sleep(slowedDown)
+		synctest.Wait()
+		drain()
+		if d := took(refusal); d != 0 {
+			t.Errorf("at shutdown a refusal waits %v", d)
 		}
 	})
 }
