@@ -36,10 +36,18 @@ func newClock(t *testing.T, rdb *redis.Client, namespace string) *clock {
 // move lets time pass.
 func (c *clock) move(d time.Duration) {
 	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 	if err := c.rdb.HSet(c.t.Context(), c.key, "seconds", c.now.Unix(), "micros", c.now.Nanosecond()/1000).Err(); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+func (c *clock) time() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
 }
 
 func (*clock) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -1,7 +1,9 @@
 // Package ratelimit limits the requests of users, clients and addresses (GCRA, in Redis).
 //
 // [Limiter.Client] and [Limiter.User] charge one request each and return a [Verdict]. All
-// api processes share the limits.
+// api processes share the limits. A process lets up to a twentieth of a burst, its slack, pass
+// by its own count; then it tells Redis about all of it at once. So one process is exact, and
+// each of several lets at most its slack pass too many. A burst under 20 has no slack.
 //
 //	ns:rate:user:<digest of client and user>  when the user has its whole burst again
 //	ns:rate:client:<digest of client>         the same for the client

@@ -21,8 +21,8 @@ type Limiter struct {
 	clientRead   *policy
 	gcra         *redis_rate.Limiter
 	scripts      *scripts
-	local        local
-	anonymous    local // beside local, so that they use up no room of those with a credential
+	local        *local
+	anonymous    *local // beside local, so that they use up no room of those with a credential
 	budget       time.Duration
 
 	passed, limited, away prometheus.Counter
@@ -90,7 +90,7 @@ func (l *Limiter) UserRead(client, user string) Verdict {
 func (l *Limiter) ClientRead(client string) Verdict { return l.alone(l.local, l.clientRead, client) }
 
 // alone charges one request in this process.
-func (l *Limiter) alone(in local, p *policy, owner ...string) Verdict {
+func (l *Limiter) alone(in *local, p *policy, owner ...string) Verdict {
 	if p == nil {
 		return Verdict{Allowed: true}
 	}
@@ -103,21 +103,28 @@ func (l *Limiter) alone(in local, p *policy, owner ...string) Verdict {
 	return verdict
 }
 
-// charge charges one request to the limit p of owner. When Redis does not answer
-// within the budget, this process counts alone.
+// charge charges one request to the limit p of owner, which all processes share. Redis is
+// told when the slack is used up. When it does not answer within the budget, this process counts
+// alone.
 func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdict {
 	if p == nil {
 		return Verdict{Allowed: true}
 	}
 	key := p.key(owner...)
-	verdict, err := l.ask(ctx, p, key)
-	switch {
-	case err != nil:
-		l.away.Inc()
-		return l.local.charge(p, key)
-	case verdict.Allowed:
+	verdict, owed := l.local.chargeAhead(p, key)
+	if owed > 0 {
+		result, err := l.ask(ctx, p, key, owed)
+		if err != nil {
+			l.away.Inc()
+			l.local.settle(key, false, 0)
+			return l.local.charge(p, key)
+		}
+		l.local.settle(key, true, result.ResetAfter)
+		verdict = p.verdict(result, owed)
+	}
+	if verdict.Allowed {
 		l.passed.Inc()
-	default:
+	} else {
 		l.limited.Inc()
 	}
 	return verdict
@@ -126,16 +133,12 @@ func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdic
 // errSuspended means that Redis is left alone for the moment.
 var errSuspended = errors.New("ratelimit: Redis has not answered lately")
 
-// ask charges one request to a limit in Redis.
-func (l *Limiter) ask(ctx context.Context, p *policy, key string) (Verdict, error) {
+// ask charges n requests to a limit in Redis, or as many as are left.
+func (l *Limiter) ask(ctx context.Context, p *policy, key string, n int) (*redis_rate.Result, error) {
 	if l.scripts.suspended() {
-		return Verdict{}, errSuspended
+		return nil, errSuspended
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.budget)
 	defer cancel()
-	result, err := l.gcra.Allow(ctx, key, p.limit)
-	if err != nil {
-		return Verdict{}, err
-	}
-	return p.verdict(result), nil
+	return l.gcra.AllowAtMost(ctx, key, p.limit, n)
 }

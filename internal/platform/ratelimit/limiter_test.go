@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,7 @@ func newSpace(t *testing.T, change ...func(*config.Limits)) *space {
 func (p *space) limiter(t *testing.T) *ratelimit.Limiter {
 	p.registry = prometheus.NewRegistry()
 	limiter := ratelimit.New(p.rdb, p.namespace, p.limits, p.registry)
+	limiter.UseClock(p.clock.time)
 	t.Cleanup(limiter.Close)
 	return limiter
 }
@@ -239,6 +241,64 @@ func TestALimitThatIsOffIsNotAskedFor(t *testing.T) {
 	}
 }
 
+// A burst of 59 has a slack of 2, one of 19 has none.
+func TestRedisIsToldOfTheSlackAtOnceAndOneProcessIsExact(t *testing.T) {
+	t.Parallel()
+	for burst, most := range map[int]int64{19: 19 + 1, 59: 59/3 + 1 + 1} {
+		p := newSpace(t, func(l *config.Limits) { l.UserBurst = burst })
+		limiter, asked := p.limiter(t), &counter{}
+		p.rdb.AddHook(asked)
+		limiter.User(t.Context(), "shop", "other") // Redis has the script now, or nobody was asked
+		before := asked.together.Load()
+		drain(t, limiter, "shop", "alice", burst)
+		if n := asked.together.Load() - before; n > most+1 {
+			t.Errorf("burst %d: Redis was asked %d times", burst, n)
+		}
+		p.clock.move(time.Duration(burst) * time.Second)
+		drain(t, limiter, "shop", "alice", burst)
+	}
+}
+
+func TestUsersOfOneRequestCostRedisNothing(t *testing.T) {
+	t.Parallel()
+	p := newSpace(t, func(l *config.Limits) { l.UserBurst = 20 })
+	asked := &counter{}
+	p.rdb.AddHook(asked)
+	limiter := p.limiter(t)
+	for round := range 3 {
+		for i := range 100 {
+			verdict := limiter.User(t.Context(), "shop", strconv.Itoa(i))
+			if !verdict.Allowed || verdict.Policy != "user" || verdict.Limit != 20 || verdict.Remaining != 19 || verdict.Reset != time.Second {
+				t.Fatalf("round %d: %+v", round, verdict)
+			}
+		}
+		p.clock.move(2 * time.Second) // the burst is whole again
+	}
+	if n := asked.together.Load() + asked.alone.Load(); n != 0 {
+		t.Errorf("Redis was asked %d times", n)
+	}
+}
+
+func TestEachProcessPassesAtMostItsSlackTooMany(t *testing.T) {
+	t.Parallel()
+	p := newSpace(t, func(l *config.Limits) { l.UserBurst = 59 }) // a slack of 2
+	limiters := []*ratelimit.Limiter{p.limiter(t), p.limiter(t), p.limiter(t), p.limiter(t)}
+	passed := 0
+	for range 59 { // one request at each, again and again: the worst case
+		for _, limiter := range limiters {
+			if limiter.User(t.Context(), "shop", "alice").Allowed {
+				passed++
+			}
+		}
+	}
+	if most := 59 + len(limiters)*2; passed < 59 || passed > most {
+		t.Errorf("%d requests passed, want 59 and at most %d", passed, most)
+	}
+	for _, limiter := range limiters {
+		drain(t, limiter, "shop", "alice", 0)
+	}
+}
+
 // gate holds pipelines back until it is opened, and counts the checks in them.
 type gate struct {
 	open            chan struct{}
@@ -262,7 +322,7 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 func TestChecksThatComeTogetherSharePipelinesAndPassNoMoreThanTheBurst(t *testing.T) {
 	t.Parallel()
-	p := newSpace(t, func(l *config.Limits) { l.UserBurst = 20 })
+	p := newSpace(t, func(l *config.Limits) { l.UserBurst = 19 })
 	asked, held := &counter{}, &gate{open: make(chan struct{})}
 	p.rdb.AddHook(held)
 	p.rdb.AddHook(asked)
@@ -286,7 +346,7 @@ func TestChecksThatComeTogetherSharePipelinesAndPassNoMoreThanTheBurst(t *testin
 	})
 	close(held.open)
 	all.Wait()
-	if n := passed.Load(); n != 20 {
+	if n := passed.Load(); n != 19 {
 		t.Errorf("%d requests passed", n)
 	}
 	// Of each process two pipelines had begun, and one takes all that waited then.
@@ -358,8 +418,13 @@ func TestAfterTheCloseTheProcessCountsAlone(t *testing.T) {
 	limiter := newSpace(t).limiter(t)
 	drain(t, limiter, "shop", "alice", 5)
 	limiter.Close()
-	if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed {
-		t.Errorf("%+v", verdict)
+	if verdict := allow(t.Context(), limiter, "shop", "alice"); verdict.Allowed {
+		t.Errorf("the burst was used up before: %+v", verdict)
+	}
+	for i := range 6 {
+		if verdict := allow(t.Context(), limiter, "shop", "bob"); verdict.Allowed != (i < 5) {
+			t.Errorf("request %d: %+v", i+1, verdict)
+		}
 	}
 }
 

@@ -1,44 +1,102 @@
 package ratelimit
 
 import (
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/time/rate"
 )
 
 // localOwners is how many owners of limits a process counts for by itself. Beyond it
 // those that were not seen for longest have their whole burst again.
 const localOwners = 50_000
 
-// local holds requests against the limits as one process, while Redis does not
-// answer: an owner then has the limit at each process. So a flood that slows down
-// the process or Redis does not open the door for itself.
+// local holds requests against the limits as one process: the limits that no other process
+// shares, and the shared ones while Redis is not asked or does not answer. So a flood that
+// slows down the process or Redis does not open the door for itself.
 type local struct {
-	buckets *lru.Cache[string, *rate.Limiter]
+	mu      sync.Mutex // of every bucket
+	buckets *lru.Cache[string, *bucket]
+	now     func() time.Time
 }
 
-func newLocal() local {
-	buckets, _ := lru.New[string, *rate.Limiter](localOwners) // fails only for a size of 0
-	return local{buckets}
+// bucket is what this process knows about one owner of a limit.
+type bucket struct {
+	full   time.Time // when the whole burst is there again
+	owed   int       // requests that passed here, and that Redis has not been told
+	asking int       // questions to Redis under way
 }
 
-// charge charges one request. A verdict that allows it says nothing about what is
-// left, because other processes count too.
-func (l local) charge(p *policy, key string) Verdict {
-	bucket, ok := l.buckets.Get(key)
+func newLocal() *local {
+	buckets, _ := lru.New[string, *bucket](localOwners) // fails only for a size of 0
+	return &local{buckets: buckets, now: time.Now}
+}
+
+// of returns the bucket of a key. The caller holds mu.
+func (l *local) of(key string) *bucket {
+	b, ok := l.buckets.Get(key)
 	if !ok {
-		bucket = rate.NewLimiter(rate.Limit(p.limit.Rate), p.limit.Burst)
-		if other, found, _ := l.buckets.PeekOrAdd(key, bucket); found {
-			bucket = other
-		}
+		b = &bucket{}
+		l.buckets.Add(key, b)
 	}
-	now := time.Now()
-	reservation := bucket.ReserveN(now, 1)
-	wait := reservation.DelayFrom(now)
-	if wait == 0 {
-		return Verdict{Allowed: true}
+	return b
+}
+
+// after returns when the burst is whole again after one request more, and how long that
+// request has to wait for its turn.
+func (b *bucket) after(p *policy, now time.Time) (full time.Time, wait time.Duration) {
+	full = b.full
+	if full.Before(now) {
+		full = now
 	}
-	reservation.CancelAt(now)
-	return Verdict{Policy: p.name, Limit: p.limit.Burst, Reset: wait, RetryAfter: wait, header: p.header}
+	full = full.Add(p.interval)
+	return full, max(0, full.Sub(now)-time.Duration(p.limit.Burst)*p.interval)
+}
+
+// charge charges one request to what this process counts alone. A verdict that allows it
+// says nothing about what is left, because other processes count too.
+func (l *local) charge(p *policy, key string) Verdict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, now := l.of(key), l.now()
+	full, wait := b.after(p, now)
+	if wait > 0 {
+		return p.refusal(b.full.Sub(now), wait)
+	}
+	b.full = full
+	return Verdict{Allowed: true}
+}
+
+// chargeAhead charges one request before Redis is told, if the slack of this process allows
+// it. If not, the caller has to tell Redis about owed requests, this one included, and then to
+// settle.
+func (l *local) chargeAhead(p *policy, key string) (verdict Verdict, owed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, now := l.of(key), l.now()
+	if b.asking == 0 && now.After(b.full) {
+		b.owed = 0 // they have come back everywhere
+	}
+	full, wait := b.after(p, now)
+	if wait == 0 && b.asking == 0 && b.owed < p.slack {
+		b.full = full
+		b.owed++
+		return p.pass(full.Sub(now)), 0
+	}
+	owed = 1 + b.owed
+	b.owed = 0
+	b.asking++
+	return Verdict{}, owed
+}
+
+// settle ends a question to Redis. With an answer, the burst is whole again after reset, or
+// later: a later answer may have come first.
+func (l *local) settle(key string, answered bool, reset time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.of(key)
+	b.asking = max(0, b.asking-1) // the bucket may be another one by now
+	if full := l.now().Add(reset); answered && full.After(b.full) {
+		b.full = full
+	}
 }

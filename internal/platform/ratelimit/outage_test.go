@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,12 +74,14 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 		server := &simulated{}
 		rdb := servers.Redis(t, settings)
 		rdb.AddHook(server)
-		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 1000, ClientBurst: 5, Budget: budget}, nil)
+		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: budget}, nil)
 		t.Cleanup(limiter.Close)
+		users := 0
 		ask := func(policy string) (took time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || verdict.Policy != policy {
+			users++
+			if verdict := allow(t.Context(), limiter, "shop", strconv.Itoa(users)); !verdict.Allowed || verdict.Policy != policy {
 				t.Errorf("%+v", verdict)
 			}
 			synctest.Wait()
@@ -174,7 +177,7 @@ func TestLimitsHoldAgainWhenRedisIsBack(t *testing.T) {
 
 func TestARedisThatHasForgottenTheScriptIsNotAway(t *testing.T) {
 	t.Parallel()
-	p := newSpace(t, func(c *config.Limits) { c.UserBurst = 1000 })
+	p := newSpace(t, func(c *config.Limits) { c.UserBurst = 19 })
 	asked := &counter{}
 	p.rdb.AddHook(asked)
 	limiter := p.limiter(t)

@@ -12,10 +12,15 @@ import (
 
 // policy is a limit with its name in the headers.
 type policy struct {
-	name   string
-	limit  redis_rate.Limit
-	header string // RateLimit-Policy
+	name     string
+	limit    redis_rate.Limit
+	interval time.Duration // in which one request comes back
+	slack    int           // so many requests pass before Redis is told
+	header   string        // RateLimit-Policy
 }
+
+// slackPart is the part of a burst that a process may let pass before it tells Redis.
+const slackPart = 20
 
 // newPolicy returns the limit of rate requests per second and burst at once,
 // or nil when the rate is 0.
@@ -25,9 +30,11 @@ func newPolicy(name string, rate, burst int) *policy {
 	}
 	window := time.Duration(burst) * time.Second / time.Duration(rate)
 	return &policy{
-		name:   name,
-		limit:  redis_rate.Limit{Rate: rate, Burst: burst, Period: time.Second},
-		header: quoted(name) + ";q=" + strconv.Itoa(burst) + ";w=" + strconv.Itoa(seconds(window)),
+		name:     name,
+		limit:    redis_rate.Limit{Rate: rate, Burst: burst, Period: time.Second},
+		interval: time.Second / time.Duration(rate),
+		slack:    burst / slackPart,
+		header:   quoted(name) + ";q=" + strconv.Itoa(burst) + ";w=" + strconv.Itoa(seconds(window)),
 	}
 }
 
@@ -38,14 +45,26 @@ func (p *policy) key(owner ...string) string {
 	return p.name + ":" + base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
-func (p *policy) verdict(result *redis_rate.Result) Verdict {
-	v := Verdict{Allowed: result.Allowed > 0, Policy: p.name, Limit: p.limit.Burst, Reset: result.ResetAfter, header: p.header}
-	if v.Allowed {
-		v.Remaining = p.left(v.Reset)
-	} else {
-		v.RetryAfter = result.RetryAfter
+// pass is the verdict for a request that passes; the burst is whole again after reset.
+func (p *policy) pass(reset time.Duration) Verdict {
+	return Verdict{Allowed: true, Policy: p.name, Limit: p.limit.Burst, Remaining: p.left(reset), Reset: reset, header: p.header}
+}
+
+// refusal is the verdict for a request that would pass after wait.
+func (p *policy) refusal(reset, wait time.Duration) Verdict {
+	return Verdict{Policy: p.name, Limit: p.limit.Burst, Reset: reset, RetryAfter: wait, header: p.header}
+}
+
+// verdict is that of Redis about the last of n requests. When it has charged fewer, those
+// before have passed, and the last one may not.
+func (p *policy) verdict(result *redis_rate.Result, n int) Verdict {
+	switch {
+	case result.Allowed == n:
+		return p.pass(result.ResetAfter)
+	case result.Allowed == 0:
+		return p.refusal(result.ResetAfter, result.RetryAfter)
 	}
-	return v
+	return p.refusal(result.ResetAfter, p.interval) // the burst is used up to its last part
 }
 
 // left returns how many requests are left when the burst is whole again after
