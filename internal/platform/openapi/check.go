@@ -57,7 +57,7 @@ func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte
 			return nil, nil, nil, err
 		}
 	}
-	return canonical, value, sorted(append(unknown, o.checkParts(o.body, value, "")...)), nil
+	return canonical, value, sorted(append(unknown, o.checkParts(o.body, value)...)), nil
 }
 
 // sorted returns the first faults of a body, by pointer.
@@ -69,17 +69,20 @@ func sorted(faults []fault.Field) []fault.Field {
 
 // checkParts checks a value without its parts, then each of these. It stops at
 // maxFaults: the checker alone would find every fault before it says one.
-func (o *Operation) checkParts(schema *jsonschema.Schema, value any, pointer string) (faults []fault.Field) {
+func (o *Operation) checkParts(schema *jsonschema.Schema, value any) (faults []fault.Field) {
 	if schema == nil {
 		return nil
 	}
 	known := plain(schema)
 	if known == nil {
-		return o.check(schema, value, pointer)
+		return o.check(schema, value, "")
 	}
-	faults = o.check(o.shells[known], value, pointer)
+	faults = o.check(o.shells[known], value, "")
 	part := func(schema *jsonschema.Schema, value any, name string) (more bool) {
-		faults = append(faults, o.checkParts(schema, value, pointer+join([]string{name}))...)
+		for _, f := range o.checkParts(schema, value) { // a pointer costs more than to check what it points to
+			f.Pointer = join([]string{name}) + f.Pointer
+			faults = append(faults, f)
+		}
 		faults = faults[:min(len(faults), maxFaults)]
 		return len(faults) < maxFaults
 	}
@@ -91,7 +94,7 @@ func (o *Operation) checkParts(schema *jsonschema.Schema, value any, pointer str
 			}
 		}
 	case map[string]any:
-		faults = append(faults, o.checkFields(known, v, pointer)...)
+		faults = append(faults, o.checkFields(known, v)...)
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			property, _ := propertyOf(known, name)
 			if !part(property, v[name], name) {
@@ -104,17 +107,17 @@ func (o *Operation) checkParts(schema *jsonschema.Schema, value any, pointer str
 
 // checkFields checks which fields an object has: what its schema says of their names, and of
 // fields that need or exclude others.
-func (o *Operation) checkFields(schema *jsonschema.Schema, fields map[string]any, pointer string) (faults []fault.Field) {
+func (o *Operation) checkFields(schema *jsonschema.Schema, fields map[string]any) (faults []fault.Field) {
 	if names := schema.PropertyNames; names != nil {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
 			for _, f := range o.check(names, name, "") {
-				faults = append(faults, fault.Field{Pointer: pointer + join([]string{name}), Detail: "its name " + f.Detail})
+				faults = append(faults, fault.Field{Pointer: join([]string{name}), Detail: "its name " + f.Detail})
 			}
 		}
 	}
 	if ways := ways(schema); ways != nil {
 		if n := len(ways) - len(slices.DeleteFunc(slices.Clone(ways), func(way string) bool { _, there := fields[way]; return there })); n != 1 {
-			faults = append(faults, fault.Field{Pointer: pointer, Detail: "must have exactly one of " + enumerate(ways)})
+			faults = append(faults, fault.Field{Detail: "must have exactly one of " + enumerate(ways)})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(schema.DependentRequired)) {
@@ -123,7 +126,7 @@ func (o *Operation) checkFields(schema *jsonschema.Schema, fields map[string]any
 		}
 		for _, needed := range schema.DependentRequired[name] {
 			if _, there := fields[needed]; !there {
-				faults = append(faults, fault.Field{Pointer: pointer + join([]string{name}), Detail: "goes with " + needed + " only"})
+				faults = append(faults, fault.Field{Pointer: join([]string{name}), Detail: "goes with " + needed + " only"})
 			}
 		}
 	}
@@ -301,11 +304,15 @@ var formats = map[string]string{
 	"date-time": "must be a time like 2026-07-01T09:00:00Z (RFC 3339)",
 }
 
+// inPointer writes a name as a part of a JSON pointer. A Replacer builds its tables when it is
+// used first.
+var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
+
 // join writes a path as a JSON pointer.
 func join(path []string) string {
 	var b strings.Builder
 	for _, part := range path {
-		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(part))
+		b.WriteString("/" + inPointer.Replace(part))
 	}
 	return b.String()
 }
