@@ -191,3 +191,21 @@ func TestFieldsWithOneSchemaAreNotTheSameField(t *testing.T) {
 		t.Error(faults, err)
 	}
 }
+
+// The bodies that nearly all requests have are read in one pass.
+func TestTheUsualBodiesArePlain(t *testing.T) {
+	t.Parallel()
+	for body, id := range map[string]string{
+		`{"user_id":"u","selection":{"quantity":1},"payment":{"method":"wallet"}}`:                                                                   "requestPurchase",
+		`{"user_id":"u","selection":{"quantity":2,"layer":3},"payment":{"method":"external","reference":"r"}}`:                                       "requestPurchase",
+		`{"user_id":"u","selection":{"positions":[{"layer":1,"column":1}]},"payment":{"method":"external","reference":"r"}}`:                         "requestPurchase",
+		`{"user_id":"u","selection":{"hold_id":"01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e"},"payment":{"method":"card","payment_method":"pm_card_visa"}}`: "requestPurchase",
+		`{"user_id":"u","positions":[{"number":1}]}`:                                                                                                 "createHold",
+		`{"reason":"r"}`: "cancelPurchase",
+	} {
+		canonical, texts, ok := operation(t, id).readPlain([]byte(body), nil)
+		if !ok || len(canonical) != len(body) || texts["user_id"] != "u" && id != "cancelPurchase" {
+			t.Errorf("%s %s: %s %v", id, body, canonical, texts)
+		}
+	}
+}

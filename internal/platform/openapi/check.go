@@ -24,14 +24,22 @@ import (
 // errNotJSON means that a body is no JSON at all, or none that has a canonical form.
 var errNotJSON = errors.New("the body is not one valid JSON value")
 
-// ReadBody checks a JSON body. It returns its canonical form (RFC 8785) and its value
-// as the standard library decodes it, both without the fields that are null and may be
-// left out, except in a PATCH; or what is wrong with it, by JSON pointer. The bounds
+// ReadBody checks a JSON body. It returns its canonical form (RFC 8785), without the fields
+// that are null and may be left out, except in a PATCH, and the texts in its outermost
+// object; or what is wrong with it, by JSON pointer. The bounds
 // come first: nothing is made of a body that exceeds one of them, or of a long one that
 // has unknown fields. most has lower
 // bounds than the contract's for the elements of some arrays, by JSON pointer. An error
 // means that the body is not JSON, or has no canonical form because of invalid UTF-8.
-func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, value any, faults []fault.Field, err error) {
+func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, texts map[string]string, faults []fault.Field, err error) {
+	if canonical, texts, ok := o.readPlain(sent, most); ok {
+		return canonical, texts, nil, nil
+	}
+	return o.readAny(sent, most)
+}
+
+// readAny is ReadBody for every body.
+func (o *Operation) readAny(sent []byte, most map[string]int) (canonical []byte, texts map[string]string, faults []fault.Field, err error) {
 	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
 		return nil, nil, nil, errNotJSON
 	}
@@ -45,7 +53,8 @@ func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte
 	case err != nil:
 		return nil, nil, nil, err
 	}
-	if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(canonical)); err != nil {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(canonical))
+	if err != nil {
 		return nil, nil, nil, err
 	}
 	if o.Method != http.MethodPatch && omitNulls(o.body, value) {
@@ -57,7 +66,15 @@ func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte
 			return nil, nil, nil, err
 		}
 	}
-	return canonical, value, sorted(append(unknown, o.checkParts(o.body, value)...)), nil
+	texts = make(map[string]string)
+	if fields, ok := value.(map[string]any); ok {
+		for name, field := range fields {
+			if text, ok := field.(string); ok {
+				texts[name] = text
+			}
+		}
+	}
+	return canonical, texts, sorted(append(unknown, o.checkParts(o.body, value)...)), nil
 }
 
 // sorted returns the first faults of a body, by pointer.
@@ -151,6 +168,9 @@ func (o *Operation) CheckParameters(get func(in, name string) (text string, sent
 			}
 			continue
 		}
+		if p.reading != nil && p.reading.accepts(text) {
+			continue
+		}
 		var value any = text
 		if n, err := strconv.ParseInt(text, 10, 64); p.integer && err == nil && strconv.FormatInt(n, 10) == text {
 			value = json.Number(text)
@@ -179,11 +199,13 @@ func (o *Operation) Target(get func(in, name string) (text string, sent bool)) [
 	var target []string
 	for _, p := range o.parameters {
 		text, _ := get(p.in, p.name)
-		switch number, ok := new(big.Int).SetString(text, 10); {
+		switch {
 		case p.in != "path" && p.in != "query":
 			continue
-		case p.integer && ok:
-			text = number.String()
+		case p.integer:
+			if number, ok := new(big.Int).SetString(text, 10); ok {
+				text = number.String()
+			}
 		case isUUID(p.schema):
 			text = strings.ToLower(text)
 		}

@@ -32,6 +32,7 @@ type Operation struct {
 	NeedsKey     bool // an Idempotency-Key is required
 
 	body       *jsonschema.Schema
+	reading    *reading                                  // of the body; nil: its bodies are not plain
 	shells     map[*jsonschema.Schema]*jsonschema.Schema // of the body
 	parameters []parameter
 	patterns   map[string]string
@@ -43,6 +44,7 @@ type parameter struct {
 	integer  bool
 	boolean  bool
 	schema   *jsonschema.Schema
+	reading  *reading
 }
 
 // address is the document's name in the schema compiler; nothing is fetched from it.
@@ -161,6 +163,7 @@ func (r reader) operation(path, method string, shared []parameterSource, from op
 	var err error
 	o.body, err = r.compiler.Compile(address + "#" + base + "/" + method + "/requestBody/content/application~1json/schema")
 	o.shells = shellsOf(o.body)
+	o.reading = readingOf(o.body, make(map[*jsonschema.Schema]*reading))
 	return o, err
 }
 
@@ -171,6 +174,7 @@ func (r reader) parameter(pointer string, described parameterSource) (p paramete
 	p = parameter{name: described.Name, in: described.In, required: described.Required,
 		integer: described.Schema.Type == "integer", boolean: described.Schema.Type == "boolean"}
 	p.schema, err = r.compiler.Compile(address + "#" + pointer + "/schema")
+	p.reading = readingOf(p.schema, make(map[*jsonschema.Schema]*reading))
 	return p, err
 }
 

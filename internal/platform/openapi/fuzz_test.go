@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,10 @@ var documents = []string{
 	`{"name":"Summer triangle","base_length":3,"currency":"JPY","purchase_limit":2,"layers":[{"layer":1,"price":1000,"prizes":[{"name":"Grand prize","count":1}]},{"layer":2,"price":500},{"layer":3,"price":100,"prizes":[]}]}`,
 	`{"user_id":"user-1","selection":{"layer":3,"quantity":2},"payment":{"method":"external","reference":"order-4711"}}`,
 	`{"policies":{"late_payment":"refund","unsold":"burn","cancellation_until":"2030-01-01t00:00:00z","beacon":1}}`,
+	`{"user_id":"Ä本","selection":{"positions":[{"layer":1,"column":1},{"column":2,"layer":1}]},"payment":{"reference":"o","method":"external"}}`,
+	` { "payment" : {"method":"wallet"} , "selection" : { "quantity" : 1 } , "user_id" : "a" } `, `{"user_id":"a","selection":{"positions":[{"layer":1,"column":1},{"column":1,"layer":1}]},"payment":{"method":"wallet"}}`,
+	`{"user_id":"a","selection":{"layer":1},"payment":{"method":"wallet"}}`, `{"user_id":"a","selection":{"quantity":01},"payment":{"method":"wallet"}}`, `{"user_id":"a","selection":{"quantity":1,"positions":[]},"payment":{"method":"wallet"}}`,
+	`{"user_id":"a","selection":{"quantity":1e0},"payment":{"method":"wallet"},}`, `{"user_id":"a","selection":{"quantity":1},"payment":{"method":"gold"}}`, `{"amount":-1,"currency":"jpy"}`, `{"amount":1,"currency":"JPY"}`,
 	`{}`, `[]`, `null`, `0`, `-0`, `""`, `"\ud800"`, `{"":{"":[""]}}`, `{"a~1b/c~0d":{"~":1},"%00":2}`, `{"name":"\u0000"}`, `{"base_length":1e400}`, `{"base_length":1e999999}`, `{"base_length":-1E-2000000000}`,
 	`{"layers":[{"layer":1e308,"price":9223372036854775808}]}`, `{"sale_ends_at":"2030-06-30T23:59:60Z"}`, `{"name":1,"name":2}`, "{\"name\":\"\xff\"}", strings.Repeat("[", 20_000), "\ufeff{}", `{"layers":{"0":[]}}`, ` {"__proto__":{}} x`,
 }
@@ -69,23 +74,23 @@ func FuzzTheFaultsOfABodyAreInTheBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		parsed, invalid := jsonschema.UnmarshalJSON(bytes.NewReader(sent))
 		for _, o := range operations {
-			canonical, value, faults, err := o.ReadBody(sent, nil)
+			canonical, texts, faults, err := o.readAny(sent, nil)
+			if plain, own, ok := o.readPlain(sent, nil); ok && (err != nil || len(faults) > 0 || !bytes.Equal(plain, canonical) || !maps.Equal(own, texts)) {
+				t.Errorf("%s: %q is read as %q %v, not as %q %v: %v %v", o.ID, sent, plain, own, canonical, texts, faults, err)
+			}
 			if err != nil || invalid != nil {
 				if err == nil || canonical != nil || faults != nil {
 					t.Errorf("%s: %q is no JSON: %v %v", o.ID, sent, faults, err)
 				}
 				continue
 			}
-			if value == nil {
-				value = parsed
-			}
 			if len(faults) > maxFaults {
 				t.Errorf("%s: %d faults", o.ID, len(faults))
 			}
 			for _, fault := range faults {
 				parent := fault.Pointer[:max(0, strings.LastIndex(fault.Pointer, "/"))]
-				_, there := resolve(value, fault.Pointer)
-				if _, above := resolve(value, parent); fault.Detail == "" || !there && (fault.Detail != "is required" || !above) {
+				_, there := resolve(parsed, fault.Pointer)
+				if _, above := resolve(parsed, parent); fault.Detail == "" || !there && (fault.Detail != "is required" || !above) {
 					t.Errorf("%s: %q %s: there is no such place", o.ID, fault.Pointer, fault.Detail)
 				}
 			}
@@ -119,6 +124,11 @@ func FuzzTheFaultsOfParametersNameParameters(f *testing.F) {
 					return "", false
 				}
 				return text, true
+			}
+			for _, p := range o.parameters {
+				if p.reading != nil && p.reading.accepts(text) && len(o.check(p.schema, text, p.name)) > 0 {
+					t.Errorf("%s: %s accepts %q", o.ID, p.name, text)
+				}
 			}
 			faults, nowhere := o.CheckParameters(get)
 			inPath := false

@@ -207,7 +207,7 @@ func ReadJSON(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[stri
 	case len(body) == 0:
 		return nil, "", fault.New(fault.InvalidRequest, "the body is empty")
 	}
-	canonical, value, faults, err := o.ReadBody(body, elements)
+	canonical, texts, faults, err := o.ReadBody(body, elements)
 	if err != nil {
 		return nil, "", fault.Wrap(fault.InvalidRequest, err, "the body is not one JSON value in valid UTF-8")
 	}
@@ -215,10 +215,7 @@ func ReadJSON(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[stri
 		return nil, "", fault.Invalid(faults...)
 	}
 	c.Request().SetBodyRaw(canonical)
-	if fields, ok := value.(map[string]any); ok {
-		actsFor, _ = fields["user_id"].(string)
-	}
-	return canonical, actsFor, nil
+	return canonical, texts["user_id"], nil
 }
 
 // isEmptyObject tells whether a body is {}: many clients send that for nothing.
