@@ -3,8 +3,8 @@ package call
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"net"
+	"strconv"
 	"strings"
 
 	"triprize/internal/domain/fault"
@@ -83,9 +83,10 @@ func IdempotencyKey(key string) (string, error) {
 // requests with the same key must have the same. How a client writes its path or
 // its JSON does not matter.
 func Fingerprint(operation string, target []string, canonical []byte) [sha256.Size]byte {
-	h := sha256.New()
+	var text []byte
 	for _, part := range append([]string{operation, string(canonical)}, target...) {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
+		text = strconv.AppendInt(text, int64(len(part)), 10)
+		text = append(append(text, ':'), part...)
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	return sha256.Sum256(text)
 }
