@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,7 +42,8 @@ type answer struct {
 // answerTimeout is well above the Prefer: wait of requests.
 const answerTimeout = 60 * time.Second
 
-func dial(ctx context.Context, address, key string) (*connection, error) {
+// dial connects. The requests have some headers; without any they ask to wait.
+func dial(ctx context.Context, address, key string, headers ...string) (*connection, error) {
 	conn, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -51,7 +54,7 @@ func dial(ctx context.Context, address, key string) (*connection, error) {
 	}
 	return &connection{conn: conn, in: bufio.NewReaderSize(conn, 8<<10), ids: rand.NewChaCha8(seed),
 		head: []byte(" HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + key +
-			"\r\nContent-Type: application/json\r\nPrefer: wait=30\r\nIdempotency-Key: ")}, nil
+			"\r\nContent-Type: application/json\r\n" + cmp.Or(strings.Join(headers, "\r\n"), "Prefer: wait=30") + "\r\nIdempotency-Key: ")}, nil
 }
 
 // closeWith closes the connection when ctx ends, or when closed is called. Then nothing is

@@ -23,6 +23,7 @@ type crowd struct {
 	card      bool          // all pay by card, and every purchase is for a new user
 	holdsOf   int           // they hold positions of the triangle with this base instead of buying; 0: they buy
 	every     time.Duration // least time from one purchase of a buyer to its next; 0: none
+	hasty     bool          // every second buyer goes away with its 202
 }
 
 // crowd returns buyers from all campaigns of the system, who pay externally.
@@ -59,6 +60,7 @@ type buyer struct {
 	crowd   *crowd
 	window  *window
 	tickets *atomic.Int64
+	number  int
 }
 
 // run lets the crowd buy until the window is over or all requests are made, and
@@ -68,7 +70,7 @@ func (c *crowd) run(ctx context.Context, w *window) *observed {
 	buyers := make([]*buyer, c.size)
 	var group sync.WaitGroup
 	for i := range buyers {
-		b := &buyer{crowd: c, window: w, tickets: &tickets}
+		b := &buyer{crowd: c, window: w, tickets: &tickets, number: i}
 		buyers[i] = b
 		group.Go(func() {
 			if err := b.buy(ctx); err != nil && ctx.Err() == nil {
@@ -86,11 +88,16 @@ func (c *crowd) run(ctx context.Context, w *window) *observed {
 }
 
 func (b *buyer) buy(ctx context.Context) error {
-	c, err := dial(ctx, b.crowd.address, b.crowd.key)
+	var headers []string
+	if b.crowd.hasty && b.number%2 == 1 {
+		headers = append(headers, "Prefer: respond-async")
+	}
+	c, err := dial(ctx, b.crowd.address, b.crowd.key, headers...)
 	if err != nil {
 		return err
 	}
 	defer c.closeWith(ctx)()
+	wait(ctx, b.crowd.every*time.Duration(b.number)/time.Duration(b.crowd.size), nil) // not all at the same moment
 	for !b.window.isOver() {
 		ticket := b.tickets.Add(1)
 		if b.crowd.requests > 0 && ticket > b.crowd.requests {

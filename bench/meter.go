@@ -89,6 +89,28 @@ func (m *meter) since(before map[string]time.Duration, elapsed time.Duration) []
 	return append(figures, figure{cpuOthers, max(0, others)}, figure{cpuStolen, cores(stolen)})
 }
 
+// most returns the most memory that a process of each of our groups has had, in MiB.
+func (m *meter) most() (figures []figure) {
+	if m == nil {
+		return nil
+	}
+	for _, g := range m.groups {
+		if g.name != "api" && g.name != "worker" {
+			continue
+		}
+		var most float64
+		for _, pid := range g.pids {
+			if process, err := procfs.NewProc(pid); err == nil {
+				if status, err := process.NewStatus(); err == nil {
+					most = max(most, float64(status.VmHWM)/(1<<20))
+				}
+			}
+		}
+		figures = append(figures, figure{"MiB " + g.name, most})
+	}
+	return figures
+}
+
 // Names of figures.
 const (
 	cpuOf     = "cpu "

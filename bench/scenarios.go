@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -33,6 +34,8 @@ var throughput = []scenario{
 	{"triprize-http-100campaigns", crowdedSale{offer: hundred}.run},
 	{"sold-out-storm", runStorm},
 	{"idle-latency", crowdedSale{offer: hot, buyers: 1}.run},
+	{"half-load", runHalfLoad},
+	{"cold-crowd", runColdCrowd},
 	{"transfers-alone", walletCommands{wallets: 1000, alone: true}.run},
 	{"transfers", walletCommands{wallets: 1000}.run},
 	{"hot-wallet-alone", walletCommands{wallets: 1, alone: true}.run},
@@ -85,20 +88,25 @@ func (r *result) note(name string, value float64) {
 // cpuOfEach is the figure with the CPU time of each thing done.
 const cpuOfEach = "µs of cpu each"
 
-// noteUsage notes how many cores each group used while the window was open, and the CPU
-// time of all our processes for each of the n things done. On a shared machine that time
-// varies less than any rate.
+// noteUsage notes the CPU time of our processes for each of the n things done while the
+// window was open, and of each group: on a shared machine that time varies less than any
+// rate. It notes how many cores each group used, and the most memory that an api and a worker
+// have had.
 func (r *result) noteUsage(w *window, n int) {
+	each := func(cores float64) float64 { return cores * w.elapsed.Seconds() / float64(n) * 1e6 }
 	var ours float64
+	var parts []figure
 	for _, f := range w.cpu {
-		if f.Name != cpuOthers && f.Name != cpuStolen {
+		if f.Name != cpuOthers && f.Name != cpuStolen && n > 0 {
 			ours += f.Value
+			parts = append(parts, figure{"µs " + strings.TrimPrefix(f.Name, cpuOf), each(f.Value)})
 		}
 	}
-	if n > 0 && ours > 0 {
-		r.note(cpuOfEach, ours*w.elapsed.Seconds()/float64(n)*1e6)
+	if ours > 0 {
+		r.note(cpuOfEach, each(ours))
+		r.Figures = append(r.Figures, parts...)
 	}
-	r.Figures = append(r.Figures, w.cpu...)
+	r.Figures = append(append(r.Figures, w.cpu...), w.memory...)
 }
 
 // quantile returns the value that p percent of the sorted values lie below.

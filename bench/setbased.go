@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	saleBatch     = 256            // the default of worker.batch_size
-	acceptedAhead = 16 * saleBatch // jobs made at a time; that time is not measured
+	saleBatch      = 256 // the default of worker.batch_size
+	acceptedAtOnce = 16 * saleBatch
 )
 
 // runSetBased measures sale.Seller.Sell alone, on one hot campaign: one goroutine, full
-// batches, of jobs whose making is not measured. It is what the whole system could do if
+// batches, of jobs that were made before. It is what the whole system could do if
 // everything around the sale cost nothing.
 func runSetBased(ctx context.Context, s *setup, measured time.Duration) (result, error) {
 	return s.onSale(ctx, hot(measured), func(sys *system) (result, error) {
@@ -35,38 +35,35 @@ func (sys *system) sellBatches(ctx context.Context, pool *pgxpool.Pool, measured
 	seller := sale.NewSeller(pool, sys.settings.Retention.Jobs, sale.Reservations{})
 
 	var jobs []job.Ref
-	sell := func() (sold int, took time.Duration, err error) {
-		if len(jobs) == 0 {
-			if jobs, err = acceptPurchases(ctx, pool, sys.campaigns[0], acceptedAhead); err != nil {
-				return 0, 0, err
-			}
-		}
-		start := time.Now()
-		report, err := seller.Sell(ctx, jobs[:saleBatch], sale.WaitForCampaign)
-		took = time.Since(start)
-		jobs = jobs[saleBatch:]
-		if err == nil && report.Sold != saleBatch {
-			err = fmt.Errorf("a batch of %d sold %d", saleBatch, report.Sold)
-		}
-		return report.Sold, took, err
-	}
-	var sold, soldInTime int
-	var warm, clock time.Duration
-	var took []time.Duration
-	capacity := needed(measured)
-	for clock < measured && sold+saleBatch < capacity {
-		n, one, err := sell()
+	for len(jobs) < needed(measured) {
+		made, err := acceptPurchases(ctx, pool, sys.campaigns[0], acceptedAtOnce)
 		if err != nil {
 			return r, err
 		}
-		sold += n
-		if warm < warmUp(measured) {
-			warm += one
-			continue
-		}
-		clock, soldInTime, took = clock+one, soldInTime+n, append(took, one)
+		jobs = append(jobs, made...)
 	}
-	r = newResult(soldInTime, clock, took)
+	w := newWindow(sys.meter())
+	var took []time.Duration
+	sold := 0
+	err = w.measure(ctx, measured, func() {
+		for !w.isOver() && len(jobs) >= saleBatch && err == nil {
+			start := time.Now()
+			var report sale.Report
+			if report, err = seller.Sell(ctx, jobs[:saleBatch], sale.WaitForCampaign); err == nil && report.Sold != saleBatch {
+				err = fmt.Errorf("a batch of %d sold %d", saleBatch, report.Sold)
+			}
+			jobs, sold = jobs[saleBatch:], sold+report.Sold
+			if w.isOpen() {
+				took = append(took, time.Since(start))
+			}
+		}
+		w.end() // for a machine that has sold them all
+	})
+	if err != nil {
+		return r, err
+	}
+	r = newResult(len(took)*saleBatch, w.elapsed, took)
+	r.noteUsage(w, len(took)*saleBatch)
 	r.note("batch", saleBatch)
 	r.wrong, err = sys.verify(ctx, expectation{bought: sold, notFinal: len(jobs)})
 	return r, err

@@ -19,6 +19,7 @@ type window struct {
 	soldOut chan struct{}
 	elapsed time.Duration // how long it was open; read it when it is over
 	cpu     []figure      // cores that each group of processes used while it was open
+	memory  []figure      // the most that a process of each group had when it was over
 	meter   *meter        // nil: none
 
 	once sync.Once
@@ -61,7 +62,7 @@ func (w *window) open() (closed func()) {
 	return func() {
 		w.phase.Store(over)
 		w.elapsed = time.Since(start)
-		w.cpu = w.meter.since(before, w.elapsed)
+		w.cpu, w.memory = w.meter.since(before, w.elapsed), w.meter.most()
 	}
 }
 
