@@ -73,6 +73,6 @@ func lockStuck(ctx context.Context, tx pgx.Tx, after time.Duration, limit int) (
 			SELECT FROM outbox_messages m CROSS JOIN LATERAL unnest(m.jobs) AS i (id)
 			CROSS JOIN LATERAL (SELECT campaign_id, state FROM jobs WHERE id = i.id) j
 			WHERE m.kind = 'draw' AND j.state = 'queued' AND j.campaign_id = c.id)
-		ORDER BY c.id LIMIT $2 FOR NO KEY UPDATE OF c SKIP LOCKED`, after.Seconds(), limit)
+		ORDER BY c.draw_started_at LIMIT $2 FOR NO KEY UPDATE OF c SKIP LOCKED`, after.Seconds(), limit)
 	return stuck, fault.At(err, "recovery.lockStuck")
 }

@@ -80,9 +80,9 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 // and the deadlines of their positions, before campaign.Changes.
 func QueueExtend(b *pgx.Batch, holds []*Hold) {
 	n, positions := len(holds), 0
-	ids, campaigns, deadlines, extensions := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
+	ids, deadlines, extensions := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
 	for i, h := range holds {
-		ids[i], campaigns[i], deadlines[i], extensions[i] = h.ID, h.CampaignID, h.ExpiresAt, h.Extensions
+		ids[i], deadlines[i], extensions[i] = h.ID, h.ExpiresAt, h.Extensions
 		positions += len(h.Positions)
 	}
 	b.Queue(`
@@ -93,48 +93,48 @@ func QueueExtend(b *pgx.Batch, holds []*Hold) {
 		Exec(postgres.Exactly(n, "active holds"))
 	b.Queue(`
 		UPDATE positions p SET version = p.version + 1, board_version = `+uncounted+`, expires_at = e.expires_at
-		FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS e (campaign_id, hold_id, expires_at)
-		WHERE p.campaign_id = e.campaign_id AND p.hold_id = e.hold_id AND p.state = 'held'`, campaigns, ids, deadlines).
+		FROM unnest($1::uuid[], $2::timestamptz[]) AS e (hold_id, expires_at)
+		WHERE p.hold_id = e.hold_id AND p.state = 'held'`, ids, deadlines).
 		Exec(postgres.Exactly(positions, "held positions"))
 }
 
 // QueueRelease ends active holds that their owners give back, before campaign.Changes.
 func QueueRelease(b *pgx.Batch, holds []*Hold) {
-	ids, campaigns, freed := make([]uuid.UUID, len(holds)), make([]uuid.UUID, len(holds)), 0
+	ids, freed := make([]uuid.UUID, len(holds)), 0
 	for i, h := range holds {
-		ids[i], campaigns[i] = h.ID, h.CampaignID
+		ids[i] = h.ID
 		freed += len(h.Positions)
 	}
 	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`, ids).
 		Exec(postgres.Exactly(len(ids), "active holds"))
-	queueFreeHeld(b, campaigns, ids, freed)
+	queueFreeHeld(b, ids, freed)
 	queueHeldTimes(b, ids, freed)
 }
 
 // QueueExpire ends active holds that are over, before campaign.Changes: positions that they
 // free can be given away in the same transaction.
 func QueueExpire(b *pgx.Batch, over []Over) {
-	ids, campaigns, freed := make([]uuid.UUID, len(over)), make([]uuid.UUID, len(over)), 0
+	ids, freed := make([]uuid.UUID, len(over)), 0
 	for i, o := range over {
-		ids[i], campaigns[i] = o.ID, o.CampaignID
+		ids[i] = o.ID
 		freed += o.Size
 	}
 	b.Queue(`
 		UPDATE holds SET state = 'expired', ended_at = clock_timestamp()
 		WHERE id = ANY($1) AND state = 'active' AND expires_at <= clock_timestamp()`, ids).
 		Exec(postgres.Exactly(len(ids), "holds that are over"))
-	queueFreeHeld(b, campaigns, ids, freed)
+	queueFreeHeld(b, ids, freed)
 	queueHeldTimes(b, ids, freed)
 }
 
 // queueFreeHeld frees the n positions that holds keep. It finds them by hold,
 // because a position of an ended hold may have a new owner. It comes before
 // campaign.Changes.
-func queueFreeHeld(b *pgx.Batch, campaigns, holds []uuid.UUID, n int) {
+func queueFreeHeld(b *pgx.Batch, holds []uuid.UUID, n int) {
 	b.Queue(`
 		UPDATE positions p
 		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, hold_id = NULL, expires_at = NULL
-		WHERE campaign_id = ANY($1) AND state = 'held' AND hold_id = ANY($2)`, campaigns, holds).
+		WHERE hold_id = ANY($1) AND state = 'held'`, holds).
 		Exec(postgres.Exactly(n, "held positions"))
 }
 

@@ -66,7 +66,7 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 	err = db.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT id, at FROM webhook_events
-			WHERE at < clock_timestamp() - $1 * interval '1 second' AND ($2::timestamptz IS NULL OR at >= $2)
+			WHERE at < (SELECT clock_timestamp()) - $1 * interval '1 second' AND at >= coalesce($2, '-infinity'::timestamptz)
 			ORDER BY at LIMIT $3 FOR UPDATE SKIP LOCKED),
 		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.id),
 		     deliveries AS (DELETE FROM webhook_deliveries d USING chosen c WHERE d.event_id = c.id),
