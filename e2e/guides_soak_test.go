@@ -58,7 +58,7 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 
 func TestABackupIsTakenAndRestoredAsThePageSays(t *testing.T) {
 	t.Parallel()
-	_, text, found := strings.Cut(document(t, operations), "<!-- a test takes these three commands")
+	_, text, found := strings.Cut(document(t, operations), "<!-- a test takes these four commands")
 	if !found {
 		t.Fatal("the commands are gone")
 	}

@@ -213,7 +213,8 @@ func doEverything(s *fleet.System) {
 		want(operate(http.MethodPost, path+"/"+command, nil), http.StatusOK)
 	}
 
-	mina, otto := s.Wallet("mina", 100_000), s.Wallet("otto", 100_000)
+	nameOfMina, nameOfOtto := "mina-"+uuid.NewString(), "otto-"+uuid.NewString() // it may be done again
+	mina, otto := s.Wallet(nameOfMina, 100_000), s.Wallet(nameOfOtto, 100_000)
 	want(s.Execute(mina+"/credit", fleet.Fields{"amount": 10}), http.StatusOK)
 	want(s.Execute(mina+"/debit", fleet.Fields{"amount": 10}), http.StatusOK)
 	want(s.Execute("/v1/transfers", fleet.Fields{"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": 10}), http.StatusCreated)
@@ -228,15 +229,15 @@ func doEverything(s *fleet.System) {
 	hold := func(user string, at shape.Position) fleet.Held {
 		return s.MustHold(fleet.HoldOrder{Campaign: campaign, User: user, At: []shape.Position{at}})
 	}
-	want(s.Release(s.App, hold("mina", fixture.At(1, 1)).ID), http.StatusNoContent)
-	kept := hold("mina", fixture.At(2, 1))
+	want(s.Release(s.App, hold(nameOfMina, fixture.At(1, 1)).ID), http.StatusNoContent)
+	kept := hold(nameOfMina, fixture.At(2, 1))
 	want(s.Extend(s.App, kept.ID).Answer, http.StatusOK)
-	held := want(s.BuyChosen(0, campaign, "mina", kept.ID), http.StatusOK)
-	byWallet := want(s.Buy(fleet.Order{Campaign: campaign, User: "otto", ByWallet: true, Wait: true}), http.StatusOK)
+	held := want(s.BuyChosen(0, campaign, nameOfMina, kept.ID), http.StatusOK)
+	byWallet := want(s.Buy(fleet.Order{Campaign: campaign, User: nameOfOtto, ByWallet: true, Wait: true}), http.StatusOK)
 	for _, bought := range []fleet.Answer{held, byWallet} {
 		want(s.Cancel(s.App, bought.Result.PurchaseID, uuid.NewString(), "back"), http.StatusOK)
 	}
-	hold("otto", fixture.At(3, 1))
+	hold(nameOfOtto, fixture.At(3, 1))
 	fixture.Reserve(s.T, s.DB, campaign, "late", 1, -time.Second)
 	for _, overdue := range []string{`UPDATE holds SET expires_at = clock_timestamp() WHERE state = 'active'`, `UPDATE positions SET expires_at = clock_timestamp() WHERE state = 'held'`,
 		`UPDATE authorizations SET expires_at = clock_timestamp() WHERE state = 'active'`} {

@@ -34,6 +34,9 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 		if _, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`); err != nil {
 			return err
 		}
+		if err := postgres.AllowScans(ctx, tx); err != nil {
+			return err
+		}
 		var err error
 		if found, err = check(ctx, tx, slices.Concat(cancelledCampaigns, invariants, payments, ledger, webhooks), limit); err != nil {
 			return err

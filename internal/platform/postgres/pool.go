@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
 	"strconv"
 	"time"
 
@@ -24,9 +25,9 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Open returns a pool whose sessions have the timeouts of settings. It does not
-// connect: an error means that a setting is wrong, and a Postgres that is away
-// shows with the first statement. name is the application_name of the sessions.
+// Open returns a pool whose sessions have the timeouts of settings, and plans that need no
+// statistics. It does not connect: an error means that a setting is wrong, and a Postgres
+// that is away shows with the first statement. name is the application_name of the sessions.
 func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(settings.URL)
 	if err != nil {
@@ -45,6 +46,8 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // the tcp_ parameters are for the server's end of the connection
 	session["tcp_keepalives_interval"] = seconds(keepaliveInterval)
 	session["timezone"] = "UTC"
+	maps.Copy(session, byIndex)
+	cfg.PrepareConn = planAnew(plansLast)
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap()) // without it every uuid travels as text
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,

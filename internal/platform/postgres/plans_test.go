@@ -1,0 +1,63 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/servers"
+)
+
+// A plan names what it uses, and is kept while a setting says otherwise: so it shows when it
+// was made.
+func TestASessionForgetsItsPlansAfterAWhile(t *testing.T) {
+	t.Parallel()
+	base := servers.DB(t)
+	servers.Exec(t, base, `CREATE TABLE marks (n int PRIMARY KEY)`)
+	for last, forgets := range map[time.Duration]bool{time.Hour: false, 0: true} {
+		settings := base.Config()
+		settings.MaxConns, settings.PrepareConn = 1, postgres.PlanAnew(last)
+		db, err := pgxpool.NewWithConfig(t.Context(), settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(db.Close)
+		plan := func() string { return servers.Value[string](t, db, `EXPLAIN EXECUTE kept`) }
+		servers.Exec(t, db, `PREPARE kept AS SELECT n FROM marks WHERE n = 1`)
+		if before := plan(); !strings.Contains(before, "Index") {
+			t.Errorf("without scans the plan is %s", before)
+		}
+		servers.Exec(t, db, `SET enable_seqscan = on`)
+		for _, other := range []string{"indexscan", "indexonlyscan", "bitmapscan"} {
+			servers.Exec(t, db, `SET enable_`+other+` = off`)
+		}
+		if after := plan(); strings.Contains(after, "Seq Scan") != forgets {
+			t.Errorf("with plans that last for %s it is then %s", last, after)
+		}
+	}
+}
+
+func TestOneTransactionMayScan(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	const settings = `SELECT string_agg(current_setting(name), ' ') FROM unnest(ARRAY['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) AS name`
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		if err := postgres.AllowScans(t.Context(), tx); err != nil {
+			return err
+		}
+		if got := servers.Value[string](t, tx, settings); got != "on on on on" {
+			t.Errorf("in it they are %s", got)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := servers.Value[string](t, db, settings); got != "off off off off" {
+		t.Errorf("after it they are %s", got)
+	}
+}
