@@ -25,6 +25,7 @@ var throughput = []scenario{
 	{"set-based", runSetBased},
 	{"guard", runGuard},
 	{"triprize-http", crowdedSale{offer: hot}.run},
+	{"first-minute", runFirstMinute},
 	{"webhooks", eventSale},
 	{"triprize-http-wallet", crowdedSale{offer: func(measured time.Duration) offer { return byWallet(measured, walletPayers) }, payers: walletPayers}.run},
 	{"cards-alone", besideCards{cardBuyers: enoughCardBuyers}.run},
