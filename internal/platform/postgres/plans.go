@@ -16,7 +16,7 @@ import (
 // scans or hashes a whole table instead if it takes the table for small: from statistics
 // of a quiet time, or without any. A table without a fitting index is still scanned, at a
 // cost for which Postgres would compile the plan. That takes longer than any statement here.
-var byIndex = map[string]string{"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off"}
+var byIndex = map[string]string{"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_material": "off", "jit": "off"}
 
 // AllowScans undoes this for the rest of a transaction that reads whole tables.
 func AllowScans(ctx context.Context, tx pgx.Tx) error {

@@ -44,12 +44,12 @@ func TestASessionForgetsItsPlansAfterAWhile(t *testing.T) {
 func TestOneTransactionMayScan(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	const settings = `SELECT string_agg(current_setting(name), ' ') FROM unnest(ARRAY['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) AS name`
+	const settings = `SELECT string_agg(current_setting(name), ' ') FROM unnest(ARRAY['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'enable_material', 'jit']) AS name`
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if err := postgres.AllowScans(t.Context(), tx); err != nil {
 			return err
 		}
-		if got := servers.Value[string](t, tx, settings); got != "on on on on" {
+		if got := servers.Value[string](t, tx, settings); got != "on on on on on" {
 			t.Errorf("in it they are %s", got)
 		}
 		return nil
@@ -57,7 +57,7 @@ func TestOneTransactionMayScan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := servers.Value[string](t, db, settings); got != "off off off off" {
+	if got := servers.Value[string](t, db, settings); got != "off off off off off" {
 		t.Errorf("after it they are %s", got)
 	}
 }

@@ -48,9 +48,9 @@ func QueueHold(b *pgx.Batch, holds []NewHold, turns Turns) error {
 		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::timestamptz[], $8::timestamptz[])
 		     AS k (campaign_id, layer, col, version, user_id, hold_id, expires_at, created_at)
 		WHERE p.campaign_id = k.campaign_id AND p.layer = k.layer AND p.col = k.col
-		  AND p.state = 'available' AND p.version = k.version AND `+mayHold,
+		  AND p.state = $12 AND p.version = k.version AND `+mayHold, // not 'available': an index of the free positions would fit, without their keys
 		campaigns, layers, cols, versions, users, holdIDs, deadlines, created,
-		turns.Rest.Seconds(), turns.CoolDown.Seconds(), turns.Most.Seconds()).Exec(postgres.Exactly(len(campaigns), "free positions"))
+		turns.Rest.Seconds(), turns.CoolDown.Seconds(), turns.Most.Seconds(), Available).Exec(postgres.Exactly(len(campaigns), "free positions"))
 	return queueInsert(b, holds)
 }
 

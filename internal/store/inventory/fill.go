@@ -125,8 +125,9 @@ func (f *Filler) make(ctx context.Context, tx pgx.Tx, now fill, plan Plan, n int
 func Discard(ctx context.Context, tx pgx.Tx) (deleted int, more bool, err error) {
 	var id uuid.UUID
 	err = tx.QueryRow(ctx, `
+		WITH filled AS (SELECT campaign_id FROM position_fills)
 		SELECT id FROM campaigns
-		WHERE id = ANY(ARRAY(SELECT campaign_id FROM position_fills)) AND state = 'cancelled' AND published_at IS NULL
+		WHERE id = ANY(ARRAY(TABLE filled)) AND state = 'cancelled' AND published_at IS NULL
 		ORDER BY id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED`).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
