@@ -10,7 +10,7 @@ import (
 
 // A first minute is looked at in windows.
 const (
-	firstMinute    = time.Minute
+	wholeRun       = time.Minute
 	minuteWindow   = 5 * time.Second
 	firstPurchases = 50 // one after the other: sessions make their plans for tables that are empty
 
@@ -85,7 +85,7 @@ type shortWindow struct{ rate, postgres float64 }
 
 // minute returns the windows of the first minute, and one after ANALYZE.
 func (sys *system) minute(ctx context.Context, w *window) (windows []shortWindow, err error) {
-	for range firstMinute / minuteWindow {
+	for range wholeRun / minuteWindow {
 		if windows, err = sys.look(ctx, w, windows); err != nil {
 			return nil, err
 		}
