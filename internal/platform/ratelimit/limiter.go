@@ -114,12 +114,11 @@ func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdic
 	verdict, owed := l.local.chargeAhead(p, key)
 	if owed > 0 {
 		result, err := l.ask(ctx, p, key, owed)
+		l.local.settle(p, key, owed, result)
 		if err != nil {
 			l.away.Inc()
-			l.local.settle(key, false, 0)
 			return l.local.charge(p, key)
 		}
-		l.local.settle(key, true, result.ResetAfter)
 		verdict = p.verdict(result, owed)
 	}
 	if verdict.Allowed {

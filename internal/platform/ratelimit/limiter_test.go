@@ -272,10 +272,16 @@ func TestUsersOfOneRequestCostRedisNothing(t *testing.T) {
 				t.Fatalf("round %d: %+v", round, verdict)
 			}
 		}
-		p.clock.move(2 * time.Second) // the burst is whole again
+		p.clock.move(time.Minute) // nobody remembers them
 	}
 	if n := asked.together.Load() + asked.alone.Load(); n != 0 {
 		t.Errorf("Redis was asked %d times", n)
+	}
+	for i := range 100 { // other users
+		limiter.User(t.Context(), "shop", "new-"+strconv.Itoa(i))
+	}
+	if n := limiter.Known(); n != 100 {
+		t.Errorf("%d users are remembered, and 100 have less than their burst", n)
 	}
 }
 
@@ -296,6 +302,18 @@ func TestEachProcessPassesAtMostItsSlackTooMany(t *testing.T) {
 	}
 	for _, limiter := range limiters {
 		drain(t, limiter, "shop", "alice", 0)
+	}
+	passed = 0
+	for range 200 { // when one more has come back, one at each
+		p.clock.move(time.Second)
+		for _, limiter := range limiters {
+			if limiter.User(t.Context(), "shop", "bob").Allowed {
+				passed++
+			}
+		}
+	}
+	if most := 59 + 200 + len(limiters)*2; passed > most {
+		t.Errorf("%d requests passed in 200 seconds, want at most %d", passed, most)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
@@ -32,14 +33,28 @@ func newLocal() *local {
 	return &local{buckets: buckets, now: time.Now}
 }
 
-// of returns the bucket of a key. The caller holds mu.
-func (l *local) of(key string) *bucket {
+// of returns the bucket of a key. For a new one it throws away up to two that are stale. The
+// caller holds mu.
+func (l *local) of(p *policy, key string, now time.Time) *bucket {
 	b, ok := l.buckets.Get(key)
-	if !ok {
-		b = &bucket{}
-		l.buckets.Add(key, b)
+	if ok {
+		return b
 	}
+	for range 2 {
+		if _, oldest, ok := l.buckets.GetOldest(); ok && oldest.isStale(p, now) {
+			l.buckets.RemoveOldest()
+		}
+	}
+	b = &bucket{}
+	l.buckets.Add(key, b)
 	return b
+}
+
+// isStale tells whether a bucket says no more than none: its burst was whole again long ago, and
+// so were the requests that it owes. Sooner they must not be forgotten: a user that asks many
+// processes in turn, each seldom, would pass at all of them.
+func (b *bucket) isStale(p *policy, now time.Time) bool {
+	return b.asking == 0 && now.Sub(b.full) > time.Duration(p.limit.Burst)*p.interval
 }
 
 // after returns when the burst is whole again after one request more, and how long that
@@ -58,7 +73,8 @@ func (b *bucket) after(p *policy, now time.Time) (full time.Time, wait time.Dura
 func (l *local) charge(p *policy, key string) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, now := l.of(key), l.now()
+	now := l.now()
+	b := l.of(p, key, now)
 	full, wait := b.after(p, now)
 	if wait > 0 {
 		return p.refusal(b.full.Sub(now), wait)
@@ -73,9 +89,10 @@ func (l *local) charge(p *policy, key string) Verdict {
 func (l *local) chargeAhead(p *policy, key string) (verdict Verdict, owed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, now := l.of(key), l.now()
-	if b.asking == 0 && now.After(b.full) {
-		b.owed = 0 // they have come back everywhere
+	now := l.now()
+	b := l.of(p, key, now)
+	if b.isStale(p, now) {
+		b.owed = 0
 	}
 	full, wait := b.after(p, now)
 	if wait == 0 && b.asking == 0 && b.owed < p.slack {
@@ -89,14 +106,21 @@ func (l *local) chargeAhead(p *policy, key string) (verdict Verdict, owed int) {
 	return Verdict{}, owed
 }
 
-// settle ends a question to Redis. With an answer, the burst is whole again after reset, or
-// later: a later answer may have come first.
-func (l *local) settle(key string, answered bool, reset time.Duration) {
+// settle ends a question to Redis about n requests, of which Redis has charged some; result is nil
+// without an answer. Those before the last one have passed and are still owed, if not charged.
+// The burst is whole again when Redis says so, or later: a later answer may have come first.
+func (l *local) settle(p *policy, key string, n int, result *redis_rate.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.of(key)
+	now := l.now()
+	b := l.of(p, key, now)
 	b.asking = max(0, b.asking-1) // the bucket may be another one by now
-	if full := l.now().Add(reset); answered && full.After(b.full) {
+	if result == nil {
+		b.owed += n - 1
+		return
+	}
+	b.owed += max(0, n-1-result.Allowed)
+	if full := now.Add(result.ResetAfter); full.After(b.full) {
 		b.full = full
 	}
 }

@@ -55,16 +55,17 @@ func (p *policy) refusal(reset, wait time.Duration) Verdict {
 	return Verdict{Policy: p.name, Limit: p.limit.Burst, Reset: reset, RetryAfter: wait, header: p.header}
 }
 
-// verdict is that of Redis about the last of n requests. When it has charged fewer, those
-// before have passed, and the last one may not.
+// verdict is that of Redis about the last of n requests. It passes when Redis has charged all
+// of them; if not, those before it come back first.
 func (p *policy) verdict(result *redis_rate.Result, n int) Verdict {
-	switch {
-	case result.Allowed == n:
+	if result.Allowed == n {
 		return p.pass(result.ResetAfter)
-	case result.Allowed == 0:
-		return p.refusal(result.ResetAfter, result.RetryAfter)
 	}
-	return p.refusal(result.ResetAfter, p.interval) // the burst is used up to its last part
+	wait := result.RetryAfter
+	if result.Allowed > 0 { // they have taken what had come back
+		wait = p.interval
+	}
+	return p.refusal(result.ResetAfter, wait+time.Duration(n-1-result.Allowed)*p.interval)
 }
 
 // left returns how many requests are left when the burst is whole again after
