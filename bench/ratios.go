@@ -31,6 +31,7 @@ var claims = []claim{
 	{"first minute: lowest window / after ANALYZE", "at least 0.9", "first-minute", "", lowestWindow},
 	{"first minute: postgres' cpu, dearest / after ANALYZE", "at most 1.2", "first-minute", "", dearestWindow},
 	{"events told a second, afterwards", "at least 1,000", "webhooks", "", toldAfterwards},
+	{"an event to its receiver, median, ms", "at most 50", "webhooks", "", toldP50},
 	{"http by wallet / documents-rr", "at least 60 in the end", "triprize-http-wallet", "documents-rr", ""},
 	{"http by wallet / http external", "no target", "triprize-http-wallet", "triprize-http", ""},
 	{"by wallet, beside cards / beside nothing", "at least 0.9", "wallet-beside-cards", "wallet-beside-nothing", ""},

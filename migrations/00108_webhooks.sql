@@ -60,7 +60,7 @@ CREATE TABLE webhook_events (
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     payload     json,                                                      -- json, not jsonb: every attempt has the same bytes; null: never rendered
     CHECK (octet_length(payload::text) <= 262144)
-);
+) WITH (fillfactor = 25); -- the payload comes later: with room for it in the page, no index changes
 
 CREATE INDEX webhook_events_at ON webhook_events (at);
 CREATE INDEX webhook_events_of_client ON webhook_events (client, at);
@@ -74,13 +74,12 @@ CREATE TABLE webhook_deliveries (
     next_at     timestamptz,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at timestamptz,
-    PRIMARY KEY (event_id, endpoint_id),
+    PRIMARY KEY (endpoint_id, event_id),
     CHECK ((state = 'pending') = (next_at IS NOT NULL)),
     CHECK ((state = 'pending') = (finished_at IS NULL))
 ) WITH (fillfactor = 80);
 
 CREATE INDEX webhook_deliveries_due ON webhook_deliveries (endpoint_id, next_at, event_id) WHERE state = 'pending';
-CREATE INDEX webhook_deliveries_of_endpoint ON webhook_deliveries (endpoint_id, event_id);
 CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (endpoint_id, event_id) WHERE state = 'failed';
 
 -- The attempts and their results.
@@ -111,30 +110,52 @@ CREATE FUNCTION webhook_wanted(events text[], type text) RETURNS boolean LANGUAG
 $$;
 -- +goose StatementEnd
 
--- Writes the events that an endpoint wants, and deliveries for those that are not disabled.
+-- Tells the process of this session, with the commit, that something is due for endpoints: it
+-- makes tasks for them at once, see package boot. Nobody else hears of it, and nothing is stored.
+-- +goose StatementBegin
+CREATE FUNCTION webhooks_due(endpoints uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(endpoints) > 0 THEN
+        RAISE NOTICE 'webhook endpoints are due' USING DETAIL = array_to_string(endpoints, ',');
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- Writes the events that an endpoint wants, and deliveries for those that are not disabled. The
+-- endpoints that may be sent to are due with the commit.
 -- The arrays belong together; client null is everybody. It locks nothing that is there.
 --
 -- OFFSET 0 keeps the search by client a search, whatever the planner believes of the table: the
--- endpoints of other clients are not read. Only an event of everybody reads all.
+-- endpoints of other clients are not read. Only an event of everybody reads all. In PL/pgSQL a
+-- session plans the statement once; in SQL it would at every call.
 -- +goose StatementBegin
-CREATE FUNCTION emit_webhooks(clients text[], types text[], subjects uuid[], versions bigint[], campaigns uuid[]) RETURNS void LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION emit_webhooks(clients text[], types text[], subjects uuid[], versions bigint[], campaigns uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    due uuid[];
+BEGIN
     WITH happened AS MATERIALIZED (
         SELECT webhook_event_id() AS id, clock_timestamp() AS at, h.*
         FROM unnest(clients, types, subjects, versions, campaigns) AS h (client, type, subject, version, campaign_id)),
     heard AS (
         SELECT h.*, p.* FROM happened h, LATERAL (
-            SELECT id AS endpoint_id, events, disabled_at, deleted_at, expires_at FROM webhook_endpoints WHERE client = h.client OFFSET 0) p
+            SELECT id AS endpoint_id, events, url, verified_at, disabled_at, paused_until, deleted_at, expires_at
+            FROM webhook_endpoints WHERE client = h.client OFFSET 0) p
         UNION ALL
-        SELECT h.*, p.id, p.events, p.disabled_at, p.deleted_at, p.expires_at FROM happened h, webhook_endpoints p
+        SELECT h.*, p.id, p.events, p.url, p.verified_at, p.disabled_at, p.paused_until, p.deleted_at, p.expires_at FROM happened h, webhook_endpoints p
         WHERE array_position(clients, NULL) IS NOT NULL AND h.client IS NULL),
     wanted AS MATERIALIZED (
-        SELECT id, client, type, subject, version, campaign_id, at, endpoint_id, disabled_at IS NULL AS sends FROM heard
+        SELECT id, client, type, subject, version, campaign_id, at, endpoint_id, disabled_at IS NULL AS sends,
+               url IS NOT NULL AND verified_at IS NOT NULL AND disabled_at IS NULL AND (paused_until IS NULL OR paused_until <= clock_timestamp()) AS due
+        FROM heard
         WHERE webhook_wanted(events, type) AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())),
     stored AS (
         INSERT INTO webhook_events (id, client, type, subject, version, campaign_id, at)
-        SELECT DISTINCT id, client, type, subject, version, campaign_id, at FROM wanted)
-    INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, endpoint_id, at FROM wanted WHERE sends
-$$;
+        SELECT DISTINCT id, client, type, subject, version, campaign_id, at FROM wanted),
+    sent AS (
+        INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, endpoint_id, at FROM wanted WHERE sends)
+    SELECT array_agg(DISTINCT w.endpoint_id) FILTER (WHERE w.due) INTO due FROM wanted w;
+    PERFORM webhooks_due(due);
+END $$;
 -- +goose StatementEnd
 
 -- The events of a table are written by a trigger, in the transaction of their effect, for
@@ -230,6 +251,17 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- An endpoint that is new, enabled, has another address or was given back by its worker may have
+-- something due. Whatever was made due while a worker had it is seen now: the commit that gives
+-- it back comes before the look at it.
+-- +goose StatementBegin
+CREATE FUNCTION webhook_endpoints_due() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM webhooks_due(ARRAY[NEW.id]);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
 -- In the order of locks.
 CREATE TRIGGER campaigns_emit_webhooks AFTER UPDATE OF state ON campaigns
     FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION campaigns_emit_webhooks();
@@ -245,6 +277,11 @@ CREATE TRIGGER wallets_emit_webhooks AFTER INSERT ON wallet_events
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION wallets_emit_webhooks();
 CREATE TRIGGER failed_jobs_emit_webhooks AFTER UPDATE ON jobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION jobs_emit_webhooks();
+CREATE TRIGGER new_webhook_endpoints_due AFTER INSERT ON webhook_endpoints
+    FOR EACH ROW WHEN (NEW.url IS NOT NULL) EXECUTE FUNCTION webhook_endpoints_due();
+CREATE TRIGGER webhook_endpoints_due AFTER UPDATE OF version, wakes ON webhook_endpoints
+    FOR EACH ROW WHEN (NEW.lease_until IS NULL AND NEW.disabled_at IS NULL AND NEW.deleted_at IS NULL AND NEW.paused_until IS NULL AND NEW.url IS NOT NULL)
+    EXECUTE FUNCTION webhook_endpoints_due();
 
 -- +goose Down
 DROP TRIGGER campaigns_emit_webhooks ON campaigns;
@@ -254,7 +291,11 @@ DROP TRIGGER purchases_emit_webhooks ON purchases;
 DROP TRIGGER changed_purchases_emit_webhooks ON purchases;
 DROP TRIGGER wallets_emit_webhooks ON wallet_events;
 DROP TRIGGER failed_jobs_emit_webhooks ON jobs;
+DROP TRIGGER new_webhook_endpoints_due ON webhook_endpoints;
+DROP TRIGGER webhook_endpoints_due ON webhook_endpoints;
 DROP FUNCTION campaigns_emit_webhooks, holds_emit_webhooks, purchases_emit_webhooks, wallets_emit_webhooks, jobs_emit_webhooks;
+DROP FUNCTION webhook_endpoints_due;
 DROP FUNCTION emit_webhooks;
+DROP FUNCTION webhooks_due;
 DROP FUNCTION webhook_wanted, webhook_event_id;
 DROP TABLE webhook_attempts, webhook_deliveries, webhook_events, webhook_secrets, webhook_endpoints;

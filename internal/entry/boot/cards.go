@@ -40,28 +40,28 @@ func (p *Process) tellMode(live bool) {
 	p.Logger.Warn("the payment provider is in test mode: purchases by card cost nothing", "setting", "payments.allow_test")
 }
 
-// takeCards lets a worker lead payments and refunds, with connections of their own. Without a key of
+// takeCards lets a worker lead payments and refunds, with connections of their own: pools. Without a key of
 // a provider it does nothing: payments that exist wait, and the sweep due-items
 // says so.
-func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (closeAll func(), err error) {
+func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (pools []*pgxpool.Pool, closeAll func(), err error) {
 	settings := p.Settings.Payments
 	client := p.provider()
 	if client == nil {
-		return func() {}, nil
+		return nil, func() {}, nil
 	}
 	db, err := p.paymentsPool(ctx)
 	if err != nil {
 		client.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	if err := p.checkAccount(ctx, client); err != nil {
 		client.Close()
 		closePool(db)
-		return nil, err
+		return nil, nil, err
 	}
 	w.TakeCards(worker.Cards{Provider: client, Events: client, DB: db}, settings, p.Registry)
 	w.TakeRefunds(client, db, settings, p.Registry)
-	return func() { client.Close(); closePool(db) }, nil
+	return []*pgxpool.Pool{db}, func() { client.Close(); closePool(db) }, nil
 }
 
 // checkAccount refuses the key of another account than payments.stripe.account. While the

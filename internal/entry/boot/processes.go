@@ -56,6 +56,7 @@ func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.Universa
 			group.Go(func() error { return telemetry.Serve(running, p.Settings.API.MetricsListen, p.Health, p.Registry) })
 			return group.Wait()
 		}
+		defer p.watchEndpoints(p.DB).close()
 		return p.serveAndWork(ctx, serve, func(context.Context) error { return nil })
 	}
 }
@@ -75,11 +76,12 @@ func Worker(ctx context.Context, p *Process) error {
 	if err := w.TakeWebhooks(p.Settings.Webhooks, key, p.Registry); err != nil {
 		return err
 	}
-	closeCards, err := p.takeCards(ctx, w)
+	pools, closeCards, err := p.takeCards(ctx, w)
 	if err != nil {
 		return err
 	}
 	defer closeCards()
+	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	serve := func(ctx context.Context) error {
 		return telemetry.Serve(ctx, p.Settings.Worker.Listen, p.Health, p.Registry)
 	}
@@ -92,6 +94,7 @@ func Worker(ctx context.Context, p *Process) error {
 // Scheduler runs the sweeps at their intervals until ctx ends.
 func Scheduler(ctx context.Context, p *Process) error {
 	s, _ := p.scheduler()
+	defer p.watchEndpoints(p.DB).close()
 	serve := func(ctx context.Context) error {
 		return telemetry.Serve(ctx, p.Settings.Scheduler.Listen, p.Health, p.Registry)
 	}

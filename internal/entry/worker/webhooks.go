@@ -66,8 +66,9 @@ func (s *webhookSlots) acquire(ctx context.Context, endpoint uuid.UUID, client s
 	return release, err == nil
 }
 
-// deliver has a turn with an endpoint, when its client has a slot. Events still due afterwards get their next task
-// at once. When the worker drains, an event that is being sent counts as never sent.
+// deliver has a turn with an endpoint, when its client has a slot. The commit that gives the endpoint back says
+// so: when events are still due, its next task comes at once. When the worker drains, an event that is being sent
+// counts as never sent.
 func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *webhooks.Deliverer, item agenda.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,9 +82,6 @@ func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *we
 		return nil // the endpoint is still due
 	}
 	defer release()
-	result, err := deliverer.Run(ctx, item)
-	if err == nil && result.More && ctx.Err() == nil {
-		w.dispatcher.Dispatch(result.Next.Task())
-	}
+	_, err = deliverer.Run(ctx, item)
 	return err
 }

@@ -12,10 +12,7 @@ import (
 	"triprize/internal/store/webhook"
 )
 
-const (
-	eventsGrace = 5 * time.Second  // an event may wait so long for the task that its webhook has enqueued
-	turnAgain   = 10 * time.Second // after it an endpoint whose task was lost gets another one; more do no harm
-)
+const eventsGrace = 5 * time.Second // an event may wait so long for the task that its webhook has enqueued
 
 // dueItems enqueues tasks for agenda items that are due: a task was lost, a worker has died,
 // the buyer, the provider or a pause was waited for, or the time of a reservation is over.
@@ -26,7 +23,7 @@ const (
 func (s *Sweeper) dueItems(ctx context.Context) (Counts, error) {
 	counts := Counts{"events_enqueued": 0, "deliveries_failed": 0, "payments_waiting": 0, "payments_concluded": 0}
 	recheck := s.settings.Payments.Recheck
-	webhooks := errors.Join(s.due(ctx, counts, webhook.Agenda, turnAgain, s.enqueueItems), s.failDisabled(ctx, counts))
+	webhooks := errors.Join(s.due(ctx, counts, webhook.Agenda, webhook.TurnAgain, s.enqueueItems), s.failDisabled(ctx, counts))
 	if !s.settings.Payments.Stripe.Enabled() {
 		return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.withoutProvider))
 	}
@@ -50,16 +47,9 @@ func (s *Sweeper) due(ctx context.Context, counts Counts, table agenda.Table, ag
 }
 
 func (s *Sweeper) enqueueItems(ctx context.Context, counts Counts, table agenda.Table, due []agenda.Item) error {
-	for i, item := range due {
-		if err := s.client.Enqueue(ctx, item.Task()); err != nil {
-			if back := table.GiveBack(context.WithoutCancel(ctx), s.db, due[i:]); back != nil {
-				s.logger.Warn("items were not given back; they are due later", "table", table.Name, "items", len(due)-i, "error", back)
-			}
-			return err
-		}
-		counts[table.Name+"_enqueued"]++
-	}
-	return nil
+	n, err := table.Enqueue(ctx, s.db, s.client, due)
+	counts[table.Name+"_enqueued"] += n
+	return err
 }
 
 // failDisabled fails what waits for endpoints that are disabled.

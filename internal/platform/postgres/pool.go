@@ -37,6 +37,8 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 	cfg.MaxConnIdleTime = settings.IdleConnectionTimeout
 	cfg.ConnConfig.ConnectTimeout = settings.ConnectTimeout
 	cfg.ConnConfig.DialFunc = dialer(settings.TCPUserTimeout).DialContext
+	heard := new(notices)
+	cfg.ConnConfig.Tracer, cfg.ConnConfig.OnNotice = heard, heard.raised
 	session := cfg.ConnConfig.RuntimeParams
 	session["application_name"] = name
 	session["statement_timeout"] = milliseconds(settings.StatementTimeout)

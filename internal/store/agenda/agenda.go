@@ -150,13 +150,22 @@ func Fenced(item Item, tag pgconn.CommandTag, rows int) error {
 // They are due again after again, if their tasks are lost. Several callers at once get
 // different items.
 func (a Table) TakeDue(ctx context.Context, db postgres.DB, again time.Duration, limit int) ([]Item, error) {
+	return a.takeDue(ctx, db, `true`, again, limit)
+}
+
+// TakeDueOf is TakeDue for the items with some ids.
+func (a Table) TakeDueOf(ctx context.Context, db postgres.DB, ids []uuid.UUID, again time.Duration) ([]Item, error) {
+	return a.takeDue(ctx, db, a.Key+` = ANY($3)`, again, len(ids), ids)
+}
+
+func (a Table) takeDue(ctx context.Context, db postgres.DB, which string, again time.Duration, limit int, args ...any) ([]Item, error) {
 	due, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Item], `
 		UPDATE `+a.row()+` SET due_at = clock_timestamp() + $1 * interval '1 second'
 		FROM (SELECT `+a.Key+` FROM `+a.row()+`
-		      WHERE due_at <= clock_timestamp() AND `+a.Free()+` AND `+a.Due+`
+		      WHERE `+which+` AND due_at <= clock_timestamp() AND `+a.Free()+` AND `+a.Due+`
 		      ORDER BY due_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) d
 		WHERE `+a.key()+` = d.`+a.Key+`
-		RETURNING `+a.item(), again.Seconds(), limit)
+		RETURNING `+a.item(), append([]any{again.Seconds(), limit}, args...)...)
 	return due, fault.At(err, "agenda.TakeDue(%s)", a.Name)
 }
 
@@ -170,6 +179,17 @@ func (a Table) GiveBack(ctx context.Context, db postgres.DB, items []Item) error
 		      WHERE `+a.As+`.version = item.version AND `+a.As+`.lease_until IS NULL ORDER BY `+a.key()+` FOR NO KEY UPDATE OF `+a.As+` SKIP LOCKED) f
 		WHERE `+a.key()+` = f.`+a.Key, ids, versions)
 	return fault.At(err, "agenda.GiveBack(%s)", a.Name)
+}
+
+// Enqueue enqueues tasks for items that [Table.TakeDue] has taken, and returns for how many. Those
+// that it could not enqueue are due at once again.
+func (a Table) Enqueue(ctx context.Context, db postgres.DB, client *queue.Client, due []Item) (n int, err error) {
+	for i, item := range due {
+		if err := client.Enqueue(ctx, item.Task()); err != nil {
+			return i, errors.Join(err, a.GiveBack(context.WithoutCancel(ctx), db, due[i:]))
+		}
+	}
+	return len(due), nil
 }
 
 // Woken are the assignments that wake a row.

@@ -59,7 +59,8 @@ const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency,
 	(SELECT coalesce(json_agg(json_build_object('layer', i.layer, 'column', i.col, 'price', i.price,
 	                                            'number', position_number(l.first_number, i.col),
 	                                            'label', position_label(l.label, l.first_number, i.col)) ORDER BY i.layer, i.col), '[]')
-	 FROM purchase_items i JOIN layers l ON l.campaign_id = p.campaign_id AND l.layer = i.layer WHERE i.purchase_id = p.id)`
+	 FROM purchase_items i CROSS JOIN LATERAL (SELECT * FROM layers WHERE campaign_id = p.campaign_id AND layer = i.layer OFFSET 0) l
+	 WHERE i.purchase_id = p.id)` // OFFSET 0: an item looks up its layer, and does not read all of them
 
 func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var nonce []byte

@@ -98,7 +98,7 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 			  AND (webhook_wanted($4, v.type) OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1))
 			FOR KEY SHARE),
 		again AS (`+again(`SELECT id, $1, clock_timestamp() FROM chosen`)+`)
-		SELECT count(*) FROM chosen`, e.ID, eventID, e.Client, e.Events).Scan(&n)
+		SELECT count(*) FROM chosen, webhooks_due(ARRAY[$1::uuid])`, e.ID, eventID, e.Client, e.Events).Scan(&n)
 	switch {
 	case err != nil:
 		return fmt.Errorf("webhook.Replay(%s): %w", eventID, err)
@@ -150,7 +150,7 @@ func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, 
 func again(deliveries string) string {
 	return `
 		INSERT INTO webhook_deliveries AS d (event_id, endpoint_id, next_at) ` + deliveries + ` ORDER BY 1
-		ON CONFLICT (event_id, endpoint_id) DO UPDATE SET state = 'pending', attempts = 0, next_at = excluded.next_at, finished_at = NULL`
+		ON CONFLICT (endpoint_id, event_id) DO UPDATE SET state = 'pending', attempts = 0, next_at = excluded.next_at, finished_at = NULL`
 }
 
 // lockEnabled locks an endpoint, so that a replay and the record of what was sent take turns,

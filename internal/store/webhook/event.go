@@ -29,7 +29,7 @@ func Test(ctx context.Context, tx pgx.Tx, e Endpoint) (Event, error) {
 	event, err := postgres.CollectOne(ctx, tx, scanEvent, `
 		WITH made AS (INSERT INTO webhook_events (id, client, type, subject) VALUES (webhook_event_id(), $1, $2, $3) RETURNING *),
 		     sent AS (INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, $3, at FROM made)
-		SELECT `+eventColumns+` FROM made e`, e.Client, EndpointTest, e.ID)
+		SELECT `+eventColumns+` FROM made e, webhooks_due(ARRAY[$3::uuid])`, e.Client, EndpointTest, e.ID)
 	return event, fault.At(err, "webhook.Test(%s)", e.ID)
 }
 
@@ -52,29 +52,35 @@ func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) 
 }
 
 // StorePayloads stores payloads of events that have none, and returns those that the events
-// have then: of two who render an event at once, both send the same.
+// have then: of two who render an event at once, both send the same. Rows are locked in the order
+// of their ids, and named by their places, which no plan looks for in the whole table.
 func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
 	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([]string, 0, len(payloads))
 	for id, payload := range payloads {
 		ids, texts = append(ids, id), append(texts, string(payload))
 	}
-	var b pgx.Batch
-	b.Queue(`
-		WITH locked AS (SELECT id FROM webhook_events WHERE id = ANY($1) AND payload IS NULL ORDER BY id FOR NO KEY UPDATE)
-		UPDATE webhook_events e SET payload = n.payload FROM locked l, unnest($1::uuid[], $2::json[]) AS n (id, payload)
-		WHERE e.id = l.id AND n.id = l.id AND e.payload IS NULL`, ids, texts)
 	stored := make(map[uuid.UUID]json.RawMessage, len(payloads))
-	b.Queue(`SELECT id, payload FROM webhook_events WHERE id = ANY($1) AND payload IS NOT NULL`, ids).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		var payload json.RawMessage
-		_, err := pgx.ForEachRow(rows, []any{&id, &payload}, func() error {
-			stored[id] = append(json.RawMessage(nil), payload...)
-			return nil
-		})
-		return err
-	})
-	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+	mine, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
+		UPDATE webhook_events e SET payload = n.payload FROM unnest($1::uuid[], $2::json[]) AS n (id, payload)
+		WHERE e.id = n.id AND e.payload IS NULL AND e.ctid = ANY(ARRAY(
+			SELECT found.ctid FROM (SELECT id FROM unnest($1::uuid[]) AS i (id) ORDER BY id) i
+			CROSS JOIN LATERAL (SELECT ctid FROM webhook_events WHERE id = i.id AND payload IS NULL FOR NO KEY UPDATE) found))
+		RETURNING e.id`, ids, texts)
+	if err != nil {
 		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)
+	}
+	for _, id := range mine {
+		stored[id] = payloads[id]
+	}
+	if len(mine) == len(payloads) {
+		return stored, nil
+	}
+	others, err := postgres.Collect(ctx, db, scanEvent, `SELECT `+eventColumns+` FROM webhook_events e WHERE id = ANY($1) AND payload IS NOT NULL`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)
+	}
+	for _, e := range others {
+		stored[e.ID] = e.Payload
 	}
 	return stored, nil
 }

@@ -25,6 +25,13 @@ const (
 	KindSlow = "webhook-slow"
 )
 
+// TurnAgain is after how long an endpoint whose task was lost gets another one; more do no harm.
+const TurnAgain = 10 * time.Second
+
+// DueNotice is the notice with which a commit names endpoints that something may be due for. Its
+// detail are their ids, with commas between them.
+const DueNotice = "webhook endpoints are due"
+
 // open is the condition of endpoints that may be sent to: events, or a challenge.
 const open = mayChallenge + ` AND p.url IS NOT NULL AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
 
@@ -143,13 +150,17 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		SELECT id, $1, at, ms, status, error, failure
 		FROM unnest($2::uuid[], $3::timestamptz[], $4::bigint[], $5::smallint[], $6::text[], $7::text[]) AS s (id, at, ms, status, error, failure)`,
 		endpointID, ids, ats, durations, statuses, errs, failures)
+	// The rows are named by their places: a plan that begins with all that is pending would read a
+	// backlog again in every round.
 	b.Queue(`
 		UPDATE webhook_deliveries d
 		SET attempts = d.attempts + 1,
 		    state = CASE WHEN s.error IS NULL THEN 'delivered' WHEN s.retry IS NULL THEN 'failed' ELSE 'pending' END,
 		    next_at = CASE WHEN s.error IS NOT NULL THEN clock_timestamp() + s.retry * interval '1 second' END,
 		    finished_at = CASE WHEN s.error IS NULL OR s.retry IS NULL THEN clock_timestamp() END
-		FROM unnest($2::uuid[], $3::timestamptz[], $4::float8[], $5::text[]) AS s (id, due, retry, error)
-		WHERE d.event_id = s.id AND d.endpoint_id = $1 AND d.state = 'pending' AND d.next_at = s.due`,
+		FROM unnest($2::uuid[], $4::float8[], $5::text[]) AS s (id, retry, error)
+		WHERE d.event_id = s.id AND d.state = 'pending' AND d.ctid = ANY(ARRAY(
+			SELECT found.ctid FROM unnest($2::uuid[], $3::timestamptz[]) AS u (id, due)
+			CROSS JOIN LATERAL (SELECT ctid FROM webhook_deliveries WHERE endpoint_id = $1 AND event_id = u.id AND state = 'pending' AND next_at = u.due OFFSET 0) found))`,
 		endpointID, ids, dues, retries, errs)
 }

@@ -65,11 +65,15 @@ func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err erro
 func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (n int, to *time.Time, err error) {
 	err = db.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
-			SELECT id, at FROM webhook_events
+			SELECT id, client, at FROM webhook_events
 			WHERE at < (SELECT clock_timestamp()) - $1 * interval '1 second' AND at >= coalesce($2, '-infinity'::timestamptz)
 			ORDER BY at LIMIT $3 FOR UPDATE SKIP LOCKED),
 		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.id),
-		     deliveries AS (DELETE FROM webhook_deliveries d USING chosen c WHERE d.event_id = c.id),
+		     told AS (
+			SELECT c.id, p.id AS endpoint_id FROM chosen c, LATERAL (SELECT id FROM webhook_endpoints WHERE client = c.client OFFSET 0) p
+			UNION ALL
+			SELECT c.id, p.id FROM chosen c, webhook_endpoints p WHERE c.client IS NULL),
+		     deliveries AS (DELETE FROM webhook_deliveries d USING told t WHERE d.endpoint_id = t.endpoint_id AND d.event_id = t.id),
 		     events AS (DELETE FROM webhook_events e USING chosen c WHERE e.id = c.id RETURNING e.at)
 		SELECT count(*), max(at) FROM events`, keep.Seconds(), from, limit).Scan(&n, &to)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {

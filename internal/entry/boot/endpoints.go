@@ -1,0 +1,70 @@
+package boot
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/webhook"
+)
+
+const (
+	dueApart   = 10 * time.Millisecond // a look at endpoints begins so long after the one before it
+	dueAtMost  = 256                   // endpoints, or commits, at once
+	duePending = 4096                  // commits that wait for a look; any more are left to the sweep due-items
+	dueTimeout = 2 * time.Second
+)
+
+// endpoints makes tasks for webhook endpoints that commits of this process have made due, at once:
+// the sweep due-items is for what is lost, and for attempts that come later. However many events
+// a commit has, and however many commits there are, an endpoint has one task.
+type endpoints struct {
+	p     *Process
+	queue *queue.Client
+	looks *batch.Coalescer[string, struct{}] // endpoints of a commit, as its notice names them
+}
+
+// watchEndpoints begins to do that for commits of some pools; close ends it.
+func (p *Process) watchEndpoints(pools ...*pgxpool.Pool) *endpoints {
+	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace, p.Settings.Worker.TaskTimeout)}
+	e.looks = batch.New(batch.Options{Size: dueAtMost, Every: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout,
+		Whole: func(error) bool { return true }}, e.look)
+	for _, pool := range pools {
+		postgres.OnNotice(pool, webhook.DueNotice, func(ids string) { _ = e.looks.Submit(ids) }) // full: the sweep due-items sees to it
+	}
+	return e
+}
+
+func (e *endpoints) close() { e.looks.Close() }
+
+// look takes those that are due and that no worker has, and enqueues their tasks. One that a worker
+// has is named again when the worker gives it back.
+func (e *endpoints) look(ctx context.Context, commits []string) ([]struct{}, error) {
+	var ids []uuid.UUID
+	for _, named := range commits {
+		for text := range strings.SplitSeq(named, ",") {
+			if id, err := uuid.Parse(text); err == nil {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	for some := range slices.Chunk(slices.Compact(ids), dueAtMost) {
+		due, err := webhook.Agenda.TakeDueOf(ctx, e.p.DB, some, webhook.TurnAgain)
+		if err == nil {
+			_, err = webhook.Agenda.Enqueue(ctx, e.p.DB, e.queue, due)
+		}
+		if err != nil {
+			e.p.Logger.Warn("webhook endpoints are due, and have no tasks; the sweep due-items will enqueue them", "endpoints", len(some), "error", err)
+			return nil, err
+		}
+	}
+	return make([]struct{}, len(commits)), nil
+}

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// OnNotice calls heard with the detail of each notice with a message that a transaction of the pool
+// has raised, once the transaction is over. So a trigger tells the process what its commit has made
+// due, without a round trip, and without the lock that all commits with a NOTIFY share. A
+// transaction that was rolled back may be heard of too; one whose connection broke is not. heard must not
+// wait: a statement's caller waits for it. There is one heard for a pool; it must come from [Open].
+func OnNotice(pool *pgxpool.Pool, message string, heard func(detail string)) {
+	if n, ok := pool.Config().ConnConfig.Tracer.(*notices); ok {
+		n.heard.Store(&listener{message, heard})
+	}
+}
+
+type listener struct {
+	message string
+	heard   func(detail string)
+}
+
+// notices keeps the notices of each connection until its transaction is over. pgx tells a tracer
+// of the end of every statement.
+type notices struct{ heard atomic.Pointer[listener] }
+
+// noticesKey is where a connection has them.
+const noticesKey = "notices"
+
+func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
+	if l := n.heard.Load(); l != nil && notice.Message == l.message {
+		kept, _ := conn.CustomData()[noticesKey].([]string)
+		conn.CustomData()[noticesKey] = append(kept, notice.Detail)
+	}
+}
+
+func (n *notices) ended(conn *pgx.Conn) {
+	const idle = 'I'
+	l, pg := n.heard.Load(), conn.PgConn()
+	if l == nil || pg.TxStatus() != idle {
+		return
+	}
+	kept, _ := pg.CustomData()[noticesKey].([]string)
+	if len(kept) == 0 {
+		return
+	}
+	delete(pg.CustomData(), noticesKey)
+	for _, detail := range kept {
+		l.heard(detail)
+	}
+}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (n *notices) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (n *notices) TraceQueryEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
+	n.ended(conn)
+}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (n *notices) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (n *notices) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (n *notices) TraceBatchEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
+	n.ended(conn)
+}
