@@ -60,7 +60,7 @@ const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency,
 	                                            'number', position_number(l.first_number, i.col),
 	                                            'label', position_label(l.label, l.first_number, i.col)) ORDER BY i.layer, i.col), '[]')
 	 FROM purchase_items i CROSS JOIN LATERAL (SELECT * FROM layers WHERE campaign_id = p.campaign_id AND layer = i.layer OFFSET 0) l
-	 WHERE i.purchase_id = p.id)` // OFFSET 0: an item looks up its layer, and does not read all of them
+	 WHERE i.purchase_id = p.id)` // OFFSET 0, here and below: a row is looked up by its key, and the planner does not read a whole table instead
 
 func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var nonce []byte
@@ -119,7 +119,7 @@ func Owners(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID
 func QueueGet(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Purchase) {
 	b.Queue(`
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
-		CROSS JOIN LATERAL (SELECT * FROM purchases WHERE id = i.id) p`, ids).Query(func(rows pgx.Rows) error {
+		CROSS JOIN LATERAL (SELECT * FROM purchases WHERE id = i.id OFFSET 0) p`, ids).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, scan)
 		for _, p := range found {
 			into[p.ID] = &p
