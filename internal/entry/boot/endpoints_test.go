@@ -127,7 +127,7 @@ func TestWhatANewEndpointAReplayAndATestHaveMadeDueIsSeenWithTheirCommits(t *tes
 			return webhook.Replay(s.t.Context(), tx, e, event)
 		},
 		"new": func(s *shop, tx pgx.Tx, e webhook.Endpoint, _ uuid.UUID) error {
-			e.ID = uuidv7.New()
+			e.ID, e.VerifiedAt = uuidv7.New(), nil // a challenge is due
 			_, err := webhook.Create(s.t.Context(), tx, e, 0, []byte("sealed"), 16)
 			return err
 		},
