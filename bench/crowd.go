@@ -36,7 +36,7 @@ type outcome int
 
 const (
 	succeeded  outcome = iota
-	soldOut            // a final refusal
+	soldOut            // a final refusal, of the request or of its job
 	taken              // a hold was refused
 	late               // 202: not final within the wait
 	refused            // 503: overloaded, nothing promised
@@ -169,7 +169,7 @@ func (a answer) outcome() outcome {
 		return succeeded
 	case a.status == 409 && bytes.Contains(a.body, codeTaken):
 		return taken
-	case a.status == 200 && bytes.Contains(a.body, stateFailed) && bytes.Contains(a.body, codeSoldOut):
+	case (a.status == 409 || a.status == 200 && bytes.Contains(a.body, stateFailed)) && bytes.Contains(a.body, codeSoldOut):
 		return soldOut
 	case a.status == 202:
 		return late

@@ -2650,6 +2650,10 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 // `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
 // with a fresh key.
 //
+// Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
+// the code that its job would have, `sold-out` or `campaign-not-active`. So act on the code, wherever it comes. A key that has a job
+// still gets it.
+//
 // `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
 // the user's wallet in the campaign's currency pays, in the same transaction: positions and money move
 // together, or the job fails with `insufficient-funds` and neither moves.

@@ -333,6 +333,10 @@ export interface paths {
          *     `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
          *     with a fresh key.
          *
+         *     Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
+         *     the code that its job would have, `sold-out` or `campaign-not-active`. So act on the code, wherever it comes. A key that has a job
+         *     still gets it.
+         *
          *     `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
          *     the user's wallet in the campaign's currency pays, in the same transaction: positions and money move
          *     together, or the job fails with `insufficient-funds` and neither moves.
@@ -3053,6 +3057,16 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description Refused without a job. The campaign never sells again, or this installation has no payment provider. */
+        PurchaseRefused: {
+            headers: {
+                "X-Request-ID": components["headers"]["RequestID"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
         /** @description The present state does not allow this. */
         StateConflict: {
             headers: {
@@ -3425,6 +3439,7 @@ export type ResponseInternalError = components['responses']['InternalError'];
 export type ResponseUnavailable = components['responses']['Unavailable'];
 export type ResponseWebhookInvalid = components['responses']['WebhookInvalid'];
 export type ResponseCardsNotAccepted = components['responses']['CardsNotAccepted'];
+export type ResponsePurchaseRefused = components['responses']['PurchaseRefused'];
 export type ResponseStateConflict = components['responses']['StateConflict'];
 export type ResponseHoldRefused = components['responses']['HoldRefused'];
 export type ResponseHoldOver = components['responses']['HoldOver'];
@@ -4233,7 +4248,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            409: components["responses"]["CardsNotAccepted"];
+            409: components["responses"]["PurchaseRefused"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["KeyReused"];

@@ -64,6 +64,9 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Acc
 	failpoint.Hit("accept.committed", nil)
 	a.dispatcher.Dispatch(outbox.Tasks(messages)...)
 	for _, one := range accepted {
+		if one.Closed {
+			continue
+		}
 		if one.Replayed {
 			a.replayed.Inc()
 			a.rememberFinal(one.Job)

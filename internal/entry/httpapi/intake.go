@@ -34,6 +34,7 @@ type intake struct {
 	logger   *slog.Logger
 	facts    *campaign.Facts
 	acceptor *acceptor
+	closed   *closedSales
 	backlog  *backlog
 	jobs     *subscription.Jobs
 	streams  *callerlimit.Limit
@@ -49,7 +50,7 @@ func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalCl
 	return &intake{
 		shares:   shares,
 		settings: settings, db: db, logger: logger,
-		facts: campaign.NewFacts(),
+		facts: campaign.NewFacts(), closed: newClosedSales(db, settings.Accept, registry),
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
 		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger, shares.announced),
@@ -138,6 +139,11 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 	wait.UntilFinal = false // the buyer's next step is news to every client that sends a request
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
+	if s.isClosed(ctx, request) {
+		if answer, isAnswered, err := s.answerClosed(ctx, request, wait); err != nil || isAnswered {
+			return answer, err
+		}
+	}
 	if j, answer, ok := s.acceptor.replay(ctx, request); ok {
 		s.acceptor.replayed.Inc()
 		if answer != nil {
@@ -153,11 +159,8 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 			return response.Job{}, err
 		case !ok:
 			return response.Job{}, overloaded
-		case earlier.Reused:
-			return response.Job{}, reused(earlier.Job)
 		}
-		c.EndShare()
-		return s.answerJob(ctx, earlier.Job, wait, nil, true)
+		return s.answerEarlier(ctx, earlier, wait)
 	}
 	var waiter *subscription.Waiter
 	if wait.Longest > 0 { // registered before the job exists, so that its end cannot be missed
@@ -173,14 +176,20 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
 	defer cancel()
 	accepted, err := s.acceptor.requests.Do(ctx, request)
-	if err != nil || accepted.Replayed {
+	if err != nil || accepted.Replayed || accepted.Closed {
 		finish()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return response.Job{}, err
-	}
-	if accepted.Reused {
+	case accepted.Reused:
 		return response.Job{}, reused(accepted.Job)
+	case accepted.Closed:
+		answer, isAnswered, err := s.answerClosed(ctx, request, wait)
+		if err == nil && !isAnswered {
+			err = fault.New(fault.Unavailable, "the campaign has just changed; retry with the same Idempotency-Key")
+		}
+		return answer, err
 	}
 	if accepted.Replayed {
 		waiter = nil

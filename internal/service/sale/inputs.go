@@ -194,7 +194,8 @@ func (in *inputs) admit() (admitted []*order, refused []decision) {
 }
 
 // check returns why an order cannot be served: first a draft, whose shape can still change,
-// then a wrong selection, then the state of the sale.
+// then a wrong selection, then the state of the sale, which is also the answer to purchases
+// that come too late to make a job.
 func (in *inputs) check(o *order) error {
 	c := in.campaigns[o.campaignID]
 	if c == nil {
@@ -208,11 +209,14 @@ func (in *inputs) check(o *order) error {
 			return err
 		}
 	}
+	if err := c.CheckOnSale(); err != nil {
+		return err
+	}
 	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
 		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
 	}
 	if o.Payment.Method == purchase.Card && (in.takes == nil || !in.takes(money.Currency(c.Currency))) {
 		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
 	}
-	return c.CheckOnSale()
+	return nil
 }

@@ -25,6 +25,9 @@ const (
 // States lists every state.
 var States = []State{Pending, Active, Drawing, Completed, Cancelled}
 
+// Closed reports whether the campaign never sells again: no state that can follow does.
+func (s State) Closed() bool { return s == Drawing || s == Completed || s == Cancelled }
+
 // Campaign is one campaign without its layers.
 type Campaign struct {
 	ID              uuid.UUID

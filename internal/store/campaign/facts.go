@@ -66,6 +66,7 @@ type Fact struct {
 	Shape         shape.Shape
 	PurchaseLimit *int // positions per user; nil: no limit
 	IsDraft       bool // it was never published: only operators may know of it
+	Closed        bool // it never sells again
 }
 
 // Allows tells whether a user may have so many positions.
@@ -114,7 +115,7 @@ func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, e
 			return Fact{}, err
 		}
 		form, err := ShapeOf(ctx, db, id)
-		found := Fact{form, c.PurchaseLimit, c.PublishedAt == nil}
+		found := Fact{form, c.PurchaseLimit, c.PublishedAt == nil, c.State.Closed()}
 		if err == nil && c.State != Pending {
 			f.put(id, found)
 		}
@@ -144,7 +145,7 @@ func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID
 	for id, form := range found {
 		statuses[id].Shape = form
 		if state := statuses[id].State; state != Pending && state != Cancelled { // a cancelled one may be a draft
-			f.put(id, Fact{Shape: form, PurchaseLimit: statuses[id].PurchaseLimit})
+			f.put(id, Fact{Shape: form, PurchaseLimit: statuses[id].PurchaseLimit, Closed: state.Closed()})
 		}
 	}
 	return err

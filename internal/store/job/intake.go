@@ -19,6 +19,7 @@ type Accepted struct {
 	Job      Job
 	Replayed bool // the job is that of an earlier request with the same key
 	Reused   bool // the key belongs to a different request; Job is that of the key
+	Closed   bool // there is no job: it is a purchase, its key is free, and its campaign never sells again
 }
 
 // slot is the unique key of a request.
@@ -35,12 +36,13 @@ type Intake struct {
 	requests []Request
 	order    []int // indexes of requests, each key once, in the order of (client, key)
 	made     map[uuid.UUID]time.Time
+	closed   map[uuid.UUID]bool // campaigns of purchases that never sell again
 }
 
 // NewIntake returns an Intake of requests. The first request with a key makes the
 // job of that key.
 func NewIntake(requests []Request) *Intake {
-	in := &Intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time)}
+	in := &Intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool)}
 	seen := make(map[slot]bool, len(requests))
 	for i, r := range requests {
 		if at := r.slot(); !seen[at] {
@@ -54,7 +56,8 @@ func NewIntake(requests []Request) *Intake {
 	return in
 }
 
-// Queue inserts a queued job for every request whose key is free.
+// Queue inserts a queued job for every request whose key is free, but for purchases of campaigns
+// that never sell again: no job is needed to refuse these.
 func (in *Intake) Queue(b *pgx.Batch) { in.queue(b, Queued) }
 
 // queue inserts jobs in a state. A job that is final from the start belongs to a
@@ -64,29 +67,48 @@ func (in *Intake) queue(b *pgx.Batch, state State) {
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
 	users, payloads, keeps := make([]*string, n), make([][]byte, n), make([]float64, n)
+	var sellers []uuid.UUID // campaigns of purchases, each once
+	isSeller := make(map[uuid.UUID]bool, 1)
 	for at, i := range in.order {
 		r := in.requests[i]
 		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
 		campaigns[at], users[at] = postgres.Nullable(r.CampaignID), postgres.Nullable(r.UserID)
 		payloads[at], keeps[at] = r.Payload, r.Keep.Seconds()
+		if r.Kind == KindPurchase && !isSeller[r.CampaignID] {
+			isSeller[r.CampaignID] = true
+			sellers = append(sellers, r.CampaignID)
+		}
 	}
 	b.Queue(`
-		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, expires_at, state, attempts, finished_at)
-		SELECT id, client, key, hash, kind, campaign_id, user_id, payload, clock_timestamp() + keep * interval '1 second',
-		       $10, CASE WHEN $11 THEN 1 ELSE 0 END, CASE WHEN $11 THEN clock_timestamp() END
-		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[])
-		     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, keep, place)
-		ORDER BY place
-		ON CONFLICT (client, idempotency_key) DO NOTHING
-		RETURNING id, accepted_at`,
-		ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final()).Query(in.scanMade)
+		WITH closed AS MATERIALIZED (SELECT id FROM campaigns WHERE id = ANY($12) AND state IN ('drawing', 'completed', 'cancelled')),
+		made AS (
+			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, expires_at, state, attempts, finished_at)
+			SELECT id, client, key, hash, kind, campaign_id, user_id, payload, clock_timestamp() + keep * interval '1 second',
+			       $10, CASE WHEN $11 THEN 1 ELSE 0 END, CASE WHEN $11 THEN clock_timestamp() END
+			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[])
+			     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, keep, place)
+			WHERE NOT (kind = 'purchase' AND campaign_id IN (SELECT id FROM closed))
+			ORDER BY place
+			ON CONFLICT (client, idempotency_key) DO NOTHING
+			RETURNING id, accepted_at)
+		SELECT id, accepted_at FROM made UNION ALL SELECT id, NULL FROM closed`,
+		ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers).Query(in.scanMade)
 }
 
+// scanMade reads the jobs that were made, and the closed campaigns, which have no time.
 func (in *Intake) scanMade(rows pgx.Rows) error {
 	clear(in.made)
+	clear(in.closed)
 	var id uuid.UUID
-	var at time.Time
-	_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error { in.made[id] = at; return nil })
+	var at *time.Time
+	_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+		if at == nil {
+			in.closed[id] = true
+		} else {
+			in.made[id] = *at
+		}
+		return nil
+	})
 	return err
 }
 
@@ -119,12 +141,17 @@ func (in *Intake) Accepted(ctx context.Context, db postgres.DB) ([]Accepted, err
 		jobs[r.slot()] = Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
 			CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at}
 	}
-	if err := readTaken(ctx, db, taken, jobs); err != nil {
+	isClosed := func(r Request) bool { return r.Kind == KindPurchase && in.closed[r.CampaignID] }
+	if err := readTaken(ctx, db, taken, jobs, isClosed); err != nil {
 		return nil, err
 	}
 	accepted := make([]Accepted, len(in.requests))
 	for i, r := range in.requests {
-		accepted[i] = outcome(jobs[r.slot()], r)
+		if j, known := jobs[r.slot()]; known {
+			accepted[i] = outcome(j, r)
+		} else {
+			accepted[i].Closed = true
+		}
 	}
 	return accepted, nil
 }
@@ -139,8 +166,9 @@ func outcome(j Job, r Request) Accepted {
 var errVanished = errors.New("the job of a taken key has just been deleted")
 
 // readTaken adds the jobs of keys that were taken. It must be a statement after the
-// insert: a job in conflict with the insert may be newer than the insert's snapshot.
-func readTaken(ctx context.Context, db postgres.DB, taken []Request, jobs map[slot]Job) error {
+// insert: a job in conflict with the insert may be newer than the insert's snapshot. Requests
+// that mayBeFree, if that is not nil, need not have one.
+func readTaken(ctx context.Context, db postgres.DB, taken []Request, jobs map[slot]Job, mayBeFree func(Request) bool) error {
 	if len(taken) == 0 {
 		return nil
 	}
@@ -151,8 +179,10 @@ func readTaken(ctx context.Context, db postgres.DB, taken []Request, jobs map[sl
 	for at, j := range found {
 		jobs[at] = j
 	}
-	if len(found) < len(taken) {
-		return fault.Wrap(fault.Unavailable, errVanished, "the key is being cleaned up; retry with the same key")
+	for _, r := range taken {
+		if _, known := jobs[r.slot()]; !known && (mayBeFree == nil || !mayBeFree(r)) {
+			return fault.Wrap(fault.Unavailable, errVanished, "the key is being cleaned up; retry with the same key")
+		}
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func (c *commands) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
 			earlier = append(earlier, r)
 		}
 	}
-	if err := readTaken(ctx, tx, earlier, c.jobs); err != nil {
+	if err := readTaken(ctx, tx, earlier, c.jobs, nil); err != nil {
 		return nil, err
 	}
 	done := make([]Done, len(c.requests))

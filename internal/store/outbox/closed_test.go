@@ -1,0 +1,76 @@
+package outbox_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// In a flush with others, purchases with new keys make no job exactly when their campaign is in
+// a state that never sells again. Keys that have a job keep it, and other kinds make theirs.
+func TestAPurchaseOfAClosedCampaignMakesNoJob(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	var requests []job.Request
+	add := func(r job.Request, kind job.Kind, of uuid.UUID) {
+		r.Kind, r.CampaignID = kind, of
+		requests = append(requests, r)
+	}
+	for _, state := range campaign.States {
+		id := uuidv7.New()
+		servers.Exec(t, db, `
+			INSERT INTO campaigns (id, name, base_length, currency, state, policies, positions_total, positions_sold,
+			                       published_at, draw_started_at, draw_completed_at, cancelled_at, cancelled_by)
+			SELECT $1, 'A campaign', 4, 'JPY', $2, '{}', 10, 5, CASE WHEN $2 <> 'pending' THEN now() END,
+			       CASE WHEN $2 IN ('drawing', 'completed') THEN now() END, CASE WHEN $2 = 'completed' THEN now() END,
+			       CASE WHEN $2 = 'cancelled' THEN now() END, CASE WHEN $2 = 'cancelled' THEN 'operator:ops' END`, id, string(state))
+		used := request("used "+string(state), "a")
+		used.Kind = job.KindCancellation // it makes a job in every state
+		fixture.Accept(t, db, used)
+		add(used, job.KindPurchase, id)
+		add(request("other body "+string(state), "a"), job.KindPurchase, id)
+		add(request("other body "+string(state), "b"), job.KindPurchase, id)
+		add(request("cancel "+string(state), "a"), job.KindCancellation, id)
+	}
+	before := servers.Value[int](t, db, `SELECT count(*) FROM jobs`)
+	accepted, messages, err := outbox.Accept(t.Context(), db, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	for i, state := range campaign.States {
+		of := accepted[4*i : 4*i+4]
+		if of[0].Closed || of[0].Job.ID != requests[4*i].ID {
+			t.Errorf("%s, a used key: %+v", state, of[0])
+		}
+		for _, one := range of[1:3] {
+			if one.Closed != state.Closed() || one.Closed != (one.Job.ID == uuid.Nil) {
+				t.Errorf("%s, a new key: %+v", state, one)
+			}
+		}
+		if of[3].Closed || of[3].Job.ID != requests[4*i+3].ID {
+			t.Errorf("%s, a cancellation: %+v", state, of[3])
+		}
+		made++
+		if !state.Closed() {
+			made++
+		}
+	}
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM jobs`) - before; n != made {
+		t.Errorf("%d jobs were made, and not %d", n, made)
+	}
+	inMessages := 0
+	for _, m := range messages {
+		inMessages += len(m.Jobs)
+	}
+	if inMessages != made {
+		t.Errorf("messages have %d jobs of %d", inMessages, made)
+	}
+}
