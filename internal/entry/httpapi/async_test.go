@@ -106,10 +106,9 @@ func TestWhileJobsWaitTooLongOnlyTheOldOnesAreAnswered(t *testing.T) {
 	if draw := s.Post("/v1/campaigns/"+id.String()+"/draw", nil); draw.Status != http.StatusAccepted || draw.Header.Get("Retry-After") != "1" { // another kind, for which nobody waits
 		t.Errorf("a draw: %v", draw)
 	}
-	if a := s.Post("/v1/campaigns/"+id.String()+"/pause", nil); a.Status != http.StatusOK { // it waits for nobody
+	if a := s.Post("/v1/campaigns/"+id.String()+"/pause", nil); a.Status != http.StatusOK { // it waits for nobody, and the jobs will not sell everything
 		t.Errorf("a command: %v", a)
 	}
-	view(s, s.Post("/v1/campaigns/"+id.String()+"/resume", nil), http.StatusOK)
 	var jobs int
 	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'purchase'`).Scan(&jobs); err != nil || jobs != len(accepted)+1 {
 		t.Errorf("%d jobs of %d accepted requests, %v", jobs, len(accepted)+1, err)

@@ -60,7 +60,11 @@ func TestHealthAndMetricsNeedNoKey(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{WorkerEnv: []string{"TRIPRIZE_WORKER_LISTEN=" + address}})
 	id := s.Campaign(3)
 	for i := range 8 {
-		s.Buy(fleet.Order{Campaign: id, User: string(rune('a' + i)), Key: string(rune('a' + i%7)), Wait: true})
+		order := fleet.Order{Campaign: id, User: string(rune('a' + i)), Key: string(rune('a' + i%7)), Wait: true}
+		if i < 2 {
+			order.Layer = 1 // it has one position
+		}
+		s.Buy(order)
 	}
 	for path, want := range map[string]string{"/healthz": `"status":"ok"`, "/readyz": `"postgres":"ok"`} {
 		if a := s.Do(0, "", http.MethodGet, path, nil, nil); a.Status != http.StatusOK || !fleet.Contains(a.Body, want) {

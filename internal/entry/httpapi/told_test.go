@@ -93,12 +93,18 @@ func TestAnAppIsToldWhatGetShows(t *testing.T) {
 	app, other := toldApp(t, s, "shop"), toldApp(t, s, "stranger")
 	id := s.Campaign(3)
 	const positions = 6
-	for range positions {
-		if a := s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}); a.Status != http.StatusOK && a.Status != http.StatusAccepted {
+	for i := range positions {
+		order := fleet.Order{Campaign: id, User: "mina", Wait: true}
+		if i == 0 {
+			order.Layer = 1
+		}
+		if i == 1 {
+			s.Buy(fleet.Order{Campaign: id, User: "late", Layer: 1, Wait: true}) // refused
+		}
+		if a := s.Buy(order); a.Status != http.StatusOK && a.Status != http.StatusAccepted {
 			t.Fatal(a)
 		}
 	}
-	s.Buy(fleet.Order{Campaign: id, User: "late", Wait: true}) // refused
 	s.AwaitDrawn(id)
 	servers.Eventually(t, "an app is told of everything", func() bool {
 		return app.of(hook.PurchaseCompleted) == positions && app.of(hook.CampaignSoldOut) == 1 && app.of(hook.CampaignDrawn) == 1 &&

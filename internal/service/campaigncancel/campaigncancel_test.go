@@ -373,26 +373,26 @@ func TestACancelledCampaignTakesNothingAnyMore(t *testing.T) {
 	if err := json.Unmarshal(bought.Result, &sold); err != nil {
 		t.Fatal(err)
 	}
+	inTime := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "otto", 0, 1))[0]
 	defer fixture.LockWallet(t, db, mina)() // so that the purchase stays completed
 	if _, err := canceller(t, db).Run(t.Context(), order(t, db, id, byOps)); !errors.Is(err, campaigncancel.ErrWaiting) {
 		t.Fatal(err)
 	}
 	for what, c := range map[string]struct {
-		request job.Request
-		code    fault.Code
+		ref  job.Ref
+		code fault.Code
 	}{
-		"purchase":     {fixture.PurchaseRequest(t, id, "otto", 0, 1), fault.CampaignNotActive},
-		"cancellation": {fixture.CancelRequest(t, id, sold.PurchaseID), fault.StateConflict},
+		"purchase":     {inTime, fault.CampaignNotActive},
+		"cancellation": {fixture.Accept(t, db, fixture.CancelRequest(t, id, sold.PurchaseID))[0], fault.StateConflict},
 	} {
-		ref := fixture.Accept(t, db, c.request)[0]
 		finalize := fixture.Seller(db).Sell
 		if what == "cancellation" {
 			finalize = fixture.Seller(db).Cancel
 		}
-		if _, err := finalize(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
+		if _, err := finalize(t.Context(), []job.Ref{c.ref}, sale.WaitForCampaign); err != nil {
 			t.Fatal(err)
 		}
-		if j := fixture.Job(t, db, ref.ID); j.Problem == nil || j.Problem.Code != c.code {
+		if j := fixture.Job(t, db, c.ref.ID); j.Problem == nil || j.Problem.Code != c.code {
 			t.Errorf("%s: %s, %+v", what, j.State, j.Problem)
 		}
 	}

@@ -211,11 +211,14 @@ func TestHoldsOfACampaignThatIsNotOnSaleAreLeftAlone(t *testing.T) {
 	id, other, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	fixture.EndHold(t, db, h)
+	refs := fixture.Accept(t, db, fixture.ChosenRequest(t, id, "b", at(3, 1)), fixture.HeldRequest(t, id, "a", h.ID), fixture.ChosenRequest(t, other, "b", at(3, 1)))
 	servers.Exec(t, db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
 	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1)))
 	expectCode(t, "hold", err, fault.CampaignNotActive)
-	jobs := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", at(3, 1)), fixture.HeldRequest(t, id, "a", h.ID), fixture.ChosenRequest(t, other, "b", at(3, 1)))
+	if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign); err != nil {
+		t.Fatal(err)
+	}
 	for i, want := range []fault.Code{fault.CampaignNotActive, fault.CampaignNotActive, ""} {
-		expectCode(t, "buy", problem(jobs[i]), want)
+		expectCode(t, "buy", problem(fixture.Job(t, db, refs[i].ID)), want)
 	}
 }

@@ -133,14 +133,12 @@ func (m *model) letGo(h *held, state inventory.HoldState) {
 	}
 }
 
-func (m *model) bought(j job.Job, user string, layer, quantity int, positions []shape.Position, onSale bool) {
+func (m *model) bought(j job.Job, user string, layer, quantity int, positions []shape.Position) {
 	n := max(quantity, len(positions))
 	var want fault.Code
 	switch {
 	case layer > 0 && n > layer:
 		want = fault.InvalidRequest
-	case !onSale:
-		want = fault.SoldOut
 	case m.limit > 0 && m.has(user)+n > m.limit:
 		want = fault.PurchaseLimitExceeded
 	default:
@@ -151,12 +149,9 @@ func (m *model) bought(j job.Job, user string, layer, quantity int, positions []
 	}
 }
 
-func (m *model) boughtHold(j job.Job, user string, h *held, onSale bool) {
+func (m *model) boughtHold(j job.Job, user string, h *held) {
 	want := over[h.state]
-	switch {
-	case !onSale:
-		want = fault.SoldOut
-	case user != h.UserID:
+	if user != h.UserID {
 		want = fault.NotFound
 	}
 	if m.expect("buy a hold", problem(j), want); j.Problem == nil {

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
@@ -165,7 +166,6 @@ func (m *model) sweep() {
 func (m *model) buy() {
 	var requests []job.Request
 	var finalized []func(j job.Job)
-	onSale := !m.soldOut(0)
 	for range rapid.IntRange(1, 4).Draw(m.rt, "orders") {
 		user := m.user()
 		switch h := m.any(); rapid.SampledFrom([]string{"random", "chosen", "hold"}).Draw(m.rt, "way") {
@@ -174,20 +174,35 @@ func (m *model) buy() {
 				continue
 			}
 			requests = append(requests, fixture.HeldRequest(m.t, m.id, user, h.ID))
-			finalized = append(finalized, func(j job.Job) { m.boughtHold(j, user, h, onSale) })
+			finalized = append(finalized, func(j job.Job) { m.boughtHold(j, user, h) })
 		case "chosen":
 			positions := m.choose()
 			requests = append(requests, fixture.ChosenRequest(m.t, m.id, user, positions...))
-			finalized = append(finalized, func(j job.Job) { m.bought(j, user, 0, 0, positions, onSale) })
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, 0, 0, positions) })
 		default:
 			layer, n := rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
 			requests = append(requests, fixture.PurchaseRequest(m.t, m.id, user, layer, n))
-			finalized = append(finalized, func(j job.Job) { m.bought(j, user, layer, n, nil, onSale) })
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, layer, n, nil) })
 		}
 	}
-	if len(requests) > 0 {
+	if m.soldOut(0) {
+		m.refuse(requests)
+	} else if len(requests) > 0 {
 		for i, j := range fixture.Finalize(m.t, m.db, requests...) {
 			finalized[i](j)
+		}
+	}
+}
+
+// refuse wants no jobs of orders that come when everything is sold.
+func (m *model) refuse(requests []job.Request) {
+	accepted, messages, err := outbox.Accept(m.t.Context(), m.db, requests)
+	if err != nil || len(messages) > 0 {
+		m.rt.Fatalf("%d messages, %v", len(messages), err)
+	}
+	for _, one := range accepted {
+		if !one.Closed {
+			m.rt.Errorf("a job when everything is sold: %+v", one.Job)
 		}
 	}
 }

@@ -157,6 +157,9 @@ func (c *storm) buy() error {
 	if err != nil {
 		return err
 	}
+	if accepted[0].Closed {
+		return nil
+	}
 	ref := job.Ref{ID: accepted[0].Job.ID, CampaignID: request.CampaignID}
 	c.mu.Lock()
 	defer c.mu.Unlock()

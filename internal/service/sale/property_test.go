@@ -25,6 +25,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
@@ -136,10 +137,17 @@ func (m *model) order(rt *rapid.T) func() {
 		requests = append(requests, request(m.t, m.id, user, layer, rapid.IntRange(1, 3).Draw(rt, "quantity")))
 	}
 	return func() {
-		refs := fixture.Accept(m.t, m.db, requests...)
+		accepted, _, err := outbox.Accept(m.t.Context(), m.db, requests)
+		if err != nil {
+			m.t.Error(err)
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.jobs = append(m.jobs, refs...)
+		for _, one := range accepted {
+			if !one.Closed { // the end of the campaign came first
+				m.jobs = append(m.jobs, job.Ref{ID: one.Job.ID, CampaignID: m.id})
+			}
+		}
 	}
 }
 

@@ -104,6 +104,7 @@ func TestSellingTheLastPositionFreezesTheCampaign(t *testing.T) {
 	if ref := fixture.Sell(t, db, id, 9); ref.ID != (job.Ref{}).ID {
 		t.Fatal("a draw was asked for with one position left")
 	}
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "late", 0, 1))
 	drawJob := fixture.Sell(t, db, id, 1)
 	c, err := campaign.Get(t.Context(), db, id)
 	if err != nil {
@@ -115,7 +116,6 @@ func TestSellingTheLastPositionFreezesTheCampaign(t *testing.T) {
 	if j := fixture.Job(t, db, drawJob.ID); j.Kind != job.KindDraw || j.Client != job.System || j.Key != "lottery-draw-"+id.String() {
 		t.Errorf("the draw job is %+v", j)
 	}
-	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "late", 0, 1))
 	if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 		t.Fatal(err)
 	}
