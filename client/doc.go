@@ -40,7 +40,8 @@
 //
 //	if problem := (*client.Error)(nil); errors.As(err, &problem) && problem.Code == client.CodeSoldOut { … }
 //
-// A purchase is refused in its job; Err and Purchased return that as an *Error too.
+// A purchase is refused in its job; Err and Purchased return that as an *Error too. When its
+// campaign never sells again, it is refused without a job: Buy returns the same *Error.
 // After any other error of a POST it is unknown whether it was done: send it again
 // with the same key.
 package client

@@ -31,13 +31,16 @@ func Example() {
 			Selection: client.Selection{Quantity: 1},
 			Payment:   client.PaymentDraft{Method: client.PaymentDraftMethodExternal, Reference: "order of " + user},
 		}, client.WithKey("order of "+user))
-		if err != nil {
-			panic(err) // it is not known whether it was bought: ask again with the same key
+		var bought client.Purchased
+		if err == nil {
+			bought, err = job.Purchased()
 		}
-		bought, err := job.Purchased()
 		if refused := (*client.Error)(nil); errors.As(err, &refused) {
 			fmt.Println(user, "was refused:", refused.Code)
 			continue
+		}
+		if err != nil {
+			panic(err) // it is not known whether it was bought: ask again with the same key
 		}
 		fmt.Println(user, "has position", bought.Positions[0].Layer, "/", bought.Positions[0].Column, "for", bought.Amount, bought.Currency)
 	}

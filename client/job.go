@@ -27,7 +27,8 @@ type Purchased struct {
 
 // Buy requests a purchase and waits until its job is final. It also returns when the
 // job awaits an action of the buyer: send the buyer to NextAction.URL, and call Wait.
-// A failed job is not an error of Buy: see Purchased. When ctx ends during the
+// A failed job is not an error of Buy: see Purchased. When the campaign never sells again there
+// may be no job, and Buy returns the *Error that Purchased would. When ctx ends during the
 // wait, Buy returns the last known job with the error.
 func (c *Client) Buy(ctx context.Context, campaign CampaignID, what PurchaseRequest, options ...CallOption) (Job, error) {
 	job, err := c.RequestPurchase(ctx, campaign, what, append([]CallOption{WithWait(waitFor(ctx))}, options...)...)

@@ -83,7 +83,8 @@ export default function ({ run, campaign }) {
     job = answer.status < 300 ? answer.json() : null;
   }
   duration.add(Date.now() - begin);
-  const soldOut = job !== null && job.state === 'failed' && job.problem.code === 'sold-out';
+  const problem = answer.status === 409 ? answer.json() : job !== null && job.state === 'failed' ? job.problem : null; // of the request, or of its job
+  const soldOut = problem !== null && problem.code === 'sold-out';
   const bought = job !== null && job.state === 'succeeded';
   const fine = check(answer, {
     'it is sold, or sold out': () => bought || soldOut,

@@ -109,17 +109,21 @@ func TestADemoCountsAnswersAndNamesBrokenPromises(t *testing.T) {
 	}
 	sold := purchaseAnswer{job: client.Job{State: client.JobStateSucceeded}, took: 2 * time.Millisecond}
 	refused := purchaseAnswer{job: failed("sold-out"), took: time.Millisecond}
+	late := purchaseAnswer{err: &client.Error{Problem: client.Problem{Code: "sold-out", Status: 409}}}
+	busy := purchaseAnswer{err: &client.Error{Problem: client.Problem{Code: "overloaded", Status: 503}}}
 	other := purchaseAnswer{job: failed("campaign-not-on-sale")}
 	silent := purchaseAnswer{err: errors.New("no answer came")}
 	for name, c := range map[string]struct {
 		answers []purchaseAnswer
 		wrong   []string
 	}{
-		"all is well":       {[]purchaseAnswer{sold, refused, sold}, nil},
-		"sold too often":    {[]purchaseAnswer{sold, sold, sold}, []string{"3 purchases succeeded, 2 should have", "0 buyers were told sold-out, 1 should have been"}},
-		"sold too rarely":   {[]purchaseAnswer{sold, refused, refused}, []string{"1 purchases succeeded, 2 should have", "2 buyers were told sold-out"}},
-		"another reason":    {[]purchaseAnswer{sold, sold, other}, []string{"0 buyers were told sold-out, 1 should have been: map[campaign-not-on-sale:1]"}},
-		"a missing outcome": {[]purchaseAnswer{sold, sold, silent}, []string{"a buyer got no final answer: no answer came", "0 buyers were told sold-out"}},
+		"all is well":        {[]purchaseAnswer{sold, refused, sold}, nil},
+		"too late for a job": {[]purchaseAnswer{sold, late, sold}, nil},
+		"not served":         {[]purchaseAnswer{sold, busy, sold}, []string{"a buyer got no final answer", "0 buyers were told sold-out"}},
+		"sold too often":     {[]purchaseAnswer{sold, sold, sold}, []string{"3 purchases succeeded, 2 should have", "0 buyers were told sold-out, 1 should have been"}},
+		"sold too rarely":    {[]purchaseAnswer{sold, refused, refused}, []string{"1 purchases succeeded, 2 should have", "2 buyers were told sold-out"}},
+		"another reason":     {[]purchaseAnswer{sold, sold, other}, []string{"0 buyers were told sold-out, 1 should have been: map[campaign-not-on-sale:1]"}},
+		"a missing outcome":  {[]purchaseAnswer{sold, sold, silent}, []string{"a buyer got no final answer: no answer came", "0 buyers were told sold-out"}},
 	} {
 		d := &demo{offer: offer{each: 1}, buyers: 3, report: demoReport{Positions: 2, DurationMS: 500}}
 		d.count(c.answers)

@@ -132,14 +132,15 @@ func (d *demo) count(answers []purchaseAnswer) {
 	var took []time.Duration
 	refusals := make(map[string]int)
 	for _, a := range answers {
-		d.expect(a.err == nil && a.job.Final(), "a buyer got no final answer: %v", a.err)
-		if a.err != nil || !a.job.Final() {
+		refused, isRefused := a.refusal()
+		isFinal := isRefused || a.err == nil && a.job.Final()
+		d.expect(isFinal, "a buyer got no final answer: %v", a.err)
+		if !isFinal {
 			continue
 		}
 		d.report.Accepted++
 		took = append(took, a.took)
-		refused, ok := errors.AsType[*client.Error](a.job.Err())
-		if !ok {
+		if !isRefused {
 			d.report.Succeeded++
 			continue
 		}
@@ -152,6 +153,14 @@ func (d *demo) count(answers []purchaseAnswer) {
 	want := min(d.report.Positions/d.each, d.buyers)
 	d.expect(d.report.Succeeded == want, "%d purchases succeeded, %d should have", d.report.Succeeded, want)
 	d.expect(refusals[client.CodeSoldOut] == d.buyers-want, "%d buyers were told sold-out, %d should have been: %v", refusals[client.CodeSoldOut], d.buyers-want, refusals)
+}
+
+// refusal is why the job was refused, or the request, when it came too late for a job.
+func (a purchaseAnswer) refusal() (refused *client.Error, isRefused bool) {
+	if refused, isRefused = errors.AsType[*client.Error](a.err); isRefused {
+		return refused, refused.Status == http.StatusConflict
+	}
+	return errors.AsType[*client.Error](a.job.Err())
 }
 
 // percentile returns the p-th percentile of sorted durations, in milliseconds.
