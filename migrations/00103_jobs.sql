@@ -1,7 +1,8 @@
 -- +goose Up
 
 -- A job is the promise behind a 202, and the idempotency record of its request.
--- No index names a column that changes, so that finalizing a job is a HOT update.
+-- No index names a column that changes, and each page keeps room for a second version of its
+-- rows, which is longer by the result. So finalizing a job is a HOT update.
 CREATE TABLE jobs (
     id              uuid        PRIMARY KEY,
     client          text        NOT NULL,
@@ -29,7 +30,7 @@ CREATE TABLE jobs (
     CHECK (state = 'succeeded' OR result IS NULL)
 -- Deleted rows are a small share of a large table. By default it would be vacuumed only after a
 -- fifth has changed: searches by time would pass over millions of deleted rows.
-) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000);
+) WITH (fillfactor = 35, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000);
 
 CREATE INDEX jobs_expiry ON jobs (expires_at);
 -- Lists, newest first.
