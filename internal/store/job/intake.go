@@ -58,11 +58,17 @@ func NewIntake(requests []Request) *Intake {
 
 // Queue inserts a queued job for every request whose key is free, but for purchases of campaigns
 // that never sell again: no job is needed to refuse these.
-func (in *Intake) Queue(b *pgx.Batch) { in.queue(b, Queued) }
+func (in *Intake) Queue(b *pgx.Batch) { in.queue(b, Queued, "") }
+
+// QueueWith is Queue with a statement that needs to know which jobs are made: it finds their
+// id and kind in the table made. Its arguments are $13 and the following.
+func (in *Intake) QueueWith(b *pgx.Batch, sql string, args ...any) {
+	in.queue(b, Queued, `, also AS (`+sql+`)`, args...)
+}
 
 // queue inserts jobs in a state. A job that is final from the start belongs to a
 // command and has had its one attempt.
-func (in *Intake) queue(b *pgx.Batch, state State) {
+func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
 	n := len(in.order)
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
@@ -90,9 +96,10 @@ func (in *Intake) queue(b *pgx.Batch, state State) {
 			WHERE NOT (kind = 'purchase' AND campaign_id IN (SELECT id FROM closed))
 			ORDER BY place
 			ON CONFLICT (client, idempotency_key) DO NOTHING
-			RETURNING id, accepted_at)
+			RETURNING id, kind, accepted_at
+		)`+also+`
 		SELECT id, accepted_at FROM made UNION ALL SELECT id, NULL FROM closed`,
-		ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers).Query(in.scanMade)
+		append([]any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers}, args...)...).Query(in.scanMade)
 }
 
 // scanMade reads the jobs that were made, and the closed campaigns, which have no time.

@@ -140,7 +140,7 @@ type undone struct {
 // claim inserts the rows of those requests whose key is free and returns their indexes.
 func (c *commands) claim(ctx context.Context, tx pgx.Tx) (fresh []int, err error) {
 	var b pgx.Batch
-	c.intake.queue(&b, Succeeded)
+	c.intake.queue(&b, Succeeded, "")
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}

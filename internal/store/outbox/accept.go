@@ -51,8 +51,7 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 		}
 	}
 	var b pgx.Batch
-	intake.Queue(&b)
-	queueInsert(&b, messages, intake.Candidates())
+	queueInsert(&b, intake, messages)
 	if err := db.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}
@@ -82,24 +81,18 @@ func (m *Message) add(r job.Request) {
 	m.Traces[r.ID] = r.Trace
 }
 
-// queueInsert writes a message of each kind for the jobs that the statement before
-// has made, in this transaction: requests that are accepted a second time, after an
-// error, may have made theirs and a message before. A row that was made in a
-// savepoint is not found: it has an id of its own in xmin.
-func queueInsert(b *pgx.Batch, messages map[job.Kind]*Message, candidates []job.Request) {
-	var ids, jobs []uuid.UUID
-	var kinds, jobKinds []string
+// queueInsert makes the jobs, and a message of each kind for those that it makes. It is one
+// statement: requests that are accepted a second time, after an error, may have made their
+// jobs and a message before.
+func queueInsert(b *pgx.Batch, intake *job.Intake, messages map[job.Kind]*Message) {
+	var ids []uuid.UUID
+	var kinds []string
 	for kind, m := range messages {
 		ids, kinds = append(ids, m.ID), append(kinds, string(kind))
 	}
-	for _, r := range candidates {
-		jobs, jobKinds = append(jobs, r.ID), append(jobKinds, string(r.Kind))
-	}
-	b.Queue(`
-		INSERT INTO outbox_messages (id, kind, jobs)
-		SELECT m.id, kind, array_agg(j.id ORDER BY j.id)
-		FROM unnest($1::uuid[], $2::text[]) AS m (id, kind)
-		JOIN unnest($3::uuid[], $4::text[]) AS c (job_id, kind) USING (kind)
-		CROSS JOIN LATERAL (SELECT id FROM jobs WHERE id = c.job_id AND xmin = pg_current_xact_id()::xid) j
-		GROUP BY m.id, kind`, ids, kinds, jobs, jobKinds)
+	intake.QueueWith(b, `
+			INSERT INTO outbox_messages (id, kind, jobs)
+			SELECT m.id, kind, array_agg(made.id ORDER BY made.id)
+			FROM unnest($13::uuid[], $14::text[]) AS m (id, kind) JOIN made USING (kind)
+			GROUP BY m.id, kind`, ids, kinds)
 }
