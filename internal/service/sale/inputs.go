@@ -55,7 +55,7 @@ func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
 	b.Queue(queuedSQL, jobs).Query(in.scanOrders)
-	b.Queue(hasSQL, jobs).Query(func(rows pgx.Rows) error { return inventory.ScanCounts(rows, in.has) })
+	b.Queue(hasSQL, jobs, campaigns).Query(func(rows pgx.Rows) error { return inventory.ScanCounts(rows, in.has) })
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockCampaigns: %w", err)
 	}
@@ -91,14 +91,15 @@ const queuedSQL = `
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
 	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
 
-// hasSQL counts the positions of the users of jobs $1 uuid[], in campaigns that have a
-// limit.
+// hasSQL counts the positions of the users of jobs $1 uuid[], in those of their campaigns
+// $2 uuid[] that have a limit. It reads no job when none has.
 const hasSQL = `
 	SELECT u.campaign_id, u.user_id, p.n
 	FROM (SELECT DISTINCT j.campaign_id, j.user_id FROM unnest($1::uuid[]) AS i (id)
 	      CROSS JOIN LATERAL (SELECT campaign_id, user_id, state FROM jobs WHERE id = i.id) j
 	      JOIN campaigns c ON c.id = j.campaign_id
-	      WHERE j.state = 'queued' AND c.purchase_limit IS NOT NULL) u
+	      WHERE j.state = 'queued' AND c.purchase_limit IS NOT NULL
+	        AND EXISTS (SELECT FROM campaigns WHERE id = ANY($2) AND purchase_limit IS NOT NULL)) u
 	CROSS JOIN LATERAL ` + inventory.CountsOfUser + ` p`
 
 func (in *inputs) scanOrders(rows pgx.Rows) error {
