@@ -34,7 +34,7 @@ type Worker struct {
 	metrics  *metrics
 	holds    *inventory.HoldMetrics
 
-	rdb         redis.UniversalClient
+	rdb         *redis.Client
 	namespace   string
 	shares      []queue.Share
 	client      *queue.Client
@@ -65,7 +65,7 @@ type Worker struct {
 
 // New returns a Worker; Run runs it. draws says who draws may ask, takes in which currencies
 // cards can pay.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, draws draw.Options, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyring.Keyring, draws draw.Options, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)

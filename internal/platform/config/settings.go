@@ -160,8 +160,7 @@ type Accept struct {
 type Worker struct {
 	Concurrency       int           `mapstructure:"concurrency"        validate:"min=1,max=10000"`
 	Draws             int           `mapstructure:"draws"              validate:"min=1,max=64"`
-	PollInterval      time.Duration `mapstructure:"poll_interval" constant:"5ms"` // how often an idle worker asks Redis for tasks of each kind
-	TaskTimeout       time.Duration `mapstructure:"task_timeout" constant:"5m"`   // a task that takes longer, for example because Postgres is away, goes back to the queue
+	TaskTimeout       time.Duration `mapstructure:"task_timeout" constant:"5m"` // a task that takes longer, for example because Postgres is away, goes back to the queue
 	Shards            int           `mapstructure:"shards"             validate:"min=1,max=64"`
 	BatchSize         int           `mapstructure:"batch_size" constant:"256"`        // most jobs in one transaction
 	BatchLinger       time.Duration `mapstructure:"batch_linger" constant:"1ms"`      // under load, how long a batch waits for more jobs

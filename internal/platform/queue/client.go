@@ -60,7 +60,7 @@ func (c *Client) client() *asynq.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := time.Now(); c.current == nil || now.Sub(c.renewed) > registerEvery {
-		c.current, c.renewed = asynq.NewClientFromRedisClient(c.rdb), now
+		c.current, c.renewed = asynq.NewClientFromRedisClient(ringer{c.rdb, c.namespace}), now
 	}
 	return c.current
 }

@@ -82,24 +82,33 @@ type Share struct {
 // Server delivers tasks to handlers. Every kind has an asynq server of its own, so
 // that a backlog of one kind takes no slot of another.
 type Server struct {
-	kinds []delivery
+	rdb       *redis.Client
+	namespace string
+	kinds     []delivery
+	pollEvery time.Duration // see the constant
+	polling   sync.WaitGroup
+	endPolls  context.CancelFunc // nil: not started
 }
 
-// delivery is the asynq server of one kind.
+// delivery is the asynq server of one kind, and the Redis client that it waits with.
 type delivery struct {
+	kind   string
 	server *asynq.Server
+	waiter *waiter
 	handle asynq.Handler
 }
 
-// NewServer returns a Server for the tasks of some kinds.
-func NewServer(rdb redis.UniversalClient, namespace string, settings config.Worker, logger *slog.Logger, shares ...Share) *Server {
-	s := &Server{}
+// NewServer returns a Server for the tasks of some kinds. Shutdown closes it, started or not.
+func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logger *slog.Logger, shares ...Share) *Server {
+	s := &Server{rdb: rdb, namespace: namespace, pollEvery: pollEvery}
 	for _, share := range shares {
+		waiter := newWaiter(rdb, namespace, share.Kind)
 		s.kinds = append(s.kinds, delivery{
+			kind: share.Kind, waiter: waiter,
 			handle: asynq.HandlerFunc(deliver(share.Handle)),
-			server: asynq.NewServerFromRedisClient(rdb, asynq.Config{
+			server: asynq.NewServerFromRedisClient(waiter, asynq.Config{
 				Concurrency:              share.Tasks,
-				TaskCheckInterval:        settings.PollInterval,
+				TaskCheckInterval:        emptyPause,
 				DelayedTaskCheckInterval: time.Second,
 				RetryDelayFunc:           retryDelay,
 				IsFailure:                func(err error) bool { return !isLater(err) },
@@ -114,9 +123,12 @@ func NewServer(rdb redis.UniversalClient, namespace string, settings config.Work
 
 // Start starts delivering. If Redis is away, deliveries begin when it is back.
 func (s *Server) Start() error {
-	for i, kind := range s.kinds {
+	ctx, end := context.WithCancel(context.Background())
+	s.endPolls = end
+	s.polling.Go(func() { s.poll(ctx) })
+	for _, kind := range s.kinds {
 		if err := kind.server.Start(kind.handle); err != nil {
-			(&Server{s.kinds[:i]}).Shutdown()
+			s.Shutdown()
 			return err
 		}
 	}
@@ -126,6 +138,13 @@ func (s *Server) Start() error {
 // Shutdown waits for the tasks under way, of all kinds together up to the shutdown
 // timeout, and gives the rest back to the queue.
 func (s *Server) Shutdown() {
+	for _, kind := range s.kinds {
+		kind.waiter.close()
+	}
+	if s.endPolls != nil {
+		s.endPolls()
+	}
+	s.polling.Wait()
 	var all sync.WaitGroup
 	for _, kind := range s.kinds {
 		all.Go(kind.server.Shutdown)

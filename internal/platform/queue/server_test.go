@@ -21,7 +21,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-var workerSettings = config.Worker{PollInterval: 5 * time.Millisecond, ShutdownTimeout: servers.Patience}
+var workerSettings = config.Worker{ShutdownTimeout: servers.Patience}
 
 // share returns a share that no test uses up.
 func share(kind string, handle queue.Handler) queue.Share {

@@ -1,0 +1,350 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/platform/queue"
+	"triprize/internal/testkit/servers"
+)
+
+// never is longer than any test.
+const never = time.Hour
+
+// looks counts the commands that touch the queues, of the servers of one client: those that
+// take a task, polls, and all others.
+type looks struct {
+	takes, polls, others atomic.Int64
+	refused              atomic.Bool // whether no task can be taken
+}
+
+func (*looks) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*looks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		ends := func(suffixes ...string) bool {
+			return slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+				text, _ := arg.(string)
+				return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(text, s) })
+			})
+		}
+		switch {
+		case ends(":bell:" + purchase):
+			defer l.polls.Add(1)
+		case ends("}:paused"):
+			defer l.takes.Add(1)
+			if l.refused.Load() {
+				cmd.SetErr(errAway)
+				return errAway
+			}
+		case ends("}:pending", "}:scheduled", "}:retry"):
+			defer l.others.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// quiet starts a server of purchase tasks, without polls and looks at intervals, and waits
+// until it waits.
+func (s *space) quiet(rdb *redis.Client, handler queue.Handler) *queue.Server {
+	s.t.Helper()
+	return s.timed(rdb, never, handler)
+}
+
+// timed is quiet with polls.
+func (s *space) timed(rdb *redis.Client, poll time.Duration, handler queue.Handler) *queue.Server {
+	s.t.Helper()
+	server := s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(s.t), share(purchase, handler)).Timing(poll, never))
+	servers.Eventually(s.t, "the server waits", server.Waits)
+	return server
+}
+
+// counted returns a client whose looks are counted.
+func (s *space) counted() (*redis.Client, *looks) {
+	rdb, l := servers.Redis(s.t, s.settings), &looks{}
+	rdb.AddHook(l)
+	return rdb, l
+}
+
+// into returns a handler that passes on the ids of tasks.
+func into(ids chan<- uuid.UUID) queue.Handler {
+	return func(_ context.Context, task queue.Task, _ bool) error {
+		ids <- task.ID
+		return nil
+	}
+}
+
+// unrung enqueues a purchase task as asynqmon does, or as when a ring is lost.
+func (s *space) unrung(options ...asynq.Option) (id uuid.UUID) {
+	s.t.Helper()
+	id = uuid.New()
+	options = append(options, asynq.Queue(queue.Name(s.namespace, purchase)), asynq.TaskID(id.String()))
+	if _, err := asynq.NewClientFromRedisClient(s.rdb).Enqueue(asynq.NewTask(purchase, nil), options...); err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// The woken worker takes the task, and looks once more before it waits again.
+func TestATaskWakesOneOfFiftyWorkers(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	rdb, looks := s.counted()
+	delivered := make(chan uuid.UUID, 1)
+	for range 50 {
+		s.quiet(rdb, into(delivered))
+	}
+	looks.takes.Store(0)
+	const tasks = 100
+	for range tasks {
+		if id := s.enqueue(purchase); receive(t, delivered) != id {
+			t.Error("another task was delivered")
+		}
+	}
+	if n := looks.takes.Load(); n > 3*tasks {
+		t.Errorf("fifty workers looked %d times for %d tasks", n, tasks)
+	}
+}
+
+func TestAWorkerWhoseSlotsAreFullLeavesTheRingToAnother(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	held, end := make(chan uuid.UUID, 2), make(chan struct{})
+	hold := share(purchase, func(_ context.Context, task queue.Task, _ bool) error {
+		held <- task.ID
+		<-end
+		return nil
+	})
+	hold.Tasks = 1
+	s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), hold).Timing(never, never))
+	t.Cleanup(func() { close(end) })
+	s.enqueue(purchase)
+	receive(t, held)
+	delivered := make(chan uuid.UUID, 1)
+	s.quiet(s.rdb, into(delivered))
+	if id := s.enqueue(purchase); receive(t, delivered) != id {
+		t.Error("another task was delivered")
+	}
+}
+
+// Each of these puts a task where workers take it.
+func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	settings := workerSettings
+	settings.ShutdownTimeout = 100 * time.Millisecond
+	held := make(chan uuid.UUID, 1)
+	first := s.start(queue.NewServer(s.rdb, s.namespace, settings, servers.Logger(t), share(purchase, func(ctx context.Context, task queue.Task, _ bool) error {
+		held <- task.ID
+		<-ctx.Done()
+		return ctx.Err()
+	})).Timing(never, never))
+	id := s.enqueue(purchase)
+	receive(t, held)
+	delivered := make(chan uuid.UUID, 2)
+	var before atomic.Bool
+	s.quiet(s.rdb, func(_ context.Context, task queue.Task, _ bool) error {
+		delivered <- task.ID
+		if before.Swap(true) {
+			return nil
+		}
+		return queue.Later(errAway)
+	})
+	first.Shutdown()
+	if receive(t, delivered) != id || receive(t, delivered) != id {
+		t.Error("another task was delivered")
+	}
+}
+
+func TestATaskWithoutARingIsFound(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	delivered := make(chan uuid.UUID, 1)
+	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
+	if id := s.unrung(); receive(t, delivered) != id {
+		t.Error("another task was delivered")
+	}
+}
+
+// A server believes its polls, and asks Redis for nothing that they say is not there.
+func TestATaskThatAnotherProcessHasDelayedIsDelivered(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	delivered := make(chan uuid.UUID, 1)
+	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
+	if id := s.unrung(asynq.ProcessIn(time.Second)); receive(t, delivered) != id {
+		t.Error("another task was delivered")
+	}
+}
+
+// It also notices when another release of asynq no longer goes through the waiter.
+func TestAnIdleServerTouchesItsQueuesInPollsOnly(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	rdb, looks := s.counted()
+	delivered := make(chan uuid.UUID, 1)
+	s.timed(rdb, time.Second, into(delivered)) // as by default
+	servers.Eventually(t, "the first poll", func() bool { return looks.polls.Load() > 0 })
+	takes, others := looks.takes.Load(), looks.others.Load()
+	servers.Eventually(t, "further polls", func() bool { return looks.polls.Load() > 3 })
+	if a, b := looks.takes.Load()-takes, looks.others.Load()-others; a+b > 0 {
+		t.Errorf("an idle server looked for tasks %d times, and for delays %d times", a, b)
+	}
+	s.enqueue(purchase)
+	receive(t, delivered)
+	if looks.takes.Load() == takes {
+		t.Error("looks are not counted")
+	}
+}
+
+// asynq counts a lease from before the wait: it is to ask again before that is over.
+func TestAWaitHasAnEnd(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	rdb, looks := s.counted()
+	s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil)).Timing(never, time.Second))
+	servers.Eventually(t, "it looks again", func() bool { return looks.takes.Load() > 2 })
+}
+
+func TestAPausedQueueIsLeftAloneAndGoesOnAfterwards(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	rdb, looks := s.counted()
+	const tasks = 5
+	delivered := make(chan uuid.UUID, tasks)
+	s.timed(rdb, 20*time.Millisecond, into(delivered))
+	if err := s.inspector.PauseQueue(queue.Name(s.namespace, purchase)); err != nil {
+		t.Fatal(err)
+	}
+	takes := looks.takes.Load()
+	for range tasks {
+		s.enqueue(purchase)
+	}
+	polls := looks.polls.Load()
+	servers.Eventually(t, "polls", func() bool { return looks.polls.Load() > polls+20 })
+	if n := looks.takes.Load() - takes; n > 2*tasks {
+		t.Errorf("%d looks into a paused queue", n)
+	}
+	if len(delivered) > 0 {
+		t.Error("a task of a paused queue was delivered")
+	}
+	if err := s.inspector.UnpauseQueue(queue.Name(s.namespace, purchase)); err != nil {
+		t.Fatal(err)
+	}
+	for range tasks {
+		receive(t, delivered)
+	}
+}
+
+// asynq's loop has no pause after an error.
+func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
+	t.Parallel()
+	for name, disturb := range map[string]func(*space, *looks){
+		"no task can be taken": func(_ *space, l *looks) { l.refused.Store(true) },
+		"no bell can ring": func(s *space, _ *looks) {
+			if err := s.rdb.Set(s.t.Context(), s.namespace+":bell:"+purchase, "of another type", 0).Err(); err != nil {
+				s.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSpace(t)
+			rdb, looks := s.counted()
+			disturb(s, looks)
+			delivered := make(chan uuid.UUID, 1)
+			began := time.Now()
+			s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, into(delivered))).Timing(never, never))
+			servers.Eventually(t, "three looks", func() bool { return looks.takes.Load() > 2 })
+			if n, most := looks.takes.Load(), 2+int64(time.Since(began)/queue.ErrorPause); n > most {
+				t.Errorf("%d looks instead of %d", n, most)
+			}
+			looks.refused.Store(false)
+			if id := s.enqueue(purchase); receive(t, delivered) != id {
+				t.Error("another task was delivered")
+			}
+		})
+	}
+}
+
+func TestShutdownEndsAWaitAndTakesNoTask(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	rdb, looks := s.counted()
+	server := s.quiet(rdb, func(context.Context, queue.Task, bool) error {
+		t.Error("a task was delivered")
+		return nil
+	})
+	takes := looks.takes.Load()
+	id := s.unrung()
+	down := make(chan struct{})
+	go func() {
+		defer close(down)
+		server.Shutdown()
+	}()
+	receive(t, down)
+	if n := looks.takes.Load() - takes; n > 0 || s.states(id)[id] != queue.Pending {
+		t.Errorf("%d looks during the shutdown, the task is %v", n, s.states(id)[id])
+	}
+}
+
+// As after a firewall has forgotten a connection: Redis sends rings, and nobody hears them.
+func TestAWorkerWhoseConnectionIsDeadHearsOfTasksAgain(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	options := *s.rdb.Options()
+	dial, deaf := options.Dialer, &atomic.Bool{}
+	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &wire{Conn: conn, deaf: deaf}, err
+	}
+	rdb := redis.NewClient(&options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	delivered := make(chan uuid.UUID, 1)
+	s.timed(rdb, 20*time.Millisecond, into(delivered))
+	deaf.Store(true)
+	id := s.enqueue(purchase)
+	servers.Eventually(t, "the ring is lost", func() bool { return !deaf.Load() })
+	if receive(t, delivered) != id {
+		t.Error("another task was delivered")
+	}
+}
+
+// wire is a connection that never hears again after it has waited for a bell and lost the
+// ring, when it is deaf.
+type wire struct {
+	net.Conn
+	deaf *atomic.Bool
+	bell atomic.Bool
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	w.bell.Store(bytes.Contains(b, []byte("blpop")))
+	return w.Conn.Write(b)
+}
+
+func (w *wire) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if w.bell.Load() && err == nil && w.deaf.CompareAndSwap(true, false) {
+		for err == nil {
+			_, err = w.Conn.Read(b)
+		}
+		return 0, errors.Join(errors.New("the connection is cut"), err)
+	}
+	return n, err
+}

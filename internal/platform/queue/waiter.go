@@ -1,0 +1,165 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// longestWait bounds a wait for a bell. asynq counts the lease of a task, 30 s, from
+	// before the wait.
+	longestWait = 5 * time.Second
+	// errorPause is a wait after an error of Redis. asynq has none (hibiken/asynq#1058).
+	errorPause = 200 * time.Millisecond
+	// emptyPause is how long asynq sleeps after it has found its queue empty, before it comes
+	// to wait for a bell.
+	emptyPause = time.Millisecond
+)
+
+// waiter is the Redis client of one kind's asynq server. It lets the server wait for the bell
+// before it looks again into a queue that was empty, and answers for Redis that no delay is
+// over yet. Everything else passes through, and never waits.
+type waiter struct {
+	ringer
+	kind    string
+	keys    []string      // of the script that takes a task
+	longest time.Duration // see longestWait
+	empty   bool          // only asynq's processor, one goroutine, uses it
+	closed  chan struct{}
+
+	mu       sync.Mutex
+	blocking *redis.Client // its one connection is for the wait
+	shut     bool
+	turn     int // counts the waits
+	waiting  bool
+	inVain   int // the wait during which a poll has already found a pending task
+
+	delayed delayedTasks
+}
+
+func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
+	w := &waiter{ringer: ringer{rdb, namespace}, kind: kind, longest: longestWait, closed: make(chan struct{}), blocking: blockingClient(rdb)}
+	for _, part := range []string{"pending", "paused", "active", "lease"} {
+		w.keys = append(w.keys, asynqKey(namespace, kind, part))
+	}
+	return w
+}
+
+// blockingClient returns a client with one connection. Its commands fail at once when it is
+// closed meanwhile.
+func blockingClient(rdb *redis.Client) *redis.Client {
+	options := *rdb.Options()
+	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
+	return redis.NewClient(&options)
+}
+
+// EvalSha runs a script of asynq.
+func (w *waiter) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return w.run(ctx, keys, func(c redis.Scripter) *redis.Cmd { return c.EvalSha(ctx, sha, keys, args...) })
+}
+
+// Eval runs a script that Redis does not have yet.
+func (w *waiter) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return w.run(ctx, keys, func(c redis.Scripter) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
+}
+
+func (w *waiter) run(ctx context.Context, keys []string, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
+	switch {
+	case slices.Equal(keys, w.keys):
+		return w.take(ctx, eval)
+	case forwards(w.namespace, keys):
+		return w.forward(ctx, eval)
+	case slices.Contains(keys, asynqKey(w.namespace, w.kind, "retry")):
+		defer w.delayed.put()
+	}
+	return w.ringer.run(ctx, keys, eval)
+}
+
+// take runs the script that takes a task. When its last run found none, it first waits for
+// the bell.
+func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
+	if w.empty {
+		w.wait(ctx)
+	}
+	select {
+	case <-w.closed:
+		return redis.NewCmdResult(nil, redis.Nil)
+	default:
+	}
+	cmd := eval(w.UniversalClient)
+	err := cmd.Err()
+	w.empty = errors.Is(err, redis.Nil)
+	if err != nil && !w.empty && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		w.pause()
+	}
+	return cmd
+}
+
+// wait returns when the bell has rung for this worker, when it is time to look anyway, or
+// when the waiter is closed.
+func (w *waiter) wait(ctx context.Context) {
+	w.mu.Lock()
+	client := w.blocking
+	w.turn, w.waiting = w.turn+1, true
+	w.mu.Unlock()
+	err := client.BLPop(ctx, w.longest, bellKey(w.namespace, w.kind)).Err()
+	w.mu.Lock()
+	cut := client != w.blocking
+	w.waiting = false
+	w.mu.Unlock()
+	if err != nil && !errors.Is(err, redis.Nil) && !cut {
+		w.pause()
+	}
+}
+
+func (w *waiter) pause() {
+	select {
+	case <-time.After(errorPause):
+	case <-w.closed:
+	}
+}
+
+// pending notes that a poll has found a pending task, and has rung for it. When the bell has
+// not reached this worker until the next poll, its connection is dead: it gets a new one.
+func (w *waiter) pending() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting && w.inVain == w.turn && !w.shut {
+		_ = w.blocking.Close()
+		w.blocking = blockingClient(w.UniversalClient.(*redis.Client))
+	}
+	w.inVain = w.turn
+}
+
+// close ends the wait, and no further task is taken. A ring that comes at this moment is
+// lost, which a poll notices.
+func (w *waiter) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.shut {
+		w.shut = true
+		close(w.closed)
+		_ = w.blocking.Close()
+	}
+}
+
+// forward runs the script that moves tasks whose delay is over, if there can be any, and
+// rings for each.
+func (w *waiter) forward(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
+	if w.delayed.none(time.Now()) {
+		return redis.NewCmdResult(int64(0), nil)
+	}
+	cmd := eval(w.UniversalClient)
+	if n, _ := cmd.Int(); n > 0 {
+		_, _ = w.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			ring(ctx, pipe, bellKey(w.namespace, w.kind), n)
+			return nil
+		})
+	}
+	return cmd
+}
