@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/expirable"
-
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
 )
@@ -29,8 +27,8 @@ const (
 // does not look like a key is refused without a look-up. The last use of keys is written in
 // the background, once a minute at most, for many keys in one statement.
 type Verifier struct {
-	known   *expirable.LRU[string, stored]   // nil: nothing is cached
-	unknown *expirable.LRU[string, struct{}] // as known
+	known   *recent[stored]   // nil: nothing is cached
+	unknown *recent[struct{}] // as known
 	loads   *batch.Coalescer[string, stored]
 	uses    *uses
 	watched *watched
@@ -41,8 +39,8 @@ type Verifier struct {
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
 	v := &Verifier{uses: newUses(db), watched: newWatched(db, ttl)}
 	if ttl > 0 {
-		v.known = expirable.NewLRU[string, stored](cached, nil, ttl)
-		v.unknown = expirable.NewLRU[string, struct{}](cached, nil, min(ttl, unknownFor))
+		v.known = newRecent[stored](ttl)
+		v.unknown = newRecent[struct{}](min(ttl, unknownFor))
 	}
 	v.loads = batch.New(batch.Options{Size: keysAtOnce, InFlight: 1, Pending: keysWaiting, Timeout: loadTimeout, Whole: func(error) bool { return true }},
 		func(ctx context.Context, prefixes []string) ([]stored, error) { return load(ctx, db, prefixes) })
@@ -82,19 +80,19 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
 // find returns the key with a prefix; one that does not exist admits no secret.
 func (v *Verifier) find(ctx context.Context, prefix string) (stored, error) {
 	if v.known != nil {
-		if s, ok := v.known.Get(prefix); ok {
+		if s, ok := v.known.get(prefix); ok {
 			return s, nil
 		}
-		if v.unknown.Contains(prefix) {
+		if _, ok := v.unknown.get(prefix); ok {
 			return stored{}, nil
 		}
 	}
 	s, err := v.loads.Do(ctx, prefix)
 	if err == nil && v.known != nil {
 		if s.Prefix == "" {
-			v.unknown.Add(prefix, struct{}{})
+			v.unknown.add(prefix, struct{}{})
 		} else {
-			v.known.Add(prefix, s)
+			v.known.add(prefix, s)
 		}
 	}
 	return s, err
