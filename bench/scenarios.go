@@ -27,6 +27,7 @@ var throughput = []scenario{
 	{"triprize-http", crowdedSale{offer: hot}.run},
 	{"first-minute", runFirstMinute},
 	{"webhooks", eventSale},
+	{"idle-fleet", runIdleFleet},
 	{"triprize-http-wallet", crowdedSale{offer: func(measured time.Duration) offer { return byWallet(measured, walletPayers) }, payers: walletPayers}.run},
 	{"cards-alone", besideCards{cardBuyers: enoughCardBuyers}.run},
 	{"wallet-beside-nothing", besideCards{walletBuyers: connections}.run},
