@@ -112,7 +112,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.claims.run(alive) })
 	background.Go(func() { w.watchLocked(w.draining) })
 	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.shares...)
-	err := server.Start()
+	err := server.Start(alive)
 	if err == nil {
 		<-ctx.Done()
 		w.logger.Info("shutting down: taking no new tasks, finishing those in progress")

@@ -50,7 +50,7 @@ func (p *setup) hold(messages []outbox.Message) (die func()) {
 			<-release
 			return nil
 		}})
-	if err := server.Start(); err != nil {
+	if err := server.Start(context.Background()); err != nil {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { close(release); server.Shutdown() })

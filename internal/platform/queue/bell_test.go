@@ -166,8 +166,10 @@ func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
 		return queue.Later(errAway)
 	})
 	first.Shutdown()
-	if receive(t, delivered) != id || receive(t, delivered) != id {
-		t.Error("another task was delivered")
+	for range 2 {
+		if receive(t, delivered) != id {
+			t.Error("another task was delivered")
+		}
 	}
 }
 

@@ -122,9 +122,9 @@ func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logg
 }
 
 // Start starts delivering. If Redis is away, deliveries begin when it is back.
-func (s *Server) Start() error {
-	ctx, end := context.WithCancel(context.Background())
-	s.endPolls = end
+// Call Shutdown before ctx ends: the polls end with it.
+func (s *Server) Start(ctx context.Context) error {
+	ctx, s.endPolls = context.WithCancel(ctx)
 	s.polling.Go(func() { s.poll(ctx) })
 	for _, kind := range s.kinds {
 		if err := kind.server.Start(kind.handle); err != nil {

@@ -37,7 +37,7 @@ func (s *space) serve(handler queue.Handler) *queue.Server {
 
 func (s *space) start(server *queue.Server) *queue.Server {
 	s.t.Helper()
-	if err := server.Start(); err != nil {
+	if err := server.Start(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(server.Shutdown)

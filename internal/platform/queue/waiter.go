@@ -26,6 +26,7 @@ const (
 // over yet. Everything else passes through, and never waits.
 type waiter struct {
 	ringer
+	rdb     *redis.Client
 	kind    string
 	keys    []string      // of the script that takes a task
 	longest time.Duration // see longestWait
@@ -43,7 +44,7 @@ type waiter struct {
 }
 
 func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
-	w := &waiter{ringer: ringer{rdb, namespace}, kind: kind, longest: longestWait, closed: make(chan struct{}), blocking: blockingClient(rdb)}
+	w := &waiter{ringer: ringer{rdb, namespace}, rdb: rdb, kind: kind, longest: longestWait, closed: make(chan struct{}), blocking: blockingClient(rdb)}
 	for _, part := range []string{"pending", "paused", "active", "lease"} {
 		w.keys = append(w.keys, asynqKey(namespace, kind, part))
 	}
@@ -131,7 +132,7 @@ func (w *waiter) pending() {
 	defer w.mu.Unlock()
 	if w.waiting && w.inVain == w.turn && !w.shut {
 		_ = w.blocking.Close()
-		w.blocking = blockingClient(w.UniversalClient.(*redis.Client))
+		w.blocking = blockingClient(w.rdb)
 	}
 	w.inVain = w.turn
 }
