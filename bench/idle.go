@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -24,6 +28,9 @@ const (
 const (
 	idleWorkerCPU      = "idle worker, % of a core"
 	idleWorkerCommands = "idle worker, commands/s"
+	idleAPICPU         = "idle api, % of a core"
+	idleSchedulerCPU   = "idle scheduler, % of a core"
+	idleRedisAloneCPU  = "redis with an idle worker, %"
 	idleRedisCPU       = "redis with 50 idle workers, %"
 )
 
@@ -60,7 +67,7 @@ func (sys *system) costs(ctx context.Context, measured time.Duration) (notes []f
 	for _, role := range []string{"worker", "api", "scheduler"} {
 		notes = append(notes, figure{"idle " + role + ", % of a core", 100 * w.cores(role)}, figure{"idle " + role + ", commands/s", commands["triprize-"+role]})
 	}
-	notes = append(notes, figure{"redis with an idle worker, %", 100 * w.cores("redis")}, figure{"postgres with an idle worker, %", 100 * w.cores("postgres")})
+	notes = append(notes, figure{idleRedisAloneCPU, 100 * w.cores("redis")}, figure{"postgres with an idle worker, %", 100 * w.cores("postgres")})
 	for range idleWorkers - 1 {
 		if _, err := sys.fleet.StartWorker(); err != nil {
 			return nil, err
@@ -88,34 +95,55 @@ func (sys *system) rest(ctx context.Context, m *meter, measured time.Duration) *
 
 // commands counts the commands that Redis gets in a second, by the name of their clients.
 func (sys *system) commands(ctx context.Context, measured time.Duration) (map[string]float64, error) {
-	lines := make(chan string, 1<<16)
-	monitor := sys.setup.redis.Monitor(ctx, lines)
-	monitor.Start()
-	wait(ctx, measured, nil)
-	monitor.Stop()
+	lines, err := sys.monitor(ctx, measured)
+	if err != nil {
+		return nil, err
+	}
 	list, err := sys.setup.redis.ClientList(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
 	names := make(map[string]string)
 	for line := range strings.Lines(list) {
-		var address, name string
+		var address string
 		for _, field := range strings.Fields(line) {
 			if value, ok := strings.CutPrefix(field, "addr="); ok {
 				address = value
-			}
-			if value, ok := strings.CutPrefix(field, "name="); ok {
-				name = value
+			} else if value, ok := strings.CutPrefix(field, "name="); ok {
+				names[address] = value
 			}
 		}
-		names[address] = name
 	}
 	counts := make(map[string]float64)
-	for range len(lines) { // 1700000000.123456 [0 127.0.0.1:4321] "get" …; inside a script: [0 lua]
-		var at, database, address string
-		if _, err := fmt.Sscan(<-lines, &at, &database, &address); err == nil {
-			counts[names[strings.TrimSuffix(address, "]")]] += 1 / measured.Seconds()
+	for _, line := range lines { // +1700000000.123456 [0 127.0.0.1:4321] "get" …; inside a script: [0 lua]
+		if fields := strings.Fields(line); len(fields) > 2 {
+			counts[names[strings.TrimSuffix(fields[2], "]")]] += 1 / measured.Seconds()
 		}
 	}
 	return counts, nil
+}
+
+// monitor returns what MONITOR prints in a time. The client library gives the connection back
+// to its pool meanwhile.
+func (sys *system) monitor(ctx context.Context, measured time.Duration) (lines []string, err error) {
+	options := sys.setup.redis.Options()
+	conn, err := (&net.Dialer{}).DialContext(ctx, options.Network, options.Addr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintf(conn, "AUTH %s\r\nMONITOR\r\n", options.Password); err != nil {
+		return nil, err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(measured)); err != nil {
+		return nil, err
+	}
+	scanner := bufio.NewScanner(conn)
+	for scanner.Scan() {
+		lines = append(lines, scanner.Text())
+	}
+	if err := scanner.Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("MONITOR ended early: %w", errors.Join(err, io.EOF))
+	}
+	return lines, ctx.Err()
 }

@@ -110,6 +110,7 @@ func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logg
 				Concurrency:              share.Tasks,
 				TaskCheckInterval:        emptyPause,
 				DelayedTaskCheckInterval: time.Second,
+				JanitorInterval:          time.Hour, // it deletes tasks that are kept when they are done: none of ours is
 				RetryDelayFunc:           retryDelay,
 				IsFailure:                func(err error) bool { return !isLater(err) },
 				Queues:                   map[string]int{Name(namespace, share.Kind): 1},

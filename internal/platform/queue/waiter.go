@@ -13,7 +13,7 @@ import (
 const (
 	// longestWait bounds a wait for a bell. asynq counts the lease of a task, 30 s, from
 	// before the wait.
-	longestWait = 5 * time.Second
+	longestWait = 10 * time.Second
 	// errorPause is a wait after an error of Redis. asynq has none (hibiken/asynq#1058).
 	errorPause = 200 * time.Millisecond
 	// emptyPause is how long asynq sleeps after it has found its queue empty, before it comes
