@@ -42,7 +42,7 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}, a.flush)
 	a.remember = batch.New(batch.Options{
-		Size: settings.BatchSize, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
+		Size: rememberAtOnce, Every: rememberEvery, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
 	}, a.write)
 	return a
 }
@@ -50,6 +50,13 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 // acceptDrain is how long waiting requests are still stored at shutdown, after
 // their connections were closed.
 const acceptDrain = 2 * time.Second
+
+const (
+	// rememberEvery is how long records wait to be stored in Redis together. Under load most
+	// jobs are final by then, and have one record instead of two.
+	rememberEvery  = 250 * time.Millisecond
+	rememberAtOnce = 4096
+)
 
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
