@@ -31,22 +31,26 @@ func Example() {
 			Selection: client.Selection{Quantity: 1},
 			Payment:   client.PaymentDraft{Method: client.PaymentDraftMethodExternal, Reference: "order of " + user},
 		}, client.WithKey("order of "+user))
-		var bought client.Purchased
-		if err == nil {
-			bought, err = job.Purchased()
+		refused := job.Err() // why the job has failed
+		if e := (*client.Error)(nil); errors.As(err, &e) && e.Status == http.StatusConflict {
+			refused = e // refused without a job
 		}
-		if refused := (*client.Error)(nil); errors.As(err, &refused) {
-			fmt.Println(user, "was refused:", refused.Code)
+		if refused != nil {
+			fmt.Println(user, "gets the money back:", refused)
 			continue
 		}
 		if err != nil {
 			panic(err) // it is not known whether it was bought: ask again with the same key
 		}
+		bought, err := job.Purchased()
+		if err != nil {
+			panic(err) // it waits for the buyer
+		}
 		fmt.Println(user, "has position", bought.Positions[0].Layer, "/", bought.Positions[0].Column, "for", bought.Amount, bought.Currency)
 	}
 	// Output:
 	// ada has position 3 / 2 for 100 JPY
-	// grace was refused: sold-out
+	// grace gets the money back: 409 sold-out every position is sold
 }
 
 var triprize = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

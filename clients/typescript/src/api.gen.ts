@@ -334,7 +334,7 @@ export interface paths {
          *     with a fresh key.
          *
          *     Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
-         *     the code that its job would have, `sold-out` or `campaign-not-active`. So act on the code, wherever it comes. A key that has a job
+         *     the code that its job would have, `sold-out` or `campaign-not-active`. Read `code` in a 409, `problem.code` in a failed job. A key that has a job
          *     still gets it.
          *
          *     `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`

@@ -11,8 +11,8 @@ import (
 // one looks into the queue in vain.
 const mostRings = 16
 
-// ringer is a Redis client for asynq. A script that puts a task into the list of pending ones
-// also rings the bell of the kind, in the same round trip.
+// ringer is a Redis client for asynq. A script that enqueues a task or gives one back also
+// rings the bell of the kind, in the same round trip.
 type ringer struct {
 	redis.UniversalClient
 	namespace string

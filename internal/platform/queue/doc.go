@@ -7,9 +7,10 @@
 // A [Server] has an asynq server with its own share for every kind of task, so a backlog
 // of one kind takes no slot of another.
 //
-// An idle worker waits for a bell, a list in Redis. Each task that becomes pending adds a
-// ring in the same round trip, and Redis gives it to the worker of the kind that has waited
-// longest. A [Server] polls all its queues once a second, for tasks without a ring: a queue was
+// An idle worker waits for a bell, a list in Redis. Enqueuing a task, or giving it back, adds
+// a ring in the same round trip. After the end of a delay the worker that has seen it rings, in
+// a second one. Redis gives each ring to the worker of the kind that has waited longest. A
+// [Server] polls all its queues once a second, for tasks without a ring: a queue was
 // paused, asynqmon has enqueued, the ring was lost. [ringer] and [waiter] do this below asynq.
 //
 // asynq notices a dead worker only after 30 to 120 seconds. So every worker, and the
