@@ -3265,7 +3265,7 @@ export interface components {
          */
         CacheControl: string;
         /**
-         * @description What is left of the limit with the fewest requests left.
+         * @description What is left, as far as this process knows, of the limit with the fewest requests left.
          * @example "user";r=0;t=1
          */
         RateLimit: string;

@@ -36,7 +36,7 @@ type closedAnswer struct {
 }
 
 func newClosedSales(db *pgxpool.Pool, settings config.Accept, registry prometheus.Registerer) *closedSales {
-	s := &closedSales{db: db, refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_requests_refused_total",
+	s := &closedSales{db: db, refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_purchases_refused_total",
 		Help: "Purchases refused without a job, because their campaign never sells again, by code."}, []string{"code"})}
 	registry.MustRegister(s.refused)
 	s.looks = batch.New(batch.Options{Size: settings.BatchSize, InFlight: settings.InFlight, Pending: settings.MaxPending,

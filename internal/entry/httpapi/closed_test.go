@@ -98,7 +98,7 @@ func TestAPurchaseOfAClosedCampaignIsRefusedAtTheDoor(t *testing.T) {
 		}
 		inTime[used.ID] = one.code
 	}
-	if n := s.Metric(0, `triprize_requests_refused_total{code="campaign-not-active"}`); n != 4 {
+	if n := s.Metric(0, `triprize_purchases_refused_total{code="campaign-not-active"}`); n != 4 {
 		t.Errorf("%v refusals were counted", n)
 	}
 	s.RunWorker()

@@ -9,31 +9,31 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// OnNotice calls heard with the detail of each notice with a message that a transaction of the pool
+// OnNotice calls heard with the detail of each notice with this message that a transaction of the pool
 // has raised, once the transaction is over. So a trigger tells the process what its commit has made
 // due, without a round trip, and without the lock that all commits with a NOTIFY share. A
 // transaction that was rolled back may be heard of too; one whose connection broke is not. heard must not
 // wait: a statement's caller waits for it. There is one heard for a pool; it must come from [Open].
 func OnNotice(pool *pgxpool.Pool, message string, heard func(detail string)) {
 	if n, ok := pool.Config().ConnConfig.Tracer.(*notices); ok {
-		n.heard.Store(&listener{message, heard})
+		n.heard.Store(&subscriber{message, heard})
 	}
 }
 
-type listener struct {
+type subscriber struct {
 	message string
 	heard   func(detail string)
 }
 
 // notices keeps the notices of each connection until its transaction is over. pgx tells a tracer
 // of the end of every statement.
-type notices struct{ heard atomic.Pointer[listener] }
+type notices struct{ heard atomic.Pointer[subscriber] }
 
 // noticesKey is where a connection has them.
 const noticesKey = "notices"
 
 func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
-	if l := n.heard.Load(); l != nil && notice.Message == l.message {
+	if s := n.heard.Load(); s != nil && notice.Message == s.message {
 		kept, _ := conn.CustomData()[noticesKey].([]string)
 		conn.CustomData()[noticesKey] = append(kept, notice.Detail)
 	}
@@ -41,8 +41,8 @@ func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
 
 func (n *notices) ended(conn *pgx.Conn) {
 	const idle = 'I'
-	l, pg := n.heard.Load(), conn.PgConn()
-	if l == nil || pg.TxStatus() != idle {
+	s, pg := n.heard.Load(), conn.PgConn()
+	if s == nil || pg.TxStatus() != idle {
 		return
 	}
 	kept, _ := pg.CustomData()[noticesKey].([]string)
@@ -51,7 +51,7 @@ func (n *notices) ended(conn *pgx.Conn) {
 	}
 	delete(pg.CustomData(), noticesKey)
 	for _, detail := range kept {
-		l.heard(detail)
+		s.heard(detail)
 	}
 }
 

@@ -36,7 +36,7 @@ type waiter struct {
 	mu       sync.Mutex
 	blocking *redis.Client // its one connection is for the wait
 	shut     bool
-	turn     int // counts the waits
+	waits    int // counts them
 	waiting  bool
 	inVain   int // the wait during which a poll has already found a pending task
 
@@ -106,7 +106,7 @@ func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd)
 func (w *waiter) wait(ctx context.Context) {
 	w.mu.Lock()
 	client := w.blocking
-	w.turn, w.waiting = w.turn+1, true
+	w.waits, w.waiting = w.waits+1, true
 	w.mu.Unlock()
 	err := client.BLPop(ctx, w.longest, bellKey(w.namespace, w.kind)).Err()
 	w.mu.Lock()
@@ -130,11 +130,11 @@ func (w *waiter) pause() {
 func (w *waiter) pending() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waiting && w.inVain == w.turn && !w.shut {
+	if w.waiting && w.inVain == w.waits && !w.shut {
 		_ = w.blocking.Close()
 		w.blocking = blockingClient(w.rdb)
 	}
-	w.inVain = w.turn
+	w.inVain = w.waits
 }
 
 // close ends the wait, and no further task is taken. A ring that comes at this moment is
