@@ -66,7 +66,8 @@ func (r *saleRun) underWay() {
 	r.let(cap(r.turns) - cap(r.turns)/4)
 }
 
-// order sends one order until it is promised.
+// order sends one order until it is promised, or comes too late: once everything is sold, a key
+// without a job gets none.
 func (r *saleRun) order(user string, api int) {
 	for try := 0; ; try++ {
 		a := r.s.Buy(fleet.Order{Campaign: r.campaign, User: user, Key: user, API: api + try})
@@ -81,6 +82,9 @@ func (r *saleRun) order(user string, api int) {
 		}
 		r.refused[a.Status]++ // 0: no answer at all
 		r.mu.Unlock()
+		if a.Refusal() == "sold-out" {
+			return
+		}
 		if a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") == "" {
 			r.s.T.Error("503 without Retry-After")
 		}

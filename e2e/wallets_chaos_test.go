@@ -117,7 +117,7 @@ func (e *errands) settled() bool {
 	final := true
 	for _, mine := range e.all {
 		for _, one := range mine {
-			if one.user == "" || one.answered.State.Final() {
+			if one.user == "" || one.answered.Status >= 300 || one.answered.State.Final() { // a wallet's, refused without a job, final
 				continue
 			}
 			if a := e.s.ExecuteAt(0, one.path, one.body, "Idempotency-Key", one.key); a.Err == nil && a.ID == one.answered.ID && a.State != "" {

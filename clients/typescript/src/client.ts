@@ -136,7 +136,8 @@ export class Triprize {
 
   /**
    * Requests a purchase and waits until its job is final, or awaits an action of the buyer: then send the buyer to
-   * `next_action.url`, and `wait`. A failed job is no error of `buy`: see `purchased`.
+   * `next_action.url`, and `wait`. A failed job is no error of `buy`: see `purchased`. When the campaign never
+   * sells again there may be no job, and `buy` throws what `purchased` would.
    */
   async buy(campaign: string, body: PurchaseRequest, options: CallOptions = {}): Promise<Job> {
     const parts = { waitSeconds: longestWaitSeconds, ...options, path: { campaign }, body };
