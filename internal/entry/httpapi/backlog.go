@@ -65,6 +65,9 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	defer ticker.Stop()
 	for {
 		for kind, waiting := range b.waiting { // each by itself: for a queue that was never used Wait returns an error
+			if ctx.Err() != nil { // each look at a Redis that is silent takes seconds
+				return
+			}
 			wait, err := b.finder.Wait(string(kind))
 			if err != nil {
 				logger.Debug("a queue cannot be read", "kind", kind, "error", err)

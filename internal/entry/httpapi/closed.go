@@ -66,7 +66,7 @@ func (s *closedSales) look(ctx context.Context, requests []job.Request) ([]close
 	answers := make([]closedAnswer, len(requests))
 	for i, r := range requests {
 		answers[i] = closedAnswer{earlier: earlier[i], hasJob: hasJob[i]}
-		if status := statuses[r.CampaignID]; status != nil && status.State.Closed() {
+		if status := statuses[r.CampaignID]; status != nil && status.State.Closed() && r.Kind == job.KindPurchase { // others may share a key with one
 			answers[i].refusal = status.CheckOnSale()
 		}
 	}

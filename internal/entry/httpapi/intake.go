@@ -187,7 +187,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 	case accepted.Closed:
 		answer, isAnswered, err := s.answerClosed(ctx, request, wait)
 		if err == nil && !isAnswered {
-			err = fault.New(fault.Unavailable, "the campaign has just changed; retry with the same Idempotency-Key")
+			err = fault.New(fault.Unavailable, "this could not be decided now: the campaign has just changed, or another request with this key came at the same moment; retry with the same Idempotency-Key")
 		}
 		return answer, err
 	}

@@ -24,7 +24,7 @@ for i = 1, #KEYS, 5 do
 	local waits, due = 0, -1
 	if redis.call('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
 		waits = 1
-		if redis.call('LLEN', KEYS[i + 4]) == 0 then
+		if redis.pcall('LLEN', KEYS[i + 4]) == 0 then -- an error, if the key is of another type
 			redis.call('LPUSH', KEYS[i + 4], '')
 		end
 	end

@@ -16,6 +16,9 @@ const (
 	longestWait = 10 * time.Second
 	// errorPause is a wait after an error of Redis. asynq has none (hibiken/asynq#1058).
 	errorPause = 200 * time.Millisecond
+	// lateWait is how much longer than longestWait a wait may take. One that took longer was
+	// that of a process that stood still.
+	lateWait = 5 * time.Second
 	// emptyPause is how long asynq sleeps after it has found its queue empty, before it comes
 	// to wait for a bell.
 	emptyPause = time.Millisecond
@@ -30,7 +33,8 @@ type waiter struct {
 	kind    string
 	keys    []string      // of the script that takes a task
 	longest time.Duration // see longestWait
-	empty   bool          // only asynq's processor, one goroutine, uses it
+	now     func() time.Time
+	empty   bool // only asynq's processor, one goroutine, uses it
 	closed  chan struct{}
 
 	mu       sync.Mutex
@@ -44,7 +48,7 @@ type waiter struct {
 }
 
 func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
-	w := &waiter{ringer: ringer{rdb, namespace}, rdb: rdb, kind: kind, longest: longestWait, closed: make(chan struct{}), blocking: blockingClient(rdb)}
+	w := &waiter{ringer: ringer{rdb, namespace}, rdb: rdb, kind: kind, longest: longestWait, now: time.Now, closed: make(chan struct{}), blocking: blockingClient(rdb)}
 	for _, part := range []string{"pending", "paused", "active", "lease"} {
 		w.keys = append(w.keys, asynqKey(namespace, kind, part))
 	}
@@ -82,10 +86,16 @@ func (w *waiter) run(ctx context.Context, keys []string, eval func(redis.Scripte
 }
 
 // take runs the script that takes a task. When its last run found none, it first waits for
-// the bell.
+// the bell. After a wait that took too long the lease that asynq has counted may be over: asynq
+// hears that there is no task, and comes again at once.
 func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
 	if w.empty {
+		began := w.now().Round(0) // by the clock on the wall: the other one stands still with the machine
 		w.wait(ctx)
+		if w.now().Round(0).Sub(began) > w.longest+lateWait {
+			w.empty = false
+			return redis.NewCmdResult(nil, redis.Nil)
+		}
 	}
 	select {
 	case <-w.closed:

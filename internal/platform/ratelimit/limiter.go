@@ -113,13 +113,22 @@ func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdic
 	key := p.key(owner...)
 	verdict, owed := l.local.chargeAhead(p, key)
 	if owed > 0 {
-		result, err := l.ask(ctx, p, key, owed)
-		l.local.settle(p, key, owed, result)
+		charged, result, err := l.ask(ctx, p, key, owed)
+		switch {
+		case errors.Is(err, errSuspended): // Redis has not heard of them
+			l.local.settle(p, key, owed-1, 0)
+		case err != nil: // it may have: to charge them twice would be worse
+			l.local.settle(p, key, 0, 0)
+		default:
+			l.local.settle(p, key, max(0, owed-1-charged), result.ResetAfter)
+		}
 		if err != nil {
 			l.away.Inc()
 			return l.local.charge(p, key)
 		}
-		verdict = p.verdict(result, owed)
+		if verdict = p.pass(result.ResetAfter); charged < owed {
+			verdict = p.refusal(result.ResetAfter, result.RetryAfter)
+		}
 	}
 	if verdict.Allowed {
 		l.passed.Inc()
@@ -132,12 +141,25 @@ func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdic
 // errSuspended means that Redis is left alone for the moment.
 var errSuspended = errors.New("ratelimit: Redis has not answered lately")
 
-// ask charges n requests to a limit in Redis, or as many as are left.
-func (l *Limiter) ask(ctx context.Context, p *policy, key string, n int) (*redis_rate.Result, error) {
+// ask charges n requests to a limit in Redis. When these are too many it charges as many of those
+// before the last one as are left: AllowAtMost would also charge a part of one, and lose it.
+func (l *Limiter) ask(ctx context.Context, p *policy, key string, n int) (charged int, result *redis_rate.Result, err error) {
 	if l.scripts.suspended() {
-		return nil, errSuspended
+		return 0, nil, errSuspended
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.budget)
 	defer cancel()
-	return l.gcra.AllowAtMost(ctx, key, p.limit, n)
+	if result, err = l.gcra.AllowN(ctx, key, p.limit, n); err != nil || result.Allowed == n {
+		return n, result, err
+	}
+	left := min(n-1, p.left(result.ResetAfter))
+	if left <= 0 {
+		return 0, result, nil
+	}
+	paid, err := l.gcra.AllowN(ctx, key, p.limit, left)
+	if err != nil || paid.Allowed == 0 { // another process was faster
+		return 0, result, err
+	}
+	result.ResetAfter = paid.ResetAfter
+	return left, result, nil
 }

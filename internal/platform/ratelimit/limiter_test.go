@@ -259,6 +259,29 @@ func TestRedisIsToldOfTheSlackAtOnceAndOneProcessIsExact(t *testing.T) {
 	}
 }
 
+// Nothing is lost between what Redis charges and what passes, also when parts of a request have
+// come back.
+func TestAUserThatAsksTooOftenGetsTheWholeRate(t *testing.T) {
+	t.Parallel()
+	for _, burst := range []int{19, 20, 100} {
+		for _, gap := range []time.Duration{510 * time.Millisecond, 700 * time.Millisecond} {
+			p := newSpace(t, func(l *config.Limits) { l.UserBurst = burst })
+			limiter := p.limiter(t)
+			drain(t, limiter, "shop", "alice", burst)
+			passed := 0
+			for at := time.Duration(0); at < 100*time.Second; at += gap {
+				p.clock.move(gap)
+				if limiter.User(t.Context(), "shop", "alice").Allowed {
+					passed++
+				}
+			}
+			if slack := burst / 20; passed < 98-slack || passed > 101+slack {
+				t.Errorf("burst %d, a request every %s: %d of 100 passed", burst, gap, passed)
+			}
+		}
+	}
+}
+
 func TestUsersOfOneRequestCostRedisNothing(t *testing.T) {
 	t.Parallel()
 	p := newSpace(t, func(l *config.Limits) { l.UserBurst = 20 })

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
@@ -23,6 +22,7 @@ type local struct {
 
 // bucket is what this process knows about one owner of a limit.
 type bucket struct {
+	policy *policy
 	full   time.Time // when the whole burst is there again
 	owed   int       // requests that passed here, and that Redis has not been told
 	asking int       // questions to Redis under way
@@ -41,11 +41,11 @@ func (l *local) of(p *policy, key string, now time.Time) *bucket {
 		return b
 	}
 	for range 2 {
-		if _, oldest, ok := l.buckets.GetOldest(); ok && oldest.isStale(p, now) {
+		if _, oldest, ok := l.buckets.GetOldest(); ok && oldest.isStale(now) {
 			l.buckets.RemoveOldest()
 		}
 	}
-	b = &bucket{}
+	b = &bucket{policy: p}
 	l.buckets.Add(key, b)
 	return b
 }
@@ -53,8 +53,8 @@ func (l *local) of(p *policy, key string, now time.Time) *bucket {
 // isStale tells whether a bucket says no more than none: its burst was whole again long ago, and
 // so were the requests that it owes. Sooner they must not be forgotten: a user that asks many
 // processes in turn, each seldom, would pass at all of them.
-func (b *bucket) isStale(p *policy, now time.Time) bool {
-	return b.asking == 0 && now.Sub(b.full) > time.Duration(p.limit.Burst)*p.interval
+func (b *bucket) isStale(now time.Time) bool {
+	return b.asking == 0 && now.Sub(b.full) > time.Duration(b.policy.limit.Burst)*b.policy.interval
 }
 
 // after returns when the burst is whole again after one request more, and how long that
@@ -91,7 +91,7 @@ func (l *local) chargeAhead(p *policy, key string) (verdict Verdict, owed int) {
 	defer l.mu.Unlock()
 	now := l.now()
 	b := l.of(p, key, now)
-	if b.isStale(p, now) {
+	if b.isStale(now) {
 		b.owed = 0
 	}
 	full, wait := b.after(p, now)
@@ -106,21 +106,16 @@ func (l *local) chargeAhead(p *policy, key string) (verdict Verdict, owed int) {
 	return Verdict{}, owed
 }
 
-// settle ends a question to Redis about n requests, of which Redis has charged some; result is nil
-// without an answer. Those before the last one have passed and are still owed, if not charged.
-// The burst is whole again when Redis says so, or later: a later answer may have come first.
-func (l *local) settle(p *policy, key string, n int, result *redis_rate.Result) {
+// settle ends a question to Redis: so many requests have passed and are still owed. The burst is
+// whole again after reset, or later: a later answer may have come first.
+func (l *local) settle(p *policy, key string, owed int, reset time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	b := l.of(p, key, now)
 	b.asking = max(0, b.asking-1) // the bucket may be another one by now
-	if result == nil {
-		b.owed += n - 1
-		return
-	}
-	b.owed += max(0, n-1-result.Allowed)
-	if full := now.Add(result.ResetAfter); full.After(b.full) {
+	b.owed += owed
+	if full := now.Add(reset); full.After(b.full) {
 		b.full = full
 	}
 }

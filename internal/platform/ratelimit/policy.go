@@ -55,19 +55,6 @@ func (p *policy) refusal(reset, wait time.Duration) Verdict {
 	return Verdict{Policy: p.name, Limit: p.limit.Burst, Reset: reset, RetryAfter: wait, header: p.header}
 }
 
-// verdict is that of Redis about the last of n requests. It passes when Redis has charged all
-// of them; if not, those before it come back first.
-func (p *policy) verdict(result *redis_rate.Result, n int) Verdict {
-	if result.Allowed == n {
-		return p.pass(result.ResetAfter)
-	}
-	wait := result.RetryAfter
-	if result.Allowed > 0 { // they have taken what had come back
-		wait = p.interval
-	}
-	return p.refusal(result.ResetAfter, wait+time.Duration(n-1-result.Allowed)*p.interval)
-}
-
 // left returns how many requests are left when the burst is whole again after
 // reset. redis_rate rounds its own number down and says 18 when one of 20 is used.
 // Redis counts in microseconds, so one microsecond is taken off before rounding.
