@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,7 +36,7 @@ func (sys *system) sellBatches(ctx context.Context, pool *pgxpool.Pool, measured
 	seller := sale.NewSeller(pool, sys.settings.Retention.Jobs, sale.Reservations{})
 
 	var jobs []job.Ref
-	for len(jobs) < needed(measured) {
+	for len(jobs)+acceptedAtOnce <= needed(measured) {
 		made, err := acceptPurchases(ctx, pool, sys.campaigns[0], acceptedAtOnce)
 		if err != nil {
 			return r, err
@@ -45,12 +46,13 @@ func (sys *system) sellBatches(ctx context.Context, pool *pgxpool.Pool, measured
 	w := newWindow(sys.meter())
 	var took []time.Duration
 	sold := 0
+	var failed error
 	err = w.measure(ctx, measured, func() {
-		for !w.isOver() && len(jobs) >= saleBatch && err == nil {
+		for !w.isOver() && len(jobs) >= saleBatch && failed == nil {
 			start := time.Now()
 			var report sale.Report
-			if report, err = seller.Sell(ctx, jobs[:saleBatch], sale.WaitForCampaign); err == nil && report.Sold != saleBatch {
-				err = fmt.Errorf("a batch of %d sold %d", saleBatch, report.Sold)
+			if report, failed = seller.Sell(ctx, jobs[:saleBatch], sale.WaitForCampaign); failed == nil && report.Sold != saleBatch {
+				failed = fmt.Errorf("a batch of %d sold %d", saleBatch, report.Sold)
 			}
 			jobs, sold = jobs[saleBatch:], sold+report.Sold
 			if w.isOpen() {
@@ -59,7 +61,7 @@ func (sys *system) sellBatches(ctx context.Context, pool *pgxpool.Pool, measured
 		}
 		w.end() // for a machine that has sold them all
 	})
-	if err != nil {
+	if err = errors.Join(err, failed); err != nil {
 		return r, err
 	}
 	r = newResult(len(took)*saleBatch, w.elapsed, took)
