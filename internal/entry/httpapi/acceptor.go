@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,7 +26,7 @@ type acceptor struct {
 	requests   *batch.Coalescer[job.Request, job.Accepted]
 	dispatcher *queue.Dispatcher
 	known      *idempotency.Requests
-	remember   *batch.Coalescer[job.Accepted, struct{}]
+	remember   *batch.Coalescer[job.Job, struct{}]
 	accepted   *prometheus.CounterVec
 	replayed   prometheus.Counter
 }
@@ -42,7 +43,7 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}, a.flush)
 	a.remember = batch.New(batch.Options{
-		Size: rememberAtOnce, Every: rememberEvery, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
+		Size: settings.BatchSize, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
 	}, a.write)
 	return a
 }
@@ -50,13 +51,6 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 // acceptDrain is how long waiting requests are still stored at shutdown, after
 // their connections were closed.
 const acceptDrain = 2 * time.Second
-
-const (
-	// rememberEvery is how long records wait to be stored in Redis together. Under load most
-	// jobs are final by then, and have one record instead of two.
-	rememberEvery  = 250 * time.Millisecond
-	rememberAtOnce = 4096
-)
 
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
@@ -80,29 +74,25 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Acc
 			continue
 		}
 		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
-		_ = a.remember.Submit(one) // full: Redis does not have it, Postgres does
 	}
 	return accepted, nil
 }
 
-// write stores the records of committed requests in Redis.
-func (a *acceptor) write(ctx context.Context, accepted []job.Accepted) ([]struct{}, error) {
-	records := make(map[idempotency.Request]idempotency.Record, len(accepted))
-	for _, one := range accepted {
-		record := idempotency.Record{State: idempotency.InProgress, Hash: one.Job.Hash, Job: one.Job.ID}
-		if one.Job.State.Final() {
-			if record.State = idempotency.Success; one.Job.State == job.Failed {
-				record.State = idempotency.Failed
-			}
-			answer, err := json.Marshal(resource.Job(one.Job))
-			if err != nil {
-				return nil, err
-			}
-			record.Answer = answer
+// write stores final answers in Redis.
+func (a *acceptor) write(ctx context.Context, final []job.Job) ([]struct{}, error) {
+	records := make(map[idempotency.Request]idempotency.Record, len(final))
+	for _, j := range final {
+		answer, err := json.Marshal(resource.Job(j))
+		if err != nil {
+			return nil, err
 		}
-		records[idempotency.Request{Client: one.Job.Client, Key: one.Job.Key}] = record
+		record := idempotency.Record{State: idempotency.Success, Hash: j.Hash, Job: j.ID, Answer: answer}
+		if j.State == job.Failed {
+			record.State = idempotency.Failed
+		}
+		records[idempotency.Request{Client: j.Client, Key: j.Key}] = record
 	}
-	return make([]struct{}, len(accepted)), a.known.Remember(ctx, records)
+	return make([]struct{}, len(final)), a.known.Remember(ctx, records)
 }
 
 func (a *acceptor) close() {
@@ -111,24 +101,14 @@ func (a *acceptor) close() {
 	a.known.Close()
 }
 
-// replay finds the job of an earlier request with the same key through Redis.
-// answer is the final answer, when Redis has it. It can be trusted, because it is
-// written only after the commit that made the job final. A job that was in progress
-// is read from Postgres.
-func (a *acceptor) replay(ctx context.Context, request job.Request) (j job.Job, answer []byte, ok bool) {
+// replay finds the final answer to an earlier request with the same key in Redis. It can
+// be trusted, because it is written only after the commit that made the job final.
+func (a *acceptor) replay(ctx context.Context, request job.Request) (id uuid.UUID, answer []byte, ok bool) {
 	record, found := a.known.Find(ctx, idempotency.Request{Client: request.Client, Key: request.Key})
 	if !found || record.Hash != request.Hash {
-		return job.Job{}, nil, false // only Postgres may refuse a different request, never a cache
+		return uuid.Nil, nil, false // only Postgres may refuse a different request, never a cache
 	}
-	if record.State != idempotency.InProgress {
-		return job.Job{ID: record.Job}, record.Answer, true
-	}
-	j, err := job.Get(ctx, a.db, record.Job)
-	if err != nil || j.Client != request.Client || j.Key != request.Key {
-		return job.Job{}, nil, false
-	}
-	a.rememberFinal(j)
-	return j, nil, true
+	return record.Job, record.Answer, true
 }
 
 // jobRemembered is the age up to which a job is stored in Redis. A record is kept for
@@ -141,6 +121,6 @@ const jobRemembered = 11 * time.Hour
 // the same key.
 func (a *acceptor) rememberFinal(j job.Job) {
 	if j.State.Final() && time.Since(j.AcceptedAt) < jobRemembered {
-		_ = a.remember.Submit(job.Accepted{Job: j})
+		_ = a.remember.Submit(j) // full: Redis does not have it, Postgres does
 	}
 }

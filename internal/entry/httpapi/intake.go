@@ -144,13 +144,9 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 			return answer, err
 		}
 	}
-	if j, answer, ok := s.acceptor.replay(ctx, request); ok {
+	if id, answer, ok := s.acceptor.replay(ctx, request); ok {
 		s.acceptor.replayed.Inc()
-		if answer != nil {
-			return response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: true, Body: answer}, nil
-		}
-		c.EndShare()
-		return s.answerJob(ctx, j, wait, nil, true)
+		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
 	}
 	if overloaded := s.backlog.admit(queues...); overloaded != nil { // repeated requests still get their answer
 		earlier, ok, err := job.OfKey(ctx, s.db, request)

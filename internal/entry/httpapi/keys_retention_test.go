@@ -31,15 +31,16 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 		}
 		return keys
 	}
-	servers.Eventually(t, "Redis has both", func() bool { return len(records()) == 2 })
-	if err := s.Redis.Del(t.Context(), records()...).Err(); err != nil { // as after request_ttl
-		t.Fatal(err)
+	if found := records(); len(found) > 0 { // the key of a purchase that succeeded must be asked for in Postgres
+		t.Fatalf("Redis remembers what nobody asked for again: %v", found)
 	}
 	servers.Exec(t, s.DB, `UPDATE jobs SET accepted_at = accepted_at - interval '1 day'`)
 	if again := s.Buy(first); again.ID != refused.ID {
 		t.Errorf("a day later: %v", again)
 	}
-	s.Buy(fleet.Order{Campaign: id, User: "c", Key: "c", Wait: true}) // is remembered after it
+	for range 2 {
+		s.Buy(fleet.Order{Campaign: id, User: "c", Key: "c", Wait: true}) // is remembered after it
+	}
 	servers.Eventually(t, "Redis has the later one", func() bool { return len(records()) > 0 })
 	if n := len(records()); n != 1 {
 		t.Errorf("Redis remembers %d requests, and one is young", n)

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/batch"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/job"
@@ -17,9 +16,9 @@ import (
 )
 
 // afterCommit does the work that follows a commit, in the background: it announces
-// final jobs in Redis and deletes finished messages from the outbox. This work may
-// fail: clients that wait for a job also poll, and the sweep lost-jobs finds
-// messages that were not deleted.
+// final jobs in Redis, gives their claims back, and deletes finished messages from the
+// outbox. This work may fail: clients that wait for a job also poll, claims expire, and
+// the sweep lost-jobs finds messages that were not deleted.
 type afterCommit struct {
 	news     *batch.Coalescer[news, struct{}]
 	messages *batch.Coalescer[uuid.UUID, struct{}]
@@ -28,7 +27,7 @@ type afterCommit struct {
 // news is a job that says something new.
 type news struct {
 	job   uuid.UUID
-	final idempotency.State // empty: it is not final
+	final bool
 }
 
 const (
@@ -46,15 +45,15 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 			batch.Options{Size: newsMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
 			func(ctx context.Context, all []news) ([]struct{}, error) {
 				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-					ids := make([]uuid.UUID, len(all))
-					for i, one := range all {
-						ids[i] = one.job
-						if one.final != "" {
-							claims.Finalize(ctx, pipe, one.job, one.final)
+					var ids, final []uuid.UUID
+					for _, one := range all {
+						ids = append(ids, one.job)
+						if one.final {
+							final = append(final, one.job)
 						}
 					}
 					announcements.Publish(ctx, pipe, ids)
-					return nil
+					return claims.Release(ctx, pipe, final)
 				})
 				if err != nil {
 					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(all), "error", err)
@@ -75,11 +74,7 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 
 func (a *afterCommit) finalized(outcomes []job.Outcome) {
 	for _, o := range outcomes {
-		state := idempotency.Success
-		if o.Problem != nil {
-			state = idempotency.Failed
-		}
-		_ = a.news.Submit(news{o.ID, state}) // full: waiters poll
+		_ = a.news.Submit(news{o.ID, true}) // full: waiters poll, and claims expire
 	}
 }
 

@@ -51,7 +51,7 @@ func (w *Worker) parkMessage(ctx context.Context, message outbox.Message) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
-	if err := w.claims.Release(ctx, ids); err != nil { // they expire
+	if err := w.claims.Release(ctx, w.rdb, ids); err != nil { // they expire
 		w.logger.Debug("claims on parked jobs are not given back", "message", message.ID, "error", err)
 	}
 	w.parking.park(message.ID)

@@ -176,7 +176,6 @@ type Idempotency struct {
 	Budget     time.Duration `mapstructure:"budget" constant:"50ms"`    // longest time a request waits for Redis before it asks Postgres
 	RequestTTL time.Duration `mapstructure:"request_ttl" constant:"5m"` // how long a key's answer is kept in Redis, 12h at most; Postgres keeps it for retention.*, which is longer; with jobRemembered in the api less than any retention
 	ClaimTTL   time.Duration `mapstructure:"claim_ttl" constant:"6s"`   // a worker's claim on a job; extended during the work
-	FinalTTL   time.Duration `mapstructure:"final_ttl" constant:"60s"`  // how long Redis says that a job is final
 }
 
 // Campaigns bounds what operators and buyers may ask for.

@@ -16,17 +16,15 @@ type Claims struct {
 	rdb       redis.UniversalClient
 	namespace string
 	claimTTL  time.Duration
-	finalTTL  time.Duration
 }
 
 // NewClaims returns a Claims with the lifetimes of settings.
 func NewClaims(rdb redis.UniversalClient, namespace string, settings config.Idempotency) *Claims {
-	return &Claims{rdb: rdb, namespace: namespace, claimTTL: settings.ClaimTTL, finalTTL: settings.FinalTTL}
+	return &Claims{rdb: rdb, namespace: namespace, claimTTL: settings.ClaimTTL}
 }
 
 // Claim tries to mark every job as in progress with holder, in one round trip.
-// It returns the jobs that another holder works on. A job that is final by its
-// record counts as claimed: Postgres has to confirm that it is final.
+// It returns the jobs that another holder works on.
 func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (busy []uuid.UUID, err error) {
 	mine := string(InProgress) + " " + holder
 	commands := make([]*redis.StatusCmd, len(jobs))
@@ -49,13 +47,17 @@ func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (bu
 	return busy, nil
 }
 
-// Release gives claims back, so that another holder can work on the jobs.
-func (c *Claims) Release(ctx context.Context, jobs []uuid.UUID) error {
+// Release gives claims back, for another holder or because the jobs are final, in one
+// command: rdb may be a pipeline.
+func (c *Claims) Release(ctx context.Context, rdb redis.Cmdable, jobs []uuid.UUID) error {
+	if len(jobs) == 0 {
+		return nil
+	}
 	keys := make([]string, len(jobs))
 	for i, job := range jobs {
 		keys[i] = jobKey(c.namespace, job)
 	}
-	return c.rdb.Unlink(ctx, keys...).Err()
+	return rdb.Unlink(ctx, keys...).Err()
 }
 
 // Refresh extends claims, so that they do not expire during the work.
@@ -67,9 +69,4 @@ func (c *Claims) Refresh(ctx context.Context, jobs []uuid.UUID) error {
 		return nil
 	})
 	return err
-}
-
-// Finalize records how a job ended, as part of the caller's pipeline.
-func (c *Claims) Finalize(ctx context.Context, pipe redis.Pipeliner, job uuid.UUID, state State) {
-	pipe.Set(ctx, jobKey(c.namespace, job), string(state), c.finalTTL)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
@@ -21,18 +20,6 @@ func (s store) claim(t *testing.T, holder string, jobs ...uuid.UUID) []uuid.UUID
 		t.Fatal(err)
 	}
 	return busy
-}
-
-// finalize records how a job ended.
-func (s store) finalize(t *testing.T, job uuid.UUID, state idempotency.State) {
-	t.Helper()
-	_, err := s.rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-		s.claims.Finalize(t.Context(), pipe, job, state)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestAJobIsBusyForOthersAndNotForItsHolder(t *testing.T) {
@@ -61,32 +48,18 @@ func TestAJobIsBusyForOthersAndNotForItsHolder(t *testing.T) {
 	}
 }
 
-func TestAJobThatRedisCallsSettledIsNotBusy(t *testing.T) {
+func TestAClaimThatIsGivenBackIsFree(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL = 10 * time.Minute })
-	for _, state := range []idempotency.State{idempotency.Success, idempotency.Failed} {
-		job := uuid.New()
-		s.claim(t, "worker-1", job)
-		s.finalize(t, job, state)
-		for _, holder := range []string{"worker-1", "worker-2"} {
-			if busy := s.claim(t, holder, job); len(busy) != 0 {
-				t.Errorf("%s: busy for %s", state, holder)
-			}
-		}
-		if value, err := s.rdb.Get(t.Context(), s.namespace+":job:"+job.String()).Result(); err != nil || value != string(state) {
-			t.Errorf("%s became %q, %v", state, value, err)
+	a, b, kept := uuid.New(), uuid.New(), uuid.New()
+	s.claim(t, "worker-1", a, b, kept)
+	for _, jobs := range [][]uuid.UUID{{a, b}, nil} {
+		if err := s.claims.Release(t.Context(), s.rdb, jobs); err != nil {
+			t.Fatal(err)
 		}
 	}
-}
-
-func TestASettledStateOutlivesTheClaim(t *testing.T) {
-	t.Parallel()
-	s := newStore(t, func(c *config.Idempotency) { c.ClaimTTL, c.FinalTTL = 10*time.Minute, time.Hour })
-	job := uuid.New()
-	s.claim(t, "worker-1", job)
-	s.finalize(t, job, idempotency.Success)
-	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":job:"+job.String()).Result(); err != nil || rest <= 10*time.Minute || rest > time.Hour {
-		t.Errorf("it is remembered for %s, %v", rest, err)
+	if busy := s.claim(t, "worker-2", a, b, kept); !slices.Equal(busy, []uuid.UUID{kept}) {
+		t.Errorf("busy: %v", busy)
 	}
 }
 

@@ -1,13 +1,13 @@
-// Package idempotency keeps states of requests and jobs in Redis, in front of the jobs
-// table.
+// Package idempotency keeps answers to repeated requests, and claims on jobs, in Redis, in
+// front of the jobs table.
 //
 // The jobs table decides. A hit saves work; after a miss, or without Redis, Postgres is
 // read. No request is refused, and no task acknowledged, because of a record here.
 //
-//	ns:request:<digest of client and key>  <STATE> <request hash> <job> [answer]
-//	ns:job:<job>                           <STATE> <who claimed it>
+//	ns:request:<digest of client and key>  <SUCCESS or FAILED> <request hash> <job> <answer>
+//	ns:job:<job>                           IN_PROGRESS <who claimed it>
 //
-// The api ([Requests]) writes a request's record after the commit of its job, and adds the
-// final answer when it is first asked for. A worker ([Claims]) claims a job before it
-// works on it, extends the claim, and records the end of the job.
+// The api ([Requests]) writes the final answer of a request when a repetition of the
+// request asks for it: most requests are never repeated. A worker ([Claims]) claims a job
+// before it works on it, extends the claim, and gives it back when the job is final.
 package idempotency

@@ -127,7 +127,7 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 func TestRedisIsAskedAgainWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	l, s := newLine(t)
-	s.remember(t, request, idempotency.Record{State: idempotency.InProgress, Job: uuid.New()})
+	s.remember(t, request, idempotency.Record{State: idempotency.Success, Job: uuid.New(), Answer: []byte("{}")})
 	requests := s.with(t, 200*time.Millisecond)
 	servers.Eventually(t, "Redis is asked before the outage", func() bool { _, ok := requests.Find(t.Context(), request); return ok })
 	l.Die()
@@ -162,7 +162,7 @@ func TestWithoutRedisNothingIsRememberedOrClaimed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	requests := s.with(t, time.Second)
-	if err := requests.Remember(ctx, map[idempotency.Request]idempotency.Record{request: {State: idempotency.InProgress, Job: uuid.New()}}); err == nil {
+	if err := requests.Remember(ctx, map[idempotency.Request]idempotency.Record{request: {State: idempotency.Success, Job: uuid.New(), Answer: []byte("{}")}}); err == nil {
 		t.Error("remembered")
 	}
 	if busy, err := s.claims.Claim(ctx, "worker", []uuid.UUID{uuid.New()}); err == nil {
@@ -182,7 +182,7 @@ func TestLookUpsThatComeTogetherShareRoundTrips(t *testing.T) {
 	records := make(map[idempotency.Request]idempotency.Record)
 	for i := range many {
 		if i%2 == 0 {
-			records[idempotency.Request{Client: "shop", Key: strconv.Itoa(i)}] = idempotency.Record{State: idempotency.InProgress, Job: uuid.New()}
+			records[idempotency.Request{Client: "shop", Key: strconv.Itoa(i)}] = idempotency.Record{State: idempotency.Success, Job: uuid.New(), Answer: []byte("{}")}
 		}
 	}
 	if err := s.requests.Remember(t.Context(), records); err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// State is the state of a request or a job.
+// State is the state of a job.
 type State string
 
 // The states, as they stand in Redis.
 const (
-	InProgress State = "IN_PROGRESS"
+	InProgress State = "IN_PROGRESS" // of a claim
 	Success    State = "SUCCESS"
 	Failed     State = "FAILED"
 )
@@ -25,12 +25,12 @@ type Request struct {
 	Key    string
 }
 
-// Record is what Redis remembers of a request.
+// Record is what Redis remembers of a request whose job is final.
 type Record struct {
-	State  State
+	State  State             // Success or Failed
 	Hash   [sha256.Size]byte // fingerprint of the request that used the key
 	Job    uuid.UUID
-	Answer []byte // the final job as it was answered; only with Success and Failed
+	Answer []byte // the job as it was answered
 }
 
 // requestKey is a digest of client and key: clients choose both, so they may be
@@ -45,23 +45,20 @@ func requestKey(namespace string, r Request) string {
 
 func jobKey(namespace string, job uuid.UUID) string { return namespace + ":job:" + job.String() }
 
-// encode writes "<state> <hash> <job>" and, after another blank, the answer.
+// encode writes "<state> <hash> <job> <answer>".
 func (r Record) encode() []byte {
-	out := fmt.Appendf(nil, "%s %s %s", r.State, base64.RawURLEncoding.EncodeToString(r.Hash[:]), r.Job)
-	if len(r.Answer) > 0 {
-		out = append(append(out, ' '), r.Answer...)
-	}
-	return out
+	out := fmt.Appendf(make([]byte, 0, 128+len(r.Answer)), "%s %s %s ", r.State, base64.RawURLEncoding.EncodeToString(r.Hash[:]), r.Job)
+	return append(out, r.Answer...)
 }
 
 // decode reads what encode wrote; it returns false for anything else.
 func decode(value []byte) (Record, bool) {
 	parts := bytes.SplitN(value, []byte{' '}, 4)
-	if len(parts) < 3 {
+	if len(parts) < 4 || len(parts[3]) == 0 {
 		return Record{}, false
 	}
-	record := Record{State: State(parts[0])}
-	if record.State != InProgress && record.State != Success && record.State != Failed {
+	record := Record{State: State(parts[0]), Answer: parts[3]}
+	if record.State != Success && record.State != Failed {
 		return Record{}, false
 	}
 	hash, err := base64.RawURLEncoding.DecodeString(string(parts[1]))
@@ -69,12 +66,6 @@ func decode(value []byte) (Record, bool) {
 		return Record{}, false
 	}
 	record.Hash = [sha256.Size]byte(hash)
-	if record.Job, err = uuid.ParseBytes(parts[2]); err != nil {
-		return Record{}, false
-	}
-	if len(parts) == 4 {
-		record.Answer = parts[3]
-	}
-	final := record.State != InProgress
-	return record, final == (len(record.Answer) > 0)
+	record.Job, err = uuid.ParseBytes(parts[2])
+	return record, err == nil
 }
