@@ -28,6 +28,47 @@ var documents = []string{
 	`{"layers":[{"layer":1e308,"price":9223372036854775808}]}`, `{"sale_ends_at":"2030-06-30T23:59:60Z"}`, `{"name":1,"name":2}`, "{\"name\":\"\xff\"}", strings.Repeat("[", 20_000), "\ufeff{}", `{"layers":{"0":[]}}`, ` {"__proto__":{}} x`,
 }
 
+// strange says in schemas what our contract does not say today.
+const strange = `
+info: {version: "1", title: T}
+paths:
+  /strange:
+    post:
+      operationId: strange
+      x-max-body-bytes: 1024
+      requestBody:
+        content:
+          application/json:
+            schema:
+              type: object
+              additionalProperties: false
+              properties:
+                anyNumber: {type: integer}
+                largeNumber: {type: integer, maximum: 9000000000000000}
+                half: {type: integer, minimum: 0.5}
+                even: {type: integer, multipleOf: 2}
+                few: {type: array, maxItems: 2, items: {type: integer}}
+                some: {type: object, properties: {a: {type: string}}}
+                flag: {type: boolean}
+                notBoth: {type: object, additionalProperties: false, properties: {a: {type: string}, b: {type: string}}, not: {required: [a, b]}}
+                numbers: {type: integer, enum: [1, 2]}
+                maybe: {type: [string, "null"]}
+                self: {$ref: "#/paths/~1strange/post/requestBody/content/application~1json/schema"}
+`
+
+// almostPlain are bodies that each have one thing only that a plain one may not have.
+var almostPlain = []string{
+	`{"reason":"a","reason":"b"}`, `{"reason":"a","reason":"a"}`, `{"reason":"a","b":"c"}`, "{\"reason\":\"\xff\"}", "{\"reason\":\"\x7f\"}", "{\"reason\":\"\n\"}", `{"reason":"\u0061"}`,
+	`{"reason":"` + strings.Repeat("a", 501) + `"}`, `{"reason":"a`, `{"reason":"a"}}`, `{"reason":"a"} "b"`, `{"user_id":"a""quantity":1}`, `{"user_id":"a",}`, `{"reason":5}`, `{"reason":null}`,
+	`{"quantity":1}`, `{"user_id":"","quantity":1}`, `{"user_id":"a"}`, `{"user_id":"a","quantity":1,"positions":[{"number":1}]}`, `{"user_id":"a","layer":1,"positions":[{"number":1}]}`,
+	`{"user_id":"a","positions":[]}`, `{"user_id":"a","positions":[{}]}`, `{"user_id":"a","positions":[{"number":1},{"number":1}]}`, `{"user_id":"a","positions":[{"number":1}{"number":2}]}`, `{"user_id":"a","positions":[{"number":1},]}`,
+	`{"user_id":"a","quantity":0}`, `{"user_id":"a","quantity":1001}`, `{"user_id":"a","quantity":1.0}`, `{"user_id":"a","quantity":+1}`, `{"user_id":"a","quantity":01}`, `{"user_id":"a","quantity":1e1}`, `{"user_id":"a","quantity":9007199254740993}`,
+	`{"user_id":"a","selection":{},"payment":{"method":"wallet"}}`, `{"user_id":"a","selection":{"quantity":1},"payment":{"method":"gold"}}`, `{"user_id":"a","selection":{"hold_id":"a"},"payment":{"method":"wallet"}}`,
+	`{"amount":1,"reference":"Ã¤"}`, `{"policies":{"beacon":null}}`, `{"policies":{"beacon":trueish}}`,
+	`{"anyNumber":999999999999999}`, `{"anyNumber":9007199254740993}`, `{"anyNumber":-9007199254740993}`, `{"largeNumber":9007199254740993}`, `{"half":0}`, `{"even":1}`, `{"few":[1,2,3]}`, `{"some":{"b":1}}`, `{"flag":null}`, `{"flag":"true"}`,
+	`{"notBoth":{"a":"1","b":"2"}}`, `{"numbers":3}`, `{"maybe":null}`, `{"self":{"self":{"few":[1,2,3]}}}`,
+}
+
 // resolve follows a JSON pointer (RFC 6901).
 func resolve(value any, pointer string) (any, bool) {
 	if pointer == "" {
@@ -58,17 +99,19 @@ func resolve(value any, pointer string) (any, bool) {
 // For every body: the check ends, and what it finds fault with is
 // there, or missing from something that is there.
 func FuzzTheFaultsOfABodyAreInTheBody(f *testing.F) {
-	d, err := Load(api.OpenAPI, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
 	var operations []*Operation
-	for i := range d.Operations {
-		if d.Operations[i].HasBody {
-			operations = append(operations, &d.Operations[i])
+	for _, contract := range [][]byte{api.OpenAPI, []byte(strange)} {
+		d, err := Load(contract, nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for i := range d.Operations {
+			if d.Operations[i].HasBody {
+				operations = append(operations, &d.Operations[i])
+			}
 		}
 	}
-	for _, document := range documents {
+	for _, document := range slices.Concat(documents, almostPlain) {
 		f.Add([]byte(document))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
