@@ -184,6 +184,13 @@ func TestAServerMayAllowFewerElementsThanTheContract(t *testing.T) {
 	if _, _, faults, err := o.ReadBody([]byte(place(1)), most); err != nil || len(faults) > 0 {
 		t.Error(faults, err)
 	}
+	d, err := Load([]byte(strange), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, faults, err := d.Operations[0].ReadBody([]byte(`{"few":[1,2,3]}`), map[string]int{"/few": 5}); err != nil || len(faults) != 1 { // but not more
+		t.Error(faults, err)
+	}
 }
 
 func TestFieldsWithOneSchemaAreNotTheSameField(t *testing.T) {

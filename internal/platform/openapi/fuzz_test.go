@@ -44,8 +44,11 @@ paths:
               additionalProperties: false
               properties:
                 anyNumber: {type: integer}
-                largeNumber: {type: integer, maximum: 9000000000000000}
-                half: {type: integer, minimum: 0.5}
+                large: {type: integer, maximum: 99999999999999999}
+                negative: {type: integer, minimum: -99999999999999999}
+                huge: {type: integer, minimum: 18446744073709552000}
+                half: {type: integer, maximum: 2.5}
+                text: {type: string}
                 even: {type: integer, multipleOf: 2}
                 few: {type: array, maxItems: 2, items: {type: integer}}
                 some: {type: object, properties: {a: {type: string}}}
@@ -58,14 +61,14 @@ paths:
 
 // almostPlain are bodies that each have one thing only that a plain one may not have.
 var almostPlain = []string{
-	`{"reason":"a","reason":"b"}`, `{"reason":"a","reason":"a"}`, `{"reason":"a","b":"c"}`, "{\"reason\":\"\xff\"}", "{\"reason\":\"\x7f\"}", "{\"reason\":\"\n\"}", `{"reason":"\u0061"}`,
+	`{"reason":"a","reason":"b"}`, `{"reason":"a","reason":"a"}`, `{"reason":"a","b":"c"}`, "{\"reason\":\"\xff\"}", "{\"reason\":\"\x7f\"}", `{"reason":"\u0061"}`,
 	`{"reason":"` + strings.Repeat("a", 501) + `"}`, `{"reason":"a`, `{"reason":"a"}}`, `{"reason":"a"} "b"`, `{"user_id":"a""quantity":1}`, `{"user_id":"a",}`, `{"reason":5}`, `{"reason":null}`,
 	`{"quantity":1}`, `{"user_id":"","quantity":1}`, `{"user_id":"a"}`, `{"user_id":"a","quantity":1,"positions":[{"number":1}]}`, `{"user_id":"a","layer":1,"positions":[{"number":1}]}`,
 	`{"user_id":"a","positions":[]}`, `{"user_id":"a","positions":[{}]}`, `{"user_id":"a","positions":[{"number":1},{"number":1}]}`, `{"user_id":"a","positions":[{"number":1}{"number":2}]}`, `{"user_id":"a","positions":[{"number":1},]}`,
 	`{"user_id":"a","quantity":0}`, `{"user_id":"a","quantity":1001}`, `{"user_id":"a","quantity":1.0}`, `{"user_id":"a","quantity":+1}`, `{"user_id":"a","quantity":01}`, `{"user_id":"a","quantity":1e1}`, `{"user_id":"a","quantity":9007199254740993}`,
 	`{"user_id":"a","selection":{},"payment":{"method":"wallet"}}`, `{"user_id":"a","selection":{"quantity":1},"payment":{"method":"gold"}}`, `{"user_id":"a","selection":{"hold_id":"a"},"payment":{"method":"wallet"}}`,
 	`{"amount":1,"reference":"Ã¤"}`, `{"policies":{"beacon":null}}`, `{"policies":{"beacon":trueish}}`,
-	`{"anyNumber":999999999999999}`, `{"anyNumber":9007199254740993}`, `{"anyNumber":-9007199254740993}`, `{"largeNumber":9007199254740993}`, `{"half":0}`, `{"even":1}`, `{"few":[1,2,3]}`, `{"some":{"b":1}}`, `{"flag":null}`, `{"flag":"true"}`,
+	`{"anyNumber":999999999999999}`, `{"anyNumber":9007199254740993}`, `{"anyNumber":-9007199254740993}`, `{"large":9007199254740993}`, `{"negative":-9007199254740993}`, `{"huge":400}`, `{"half":4}`, "{\"text\":\"\n\"}", `{"even":1}`, `{"few":[1,2,3]}`, `{"some":{"b":1}}`, `{"flag":null}`, `{"flag":"true"}`,
 	`{"notBoth":{"a":"1","b":"2"}}`, `{"numbers":3}`, `{"maybe":null}`, `{"self":{"self":{"few":[1,2,3]}}}`,
 }
 

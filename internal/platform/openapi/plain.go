@@ -70,7 +70,7 @@ func readingOf(schema *jsonschema.Schema, known map[*jsonschema.Schema]*reading)
 			return true
 		}
 		*to = from.Num().Int64()
-		return from.IsInt() && from.Num().IsInt64()
+		return from.IsInt() && from.Num().IsInt64() && *to >= -maxWhole && *to <= maxWhole
 	}
 	switch {
 	case r.kind == "object" && schema.AdditionalProperties == false:
@@ -186,14 +186,14 @@ func (r *plainReader) object(is *reading) bool {
 		if !ok || !r.skip(':') {
 			return false
 		}
-		inner, known := is.fields[string(raw)]
-		if !known || slices.ContainsFunc(members, func(m field) bool { return m.name == string(raw) }) {
+		if slices.ContainsFunc(members, func(m field) bool { return m.name == string(raw) }) {
 			return false
 		}
 		m := field{name: string(raw), begin: len(r.out)}
 		r.out = append(append(append(r.out, '"'), raw...), '"', ':')
 		value := len(r.out)
 		r.path = append(r.path, m.name)
+		inner := is.fields[m.name] // nil: not known, or not plain
 		if !r.value(inner) {
 			return false
 		}
@@ -331,12 +331,12 @@ func (r *plainReader) integer(is *reading) bool {
 	}
 	raw := r.text[begin:r.at]
 	number, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil || number < is.least || number > is.most || number < -maxWhole || number > maxWhole {
+	if err != nil || number < is.least || number > is.most {
 		return false
 	}
 	begin = len(r.out)
 	r.out = strconv.AppendInt(r.out, number, 10)
-	return bytes.Equal(r.out[begin:], raw) && (r.at == len(r.text) || bytes.IndexByte([]byte(" \t\r\n,]}"), r.text[r.at]) >= 0)
+	return bytes.Equal(r.out[begin:], raw)
 }
 
 func (r *plainReader) boolean() bool {
