@@ -1,6 +1,9 @@
 package ratelimit
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Waiting returns how many checks wait for a pipeline.
 func (l *Limiter) Waiting() int { return l.scripts.checks.Pending() }
@@ -10,3 +13,12 @@ func (l *Limiter) UseClock(now func() time.Time) { l.local.now = now }
 
 // Known returns how many owners of shared limits this process knows.
 func (l *Limiter) Known() int { return l.local.buckets.Len() }
+
+// Ask charges n requests of a user in Redis, and returns how many it has charged, and how many are left.
+func (l *Limiter) Ask(ctx context.Context, client, user string, n int) (charged, left int, err error) {
+	charged, result, err := l.ask(ctx, l.user, l.user.key(client, user), n)
+	if err == nil {
+		left = l.user.left(result.ResetAfter)
+	}
+	return charged, left, err
+}

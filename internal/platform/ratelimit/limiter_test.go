@@ -327,8 +327,8 @@ func TestEachProcessPassesAtMostItsSlackTooMany(t *testing.T) {
 		drain(t, limiter, "shop", "alice", 0)
 	}
 	passed = 0
-	for range 200 { // when one more has come back, one at each
-		p.clock.move(time.Second)
+	for range 200 { // a little after one more has come back, one at each
+		p.clock.move(time.Second + time.Millisecond)
 		for _, limiter := range limiters {
 			if limiter.User(t.Context(), "shop", "bob").Allowed {
 				passed++
@@ -338,6 +338,49 @@ func TestEachProcessPassesAtMostItsSlackTooMany(t *testing.T) {
 	if most := 59 + 200 + len(limiters)*2; passed > most {
 		t.Errorf("%d requests passed in 200 seconds, want at most %d", passed, most)
 	}
+}
+
+// between does something between the first and the second check that Redis is asked for.
+type between struct {
+	checks atomic.Int64
+	do     func()
+}
+
+func (*between) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "evalsha" && b.checks.Add(1) == 2 {
+			b.do()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// The request that tells Redis of others is refused with them, but they are paid as far as the
+// burst goes.
+func TestWhatIsLeftPaysForRequestsThatHavePassed(t *testing.T) {
+	t.Parallel()
+	p := newSpace(t, func(l *config.Limits) { l.UserBurst = 59 })
+	other := p.limiter(t)
+	ask := func(limiter *ratelimit.Limiter, user string, n, charged, left int) {
+		t.Helper()
+		if a, b, err := limiter.Ask(t.Context(), "shop", user, n); err != nil || a != charged || b != left {
+			t.Errorf("%d requests: %d are charged, and %d left: %v", n, a, b, err)
+		}
+	}
+	ask(other, "alice", 57, 57, 2)
+	ask(other, "alice", 4, 2, 0)
+	ask(other, "alice", 4, 0, 0)
+	ask(other, "bob", 57, 57, 2)
+	rdb := redis.NewClient(p.rdb.Options())
+	t.Cleanup(func() { _ = rdb.Close() })
+	rdb.AddHook(&between{do: func() { ask(other, "bob", 1, 1, 1) }})
+	p.rdb = rdb
+	rdb.AddHook(p.clock)
+	ask(p.limiter(t), "bob", 4, 0, 2) // another process was faster: nothing is charged
 }
 
 // gate holds pipelines back until it is opened, and counts the checks in them.
@@ -361,9 +404,23 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
+// A burst of 59 has a slack of 2, one of 19 has none. Slack is for a process once: while it asks
+// Redis, nothing passes ahead of the answer.
 func TestChecksThatComeTogetherSharePipelinesAndPassNoMoreThanTheBurst(t *testing.T) {
 	t.Parallel()
-	p := newSpace(t, func(l *config.Limits) { l.UserBurst = 19 })
+	for _, burst := range []int{19, 59} {
+		t.Run(strconv.Itoa(burst), func(t *testing.T) {
+			t.Parallel()
+			checksTogether(t, burst, 2*(burst/20))
+		})
+	}
+}
+
+// checksTogether wants just a burst to pass of many checks, and at most so many beside it: those
+// that pass before Redis has answered.
+func checksTogether(t *testing.T, burst, ahead int) {
+	t.Helper()
+	p := newSpace(t, func(l *config.Limits) { l.UserBurst = burst })
 	asked, held := &counter{}, &gate{open: make(chan struct{})}
 	p.rdb.AddHook(held)
 	p.rdb.AddHook(asked)
@@ -382,12 +439,15 @@ func TestChecksThatComeTogetherSharePipelinesAndPassNoMoreThanTheBurst(t *testin
 			}
 		})
 	}
-	servers.Eventually(t, "all checks wait", func() bool {
-		return held.checks.Load()+int64(limiters[0].Waiting()+limiters[1].Waiting()) == many
+	servers.Eventually(t, "all checks wait or have passed", func() bool {
+		return passed.Load()+held.checks.Load()+int64(limiters[0].Waiting()+limiters[1].Waiting()) == many
 	})
+	if n := passed.Load(); n > int64(ahead) {
+		t.Errorf("%d requests passed before Redis has answered", n)
+	}
 	close(held.open)
 	all.Wait()
-	if n := passed.Load(); n != 19 {
+	if n := passed.Load(); n < int64(burst) || n > int64(burst+ahead) {
 		t.Errorf("%d requests passed", n)
 	}
 	// Of each process two pipelines had begun, and one takes all that waited then.

@@ -54,7 +54,7 @@ func (l *local) of(p *policy, key string, now time.Time) *bucket {
 // so were the requests that it owes. Sooner they must not be forgotten: a user that asks many
 // processes in turn, each seldom, would pass at all of them.
 func (b *bucket) isStale(now time.Time) bool {
-	return b.asking == 0 && now.Sub(b.full) > time.Duration(b.policy.limit.Burst)*b.policy.interval
+	return now.Sub(b.full) > time.Duration(b.policy.limit.Burst)*b.policy.interval
 }
 
 // after returns when the burst is whole again after one request more, and how long that

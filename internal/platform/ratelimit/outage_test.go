@@ -45,6 +45,7 @@ func TestWhileRedisIsSilentRequestsPass(t *testing.T) {
 type simulated struct {
 	silent atomic.Bool
 	asked  atomic.Int64 // pipelines
+	told   atomic.Int64 // requests that it has charged
 }
 
 func (*simulated) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -58,8 +59,11 @@ func (s *simulated) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 			<-ctx.Done()
 		}
 		for _, cmd := range cmds {
-			cmd.SetErr(ctx.Err())
-			cmd.(*redis.Cmd).SetVal([]any{int64(1), int64(4), "-1", "1"})
+			n := int64(cmd.Args()[len(cmd.Args())-1].(int))
+			if cmd.SetErr(ctx.Err()); ctx.Err() == nil {
+				s.told.Add(n)
+			}
+			cmd.(*redis.Cmd).SetVal([]any{n, int64(4), "-1", "1"})
 		}
 		return ctx.Err()
 	}
@@ -118,6 +122,49 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 			if took := ask("user"); took != 0 {
 				t.Errorf("after it is back it took %s", took)
 			}
+		}
+	})
+}
+
+// Requests that passed before an outage are charged after it, but for those that Redis may have
+// heard of. A burst of 59 has a slack of 2.
+func TestWhatRedisHasNotHeardOfIsToldWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	settings := servers.Defaults(t)
+	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
+	synctest.Test(t, func(t *testing.T) {
+		server := &simulated{}
+		rdb := servers.Redis(t, settings)
+		rdb.AddHook(server)
+		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 59, ClientBurst: 5, Budget: time.Millisecond}, nil)
+		t.Cleanup(limiter.Close)
+		ask := func(user string, n int) {
+			for range n {
+				if verdict := limiter.User(t.Context(), "shop", user); !verdict.Allowed {
+					t.Errorf("%s: %+v", user, verdict)
+				}
+				synctest.Wait()
+			}
+		}
+		ask("alice", 2)
+		server.silent.Store(true)
+		for _, user := range []string{"bob", "carol", "dave"} { // the third request asks Redis, in vain
+			ask(user, 3)
+		}
+		asked := server.asked.Load()
+		ask("alice", 1)
+		if n := server.asked.Load() - asked; asked != 3 || n != 0 {
+			t.Errorf("Redis was asked %d times, and then %d times", asked, n)
+		}
+		server.silent.Store(false)
+		time.Sleep(time.Second + time.Nanosecond)
+		ask("alice", 1)
+		if n := server.told.Load(); n != 3 {
+			t.Errorf("Redis was told of %d requests: 2 from before the outage, one from after it", n)
+		}
+		ask("bob", 2)
+		if n := server.told.Load(); n != 3 {
+			t.Errorf("Redis was told of %d requests twice", n-3)
 		}
 	})
 }
