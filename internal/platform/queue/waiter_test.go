@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,4 +30,33 @@ func TestAfterAProcessStoodStillNoTaskIsTakenWithAnOldLease(t *testing.T) {
 	if cmd := w.take(t.Context(), eval); runs != 1 || cmd.Err() != nil {
 		t.Errorf("%d tasks were taken with a new lease: %v", runs, cmd)
 	}
+}
+
+// answer is an error that Redis has answered.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
+
+// After NOSCRIPT asynq comes again at once, with the script.
+func TestAPauseAfterAnErrorIsForErrorsOnlyAndEndsWithTheWaiter(t *testing.T) {
+	t.Parallel()
+	w := newWaiter(redis.NewClient(&redis.Options{}), "ns", "purchase") // never connects
+	synctest.Test(t, func(t *testing.T) {
+		w.closed = make(chan struct{}) // one of the simulated time
+		paused := func(err error) time.Duration {
+			began := time.Now()
+			w.take(t.Context(), func(redis.Scripter) *redis.Cmd { return redis.NewCmdResult(nil, err) })
+			return time.Since(began)
+		}
+		for err, want := range map[error]time.Duration{answer("NOSCRIPT No matching script."): 0, answer("LOADING"): errorPause} {
+			if took := paused(err); took != want {
+				t.Errorf("after %v a pause of %s", err, took)
+			}
+		}
+		time.AfterFunc(errorPause/2, w.close)
+		if took := paused(answer("LOADING")); took != errorPause/2 {
+			t.Errorf("after the close the pause went on, %s", took)
+		}
+	})
 }
