@@ -1,9 +1,19 @@
 package postgres
 
-import "time"
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // SetTimeout sets how long a transaction waits for its turn.
 func (g *Gate) SetTimeout(d time.Duration) { g.timeout = d }
 
 // PlanAnew is the hook for connections that are about to be used.
 var PlanAnew = planAnew
+
+// AgePlans lets time pass for the plans of a session.
+func AgePlans(conn *pgx.Conn, d time.Duration) {
+	of := conn.PgConn().CustomData()
+	of[plannedAt] = of[plannedAt].(time.Time).Add(-d)
+}
