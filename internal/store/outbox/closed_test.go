@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -72,5 +74,28 @@ func TestAPurchaseOfAClosedCampaignMakesNoJob(t *testing.T) {
 	}
 	if inMessages != made {
 		t.Errorf("messages have %d jobs of %d", inMessages, made)
+	}
+}
+
+// The sweep old-records deletes the job of a taken key before it is read. Beside a purchase of the
+// same campaign, which is refused, the request has to come again.
+func TestACancellationWhoseKeyHasJustBeenDeletedIsNotRefused(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	purchase, cancellation := request("new", "a"), request("taken", "a")
+	purchase.CampaignID, cancellation.CampaignID, cancellation.Kind = id, id, job.KindCancellation
+	fixture.Accept(t, db, cancellation)
+	cancellation.ID = uuidv7.New()
+	intake := job.NewIntake([]job.Request{purchase, cancellation})
+	var b pgx.Batch
+	campaign.QueueCancel(&b, id, "operator:ops", "a test")
+	intake.Queue(&b)
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	servers.Exec(t, db, `DELETE FROM jobs`)
+	if accepted, err := intake.Accepted(t.Context(), db); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("%+v, %v", accepted, err)
 	}
 }
