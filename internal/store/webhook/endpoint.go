@@ -68,7 +68,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sea
 		return Endpoint{}, fmt.Errorf("webhook.Create: %w", err)
 	}
 	if !found {
-		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first; a deleted one may count for a minute", e.Client, most)
+		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first; a deleted one counts for some minutes", e.Client, most)
 	}
 	if err := AddSecret(ctx, tx, e.ID, sealed, 0); err != nil {
 		return Endpoint{}, err

@@ -32,8 +32,12 @@ func FailDisabled(ctx context.Context, db postgres.DB, limit int) (n int, err er
 // DeleteEndpoints deletes up to limit deliveries, with their attempts, of endpoints that were
 // deleted or are over; and such endpoints of which none is left. It returns how many rows of
 // deliveries and endpoints it has deleted.
+//
+// An endpoint stays for a minute: a transaction that has found it before it was deleted may
+// still be about to commit a delivery. DeleteEvents finds deliveries by their endpoints.
 func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err error) {
 	const over = `(p.deleted_at IS NOT NULL OR p.expires_at <= clock_timestamp())`
+	const longOver = `(p.deleted_at <= clock_timestamp() - interval '1 minute' OR p.expires_at <= clock_timestamp() - interval '1 minute')`
 	err = tx.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT d.event_id, d.endpoint_id FROM webhook_endpoints p
@@ -52,7 +56,7 @@ func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err erro
 	err = tx.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT id FROM webhook_endpoints p
-			WHERE `+over+` AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE endpoint_id = p.id) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED),
+			WHERE `+longOver+` AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE endpoint_id = p.id) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED),
 		     secrets AS (DELETE FROM webhook_secrets s USING chosen c WHERE s.endpoint_id = c.id),
 		     gone AS (DELETE FROM webhook_endpoints p USING chosen c WHERE p.id = c.id RETURNING 1)
 		SELECT count(*) FROM gone`, limit).Scan(&ids)

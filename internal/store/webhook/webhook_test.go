@@ -17,6 +17,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/webhook"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
@@ -330,6 +331,51 @@ func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 	}
 	if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Endpoints != 0 || w.Disabled != 1 {
 		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+// DeleteEvents finds deliveries by their endpoints, so an endpoint outlives the transactions that have
+// found it.
+func TestADeliveryThatIsCommittedAfterItsEndpointWasDeletedGoesWithItsEvent(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	e, err := create(t, db, "shop", 0, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep := func() {
+		t.Helper()
+		for n := 1; n > 0; {
+			if err := inTx(t, db, func(tx pgx.Tx) (err error) { n, err = webhook.DeleteEndpoints(t.Context(), tx, 3); return err }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := inTx(t, db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		webhook.QueueEvents(&b, []webhook.Event{{Client: &e.Client, Type: webhook.HoldCreated, Subject: uuidv7.New()}})
+		if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
+			return err
+		}
+		if err := inTx(t, db, func(other pgx.Tx) error { return webhook.Delete(t.Context(), other, e.ID) }); err != nil {
+			return err
+		}
+		sweep()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := rows(t, db, "webhook_deliveries"); n != 1 {
+		t.Fatalf("%d deliveries: the test does not test", n)
+	}
+	clock.MoveOn(25 * time.Hour)
+	if n, _, err := webhook.DeleteEvents(t.Context(), db, 24*time.Hour, nil, 4); n != 1 || err != nil {
+		t.Errorf("%d events, %v", n, err)
+	}
+	fixture.Sound(t, db)
+	sweep()
+	if n := rows(t, db, "webhook_endpoints"); n != 0 {
+		t.Errorf("%d endpoints are left", n)
 	}
 }
 
