@@ -379,6 +379,39 @@ func TestADeliveryThatIsCommittedAfterItsEndpointWasDeletedGoesWithItsEvent(t *t
 	}
 }
 
+// An endpoint's deliveries of a time lie side by side.
+func TestOldEventsAreDeletedWithOneLookAtEachEndpoint(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	const endpoints, events = 4, 100
+	for range endpoints {
+		if _, err := create(t, db, "shop", 0, endpoints); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sql := range []string{`ANALYZE webhook_endpoints, webhook_deliveries, webhook_events`, `SELECT 1`} { // as small as they were, and as they are
+		emit(t, db, "shop", events)
+		servers.Exec(t, db, sql)
+		clock.MoveOn(25 * time.Hour)
+		if err := inTx(t, db, func(tx pgx.Tx) error {
+			looks := func() int {
+				return servers.Value[int](t, tx, `SELECT idx_scan FROM pg_stat_xact_user_tables WHERE relname = 'webhook_deliveries'`)
+			}
+			before := looks()
+			n, _, err := webhook.DeleteEvents(t.Context(), tx, 24*time.Hour, nil, events)
+			if made := looks() - before; n != events || made > endpoints {
+				t.Errorf("%d looks for %d events", made, n)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := rows(t, db, "webhook_deliveries"); n != 0 {
+			t.Errorf("%d deliveries are left", n)
+		}
+	}
+}
+
 // A session plans the statements of a trigger once, for as many rows as its first statement
 // has. A join of the rows before with those after is then a loop in a loop for ever.
 func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
