@@ -37,7 +37,7 @@ func (s *Sweeper) retentions() map[string]prune {
 		"events_deleted":              s.olderThan(keep.PaymentEvents, payment.DeleteEvents),
 		"out_of_band_refunds_deleted": s.olderThan(keep.Purchases, refund.DeleteOutOfBand),
 		"webhook_events_deleted":      s.olderThan(keep.Webhooks, webhook.DeleteEvents),
-		"webhook_endpoints_deleted":   s.webhookEndpoints(),     // at once: they were deleted, or their time is over
+		"webhook_endpoints_deleted":   s.webhookEndpoints(),     // soon: they were deleted, or their time is over
 		"positions_deleted":           s.unpublishedPositions(), // at once: they will never be published
 	}
 }
@@ -57,7 +57,8 @@ func (s *Sweeper) olderThan(keep time.Duration,
 // its time are used up: then it fails with errMore. It also ends when ctx is cancelled;
 // what is deleted by then stays deleted.
 //
-// The kinds take turns, so that none has to wait until another has no more. After each
+// The kinds take turns, so that none has to wait until another has no more. One that fails
+// is left for the next run, and the others go on. After each
 // batch it pauses for as long as the batch took: it uses half a connection at most, and
 // less of a server that is busy.
 func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
@@ -66,18 +67,27 @@ func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
 		counts[what] = 0
 	}
 	over := endOfWork(ctx)
+	var failed error
+	early := func() (Counts, error) {
+		if failed != nil {
+			return counts, failed
+		}
+		return counts, errMore
+	}
 	for len(kinds) > 0 {
 		for what, next := range kinds {
 			if ctx.Err() != nil || time.Now().After(over) {
-				return counts, errMore
+				return early()
 			}
 			start := time.Now()
 			deleted, more, err := next(ctx, s.settings.Scheduler.BatchSize)
 			switch {
 			case errors.Is(ctx.Err(), context.Canceled):
-				return counts, errMore
+				return early()
 			case err != nil:
-				return counts, err
+				failed = errors.Join(failed, err)
+				delete(kinds, what)
+				continue
 			}
 			if deleted > 0 {
 				failpoint.Hit("recovery.deleted", func() []string { return []string{s.settings.Redis.Namespace} })
@@ -91,7 +101,7 @@ func (s *Sweeper) oldRecords(ctx context.Context) (Counts, error) {
 			pause(ctx, min(time.Since(start), longestPause))
 		}
 	}
-	return counts, nil
+	return counts, failed
 }
 
 // endOfWork is when a run starts no more batches: the rest of its time is for the one

@@ -4,6 +4,7 @@ package recovery_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -53,6 +54,24 @@ func TestTwoRunsAtOnceDeleteEachRecordOnce(t *testing.T) {
 	runs.Wait()
 	if n := both[0].Counts["jobs_deleted"] + both[1].Counts["jobs_deleted"]; n != old {
 		t.Errorf("%d of %d were deleted: %+v", n, old, both)
+	}
+}
+
+// Kinds take turns: after a first round all that fail have failed.
+func TestAKindOfOldRecordsThatFailsLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	p.batchesOf(10, 2)
+	const old = 100
+	p.records(old, false)
+	servers.Exec(t, p.db, `ALTER TABLE refused_jobs RENAME TO refused_jobs_of_another_release`)
+	servers.Exec(t, p.db, `ALTER TABLE webhook_events RENAME TO webhook_events_of_another_release`)
+	report, err := p.run("old-records")
+	if err == nil || !strings.Contains(report.Error, "refusedJobs") || !strings.Contains(report.Error, "webhook.DeleteEvents") {
+		t.Errorf("it failed with %v: %+v", err, report)
+	}
+	if report.Counts["jobs_deleted"] != old {
+		t.Errorf("the other kinds: %+v", report)
 	}
 }
 
