@@ -181,12 +181,17 @@ func (a Table) GiveBack(ctx context.Context, db postgres.DB, items []Item) error
 	return fault.At(err, "agenda.GiveBack(%s)", a.Name)
 }
 
+// giveBackTimeout bounds the end of an Enqueue whose own time is over.
+const giveBackTimeout = 2 * time.Second
+
 // Enqueue enqueues tasks for items that [Table.TakeDue] has taken, and returns for how many. Those
 // that it could not enqueue are due at once again.
 func (a Table) Enqueue(ctx context.Context, db postgres.DB, client *queue.Client, due []Item) (n int, err error) {
 	for i, item := range due {
 		if err := client.Enqueue(ctx, item.Task()); err != nil {
-			return i, errors.Join(err, a.GiveBack(context.WithoutCancel(ctx), db, due[i:]))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+			defer cancel()
+			return i, errors.Join(err, a.GiveBack(ctx, db, due[i:]))
 		}
 	}
 	return len(due), nil
