@@ -82,6 +82,5 @@ func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *we
 		return nil // the endpoint is still due
 	}
 	defer release()
-	_, err = deliverer.Run(ctx, item)
-	return err
+	return deliverer.Run(ctx, item)
 }

@@ -42,16 +42,6 @@ const (
 	perRound     = 16               // events of a round, for each request at a time
 )
 
-// Result is what a turn has come to.
-type Result struct {
-	Claimed   bool // nobody else had the endpoint, and something could be sent
-	Delivered int
-	Failed    int         // attempts
-	More      bool        // something was still due when the turn was over
-	Next      agenda.Item // the endpoint after it
-	Disabled  bool        // in this turn
-}
-
 // Deliverer delivers events.
 type Deliverer struct {
 	db       postgres.Pool
@@ -69,33 +59,32 @@ func NewDeliverer(db postgres.Pool, keys keyring.Keyring, sender *webhookhttp.Se
 	return &Deliverer{db: db, keys: keys, sender: sender, renderer: renderer, settings: settings, logger: logger, metrics: newMetrics(registry)}
 }
 
-// Run has a turn with an endpoint. When ctx ends it begins nothing more, and what is under
+// Run has a turn with an endpoint, unless somebody else has it or it is not open. When ctx ends it begins nothing more, and what is under
 // way is as if it was never sent. An error is a fault of the database, or of the secrets of
 // the endpoint: its events stay due, and the lease ends by itself.
-func (d *Deliverer) Run(ctx context.Context, item agenda.Item) (result Result, err error) {
+func (d *Deliverer) Run(ctx context.Context, item agenda.Item) error {
 	began := time.Now()
 	e, ok, err := webhook.Claim(ctx, d.db, item, d.settings.lease())
 	if err != nil || !ok {
-		return Result{}, err
+		return err
 	}
-	result.Claimed = true
 	secrets, err := d.secrets(ctx, item.ID)
 	if err != nil {
-		return result, err
+		return err
 	}
-	t := &turn{Deliverer: d, endpoint: e, secrets: secrets, leased: began, over: began.Add(d.settings.Turn), result: &result}
+	t := &turn{Deliverer: d, endpoint: e, secrets: secrets, leased: began, over: began.Add(d.settings.Turn)}
 	if e.VerifiedAt == nil {
-		return result, t.verify(ctx)
+		return t.verify(ctx)
 	}
 	for {
 		more, err := t.round(ctx)
 		switch {
 		case errors.Is(err, agenda.ErrFenced): // somebody else goes on
-			return result, nil
+			return nil
 		case err != nil:
-			return result, fmt.Errorf("webhooks.Run(%s): %w", item.ID, err)
+			return fmt.Errorf("webhooks.Run(%s): %w", item.ID, err)
 		case !more:
-			return result, nil
+			return nil
 		}
 	}
 }
@@ -107,7 +96,6 @@ type turn struct {
 	secrets  []string
 	leased   time.Time // when the lease was begun or renewed, or a moment before
 	over     time.Time // see Settings.Turn
-	result   *Result
 }
 
 // round sends once what is due. The lease is given back when nothing is due any more, the
@@ -130,8 +118,7 @@ func (t *turn) round(ctx context.Context) (more bool, err error) {
 	if len(all) == 0 {
 		r.Slow = t.endpoint.Slow
 	}
-	full := len(due) == size || len(all) < len(due)
-	more = full && time.Now().Before(t.over) && r.Pause == 0 && !r.Gone && ctx.Err() == nil
+	more = (len(due) == size || len(all) < len(due)) && time.Now().Before(t.over) && r.Pause == 0 && !r.Gone && ctx.Err() == nil
 	if more {
 		r.Keep = t.settings.lease()
 	}
@@ -139,11 +126,11 @@ func (t *turn) round(ctx context.Context) (more bool, err error) {
 		r.Sent = append(r.Sent, s.record(t.endpoint.ID))
 	}
 	t.tell(r, all)
-	return more, t.record(context.WithoutCancel(ctx), r, full)
+	return more, t.record(context.WithoutCancel(ctx), r)
 }
 
 // record stores what came of a round.
-func (t *turn) record(ctx context.Context, r webhook.Round, full bool) error {
+func (t *turn) record(ctx context.Context, r webhook.Round) error {
 	renewed := time.Now()
 	var now webhook.Endpoint
 	err := postgres.Persist(ctx, func() error {
@@ -156,15 +143,6 @@ func (t *turn) record(ctx context.Context, r webhook.Round, full bool) error {
 		return err
 	}
 	t.endpoint, t.leased = now, renewed
-	t.result.More, t.result.Disabled = full && r.Pause == 0 && !r.Gone, now.DisabledAt != nil
-	t.result.Next = now.Item()
-	for _, s := range r.Sent {
-		if s.Error == nil {
-			t.result.Delivered++
-		} else {
-			t.result.Failed++
-		}
-	}
 	if now.DisabledAt != nil && now.DisabledReason != nil {
 		t.metrics.disabled.WithLabelValues(string(*now.DisabledReason)).Inc()
 		t.logger.Warn("a webhook endpoint is disabled: its client hears of nothing until it is enabled again",

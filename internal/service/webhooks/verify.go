@@ -56,7 +56,6 @@ func (t *turn) verify(ctx context.Context) error {
 	if c.Error != nil {
 		t.logger.Info("a webhook endpoint has not echoed a challenge: no events are sent to it", "endpoint", now.ID, "client", now.Client, "error", answer.Text())
 	}
-	t.result.Next, t.result.More, t.result.Disabled = now.Item(), now.VerifiedAt != nil, now.DisabledAt != nil
 	return nil
 }
 

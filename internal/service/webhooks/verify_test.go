@@ -183,7 +183,7 @@ func TestAChallengeThatIsCutOffCountsAsNeverSent(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	d := w.public(newReceiver(t, func(http.ResponseWriter, message) { cancel(errors.New("draining")); <-ctx.Done() }))
 	e := w.unverified()
-	if _, err := d.Run(ctx, w.now(e).Item()); err != nil {
+	if err := d.Run(ctx, w.now(e).Item()); err != nil {
 		t.Fatal(err)
 	}
 	if now := w.now(e); now.Failures != 0 || now.VerifiedAt != nil {

@@ -179,13 +179,38 @@ func (w *world) emit(client, kind string, n int) (subjects []uuid.UUID) {
 	return subjects
 }
 
-func (w *world) run(d *webhooks.Deliverer, e webhook.Endpoint) webhooks.Result {
+// outcome is what a turn has come to.
+type outcome struct {
+	Claimed           bool
+	Delivered, Failed int  // attempts
+	More              bool // something is due, and can be sent at once
+	Slow, Disabled    bool
+}
+
+func (w *world) run(d *webhooks.Deliverer, e webhook.Endpoint) (o outcome) {
 	w.t.Helper()
-	result, err := d.Run(w.t.Context(), w.now(e).Item())
+	attempts := func() (arrived, failed int) {
+		if err := w.db.QueryRow(w.t.Context(), `
+			SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) FROM webhook_attempts WHERE endpoint_id = $1`, e.ID).Scan(&arrived, &failed); err != nil {
+			w.t.Fatal(err)
+		}
+		return arrived, failed
+	}
+	before := w.now(e)
+	arrived, failed := attempts()
+	if err := d.Run(w.t.Context(), before.Item()); err != nil {
+		w.t.Fatal(err)
+	}
+	after := w.now(e)
+	o.Delivered, o.Failed = attempts()
+	o.Delivered, o.Failed = o.Delivered-arrived, o.Failed-failed
+	o.Claimed, o.Slow, o.Disabled = after.Version > before.Version, after.Slow, after.DisabledAt != nil
+	due, err := webhook.DueEvents(w.t.Context(), w.db, e.ID, 1)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return result
+	o.More = len(due) > 0 && after.VerifiedAt != nil && after.PausedUntil == nil && !o.Disabled
+	return o
 }
 
 func (w *world) now(e webhook.Endpoint) webhook.Endpoint {
