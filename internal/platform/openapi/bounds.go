@@ -64,7 +64,7 @@ func (s *scanner) inside(step string, do func()) {
 // value checks the next value, whose schema may be nil: not known.
 func (s *scanner) value(schema *jsonschema.Schema) {
 	s.blank()
-	schema = plain(schema)
+	schema = single(schema)
 	switch c := s.text[s.at]; {
 	case c == '{' || c == '[':
 		s.container(schema, c)

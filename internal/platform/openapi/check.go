@@ -90,7 +90,7 @@ func (o *Operation) checkParts(schema *jsonschema.Schema, value any) (faults []f
 	if schema == nil {
 		return nil
 	}
-	known := plain(schema)
+	known := single(schema)
 	if known == nil {
 		return o.check(schema, value, "")
 	}

@@ -87,14 +87,14 @@ func Load(text []byte, patterns map[string]string) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := jsonschema.UnmarshalJSON(bytes.NewReader(public))
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(public))
 	if err != nil {
 		return nil, fmt.Errorf("openapi.Load: %w", err)
 	}
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
 	compiler.RegisterFormat(&jsonschema.Format{Name: "date-time", Validate: readableTime})
-	if err := compiler.AddResource(address, plain); err != nil {
+	if err := compiler.AddResource(address, parsed); err != nil {
 		return nil, fmt.Errorf("openapi.Load: %w", err)
 	}
 	r := reader{shared: root.Components.Parameters, compiler: compiler, patterns: patterns}

@@ -6,10 +6,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// plain follows references. It returns nil for a schema that is a combination of
+// single follows references. It returns nil for a schema that is a combination of
 // others: nothing is known of it here. One that only says which of its fields exclude each
 // other is none, see [ways].
-func plain(schema *jsonschema.Schema) *jsonschema.Schema {
+func single(schema *jsonschema.Schema) *jsonschema.Schema {
 	for schema != nil && schema.Ref != nil {
 		schema = schema.Ref
 	}
@@ -25,7 +25,7 @@ func shellsOf(schema *jsonschema.Schema) map[*jsonschema.Schema]*jsonschema.Sche
 	shells := make(map[*jsonschema.Schema]*jsonschema.Schema)
 	var add func(schema *jsonschema.Schema)
 	add = func(schema *jsonschema.Schema) {
-		if schema = plain(schema); schema == nil || shells[schema] != nil {
+		if schema = single(schema); schema == nil || shells[schema] != nil {
 			return
 		}
 		shell := *schema
@@ -86,7 +86,7 @@ func propertyOf(schema *jsonschema.Schema, name string) (property *jsonschema.Sc
 // omitNulls takes the fields out of a value that are null and may be left out, and
 // tells whether there were any.
 func omitNulls(schema *jsonschema.Schema, value any) (found bool) {
-	if schema = plain(schema); schema == nil {
+	if schema = single(schema); schema == nil {
 		return false
 	}
 	switch v := value.(type) {
