@@ -90,11 +90,16 @@ func into(ids chan<- uuid.UUID) queue.Handler {
 }
 
 // unrung enqueues a purchase task as asynqmon does, or as when a ring is lost.
-func (s *space) unrung(options ...asynq.Option) (id uuid.UUID) {
+func (s *space) unrung(options ...asynq.Option) uuid.UUID {
+	s.t.Helper()
+	return s.unrungOf(purchase, options...)
+}
+
+func (s *space) unrungOf(kind string, options ...asynq.Option) (id uuid.UUID) {
 	s.t.Helper()
 	id = uuid.New()
-	options = append(options, asynq.Queue(queue.Name(s.namespace, purchase)), asynq.TaskID(id.String()))
-	if _, err := asynq.NewClientFromRedisClient(s.rdb).Enqueue(asynq.NewTask(purchase, nil), options...); err != nil {
+	options = append(options, asynq.Queue(queue.Name(s.namespace, kind)), asynq.TaskID(id.String()))
+	if _, err := asynq.NewClientFromRedisClient(s.rdb).Enqueue(asynq.NewTask(kind, nil), options...); err != nil {
 		s.t.Fatal(err)
 	}
 	return id
@@ -180,6 +185,25 @@ func TestATaskWithoutARingIsFound(t *testing.T) {
 	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
 	if id := s.unrung(); receive(t, delivered) != id {
 		t.Error("another task was delivered")
+	}
+}
+
+// The bell of the first kind cannot ring.
+func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	server := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil), share(draw, nil))
+	t.Cleanup(server.Shutdown)
+	if err := s.rdb.Set(t.Context(), s.namespace+":bell:"+purchase, "of another type", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.unrung()
+	s.unrungOf(draw)
+	for range 2 {
+		server.Poll(t.Context())
+		if n, err := s.rdb.LLen(t.Context(), s.namespace+":bell:"+draw).Result(); err != nil || n != 1 {
+			t.Errorf("the bell has %d rings, %v", n, err)
+		}
 	}
 }
 

@@ -22,7 +22,10 @@ func TestAPollIsBelievedUntilItIsOldOrThisProcessDelaysATask(t *testing.T) {
 		t.Errorf("after a poll: %v, much later: %v", none(0), none(2*pollEvery))
 	}
 	retry := []string{"asynq:{ns-purchase}:t:1", "asynq:{ns-purchase}:active", "asynq:{ns-purchase}:lease", "asynq:{ns-purchase}:retry"}
-	w.run(t.Context(), retry, func(redis.Scripter) *redis.Cmd { return redis.NewCmdResult("OK", nil) })
+	w.run(t.Context(), retry, func(redis.Scripter) *redis.Cmd {
+		w.delayed.found(time.Now(), -1) // just before the task is there
+		return redis.NewCmdResult("OK", nil)
+	})
 	if none(0) {
 		t.Error("the process has delayed a task since, and believes the poll")
 	}

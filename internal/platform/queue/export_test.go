@@ -1,6 +1,9 @@
 package queue
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Age lets the time pass after which a client tells Redis anew which queues exist.
 func (c *Client) Age() {
@@ -20,6 +23,9 @@ func (s *Server) Timing(poll, wait time.Duration) *Server {
 	}
 	return s
 }
+
+// Poll polls once.
+func (s *Server) Poll(ctx context.Context) { s.pollOnce(ctx) }
 
 // Waits tells whether the server waits for the bells of all its kinds.
 func (s *Server) Waits() bool {
