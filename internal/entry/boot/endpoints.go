@@ -16,10 +16,12 @@ import (
 )
 
 const (
-	dueApart   = 10 * time.Millisecond // a look at endpoints begins so long after the one before it
-	dueAtMost  = 256                   // endpoints, or commits, at once
-	duePending = 4096                  // commits that wait for a look; any more are left to the sweep due-items
-	dueTimeout = 2 * time.Second
+	dueApart     = 10 * time.Millisecond // a look at endpoints begins so long after the one before it
+	dueCommits   = 256                   // in a look
+	dueEndpoints = 256                   // in a statement
+	duePending   = 4096                  // commits that wait for a look; any more are left to the sweep due-items
+	dueTimeout   = 2 * time.Second
+	dueRest      = time.Second // after a failure there is no look for so long: the sweep due-items sees to it
 )
 
 // endpoints makes tasks for webhook endpoints that commits of this process have made due, at once:
@@ -29,12 +31,14 @@ type endpoints struct {
 	p     *Process
 	queue *queue.Client
 	looks *batch.Coalescer[string, struct{}] // endpoints of a commit, as its notice names them
+
+	failed, told time.Time // the last failure, and when the log last told of one; only the look uses them
 }
 
 // watchEndpoints begins to do that for commits of some pools; close ends it.
 func (p *Process) watchEndpoints(pools ...*pgxpool.Pool) *endpoints {
 	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace, p.Settings.Worker.TaskTimeout)}
-	e.looks = batch.New(batch.Options{Size: dueAtMost, Every: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout,
+	e.looks = batch.New(batch.Options{Size: dueCommits, Every: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout,
 		Whole: func(error) bool { return true }}, e.look)
 	for _, pool := range pools {
 		postgres.OnNotice(pool, webhook.DueNotice, func(ids string) { _ = e.looks.Submit(ids) }) // full: the sweep due-items sees to it
@@ -47,6 +51,9 @@ func (e *endpoints) close() { e.looks.Close() }
 // look takes those that are due and that no worker has, and enqueues their tasks. One that a worker
 // has is named again when the worker gives it back.
 func (e *endpoints) look(ctx context.Context, commits []string) ([]struct{}, error) {
+	if time.Since(e.failed) < dueRest {
+		return make([]struct{}, len(commits)), nil
+	}
 	var ids []uuid.UUID
 	for _, named := range commits {
 		for text := range strings.SplitSeq(named, ",") {
@@ -56,13 +63,16 @@ func (e *endpoints) look(ctx context.Context, commits []string) ([]struct{}, err
 		}
 	}
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
-	for some := range slices.Chunk(slices.Compact(ids), dueAtMost) {
+	for some := range slices.Chunk(slices.Compact(ids), dueEndpoints) {
 		due, err := webhook.Agenda.TakeDueOf(ctx, e.p.DB, some, webhook.TurnAgain)
 		if err == nil {
 			_, err = webhook.Agenda.Enqueue(ctx, e.p.DB, e.queue, due)
 		}
 		if err != nil {
-			e.p.Logger.Warn("webhook endpoints are due, and have no tasks; the sweep due-items will enqueue them", "endpoints", len(some), "error", err)
+			if e.failed = time.Now(); e.failed.Sub(e.told) > waitNews {
+				e.told = e.failed
+				e.p.Logger.Warn("webhook endpoints are due, and have no tasks; the sweep due-items will enqueue them", "error", err)
+			}
 			return nil, err
 		}
 	}
