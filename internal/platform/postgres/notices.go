@@ -13,11 +13,13 @@ import (
 // has raised, once the transaction is over. So a trigger tells the process what its commit has made
 // due, without a round trip, and without the lock that all commits with a NOTIFY share. A
 // transaction that was rolled back may be heard of too; one whose connection broke is not. heard must not
-// wait: a statement's caller waits for it. There is one heard for a pool; it must come from [Open].
+// wait: a statement's caller waits for it. There is one heard for a pool. It panics for a pool that is not from [Open].
 func OnNotice(pool *pgxpool.Pool, message string, heard func(detail string)) {
-	if n, ok := pool.Config().ConnConfig.Tracer.(*notices); ok {
-		n.heard.Store(&subscriber{message, heard})
+	n, ok := pool.Config().ConnConfig.Tracer.(*notices)
+	if !ok {
+		panic("postgres.OnNotice: the pool is not from Open, and would say nothing")
 	}
+	n.heard.Store(&subscriber{message, heard})
 }
 
 type subscriber struct {
@@ -30,7 +32,7 @@ type subscriber struct {
 type notices struct{ heard atomic.Pointer[subscriber] }
 
 // noticesKey is where a connection has them.
-const noticesKey = "notices"
+const noticesKey = "triprize.notices"
 
 func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
 	if s := n.heard.Load(); s != nil && notice.Message == s.message {
