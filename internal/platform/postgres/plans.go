@@ -2,7 +2,8 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,12 +21,8 @@ var byIndex = map[string]string{"enable_seqscan": "off", "enable_hashjoin": "off
 
 // AllowScans undoes this for the rest of a transaction that reads whole tables.
 func AllowScans(ctx context.Context, tx pgx.Tx) error {
-	for name := range byIndex {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL %s = on`, name)); err != nil {
-			return fault.At(err, "postgres.AllowScans")
-		}
-	}
-	return nil
+	_, err := tx.Exec(ctx, `SELECT set_config(name, 'on', true) FROM unnest($1::text[]) AS name`, slices.Collect(maps.Keys(byIndex)))
+	return fault.At(err, "postgres.AllowScans")
 }
 
 // plansLast is how long a session keeps its plans. A plan fits the sizes that the tables
@@ -33,6 +30,9 @@ func AllowScans(ctx context.Context, tx pgx.Tx) error {
 // database after a minute at the earliest. What a table gets in five seconds is read in
 // milliseconds. Making all plans of a session takes as long.
 const plansLast = 5 * time.Second
+
+// discardTimeout bounds how long a caller waits for that.
+const discardTimeout = time.Second
 
 // plannedAt is the key of the time of a session's oldest plans, in what belongs to its connection.
 const plannedAt = "triprize.plannedAt"
@@ -45,6 +45,8 @@ func planAnew(last time.Duration) func(context.Context, *pgx.Conn) (usable bool,
 		if at, ok := of[plannedAt].(time.Time); ok && time.Since(at) < last {
 			return true, nil
 		} else if ok {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout) // a caller that gives up closes no good connection
+			defer cancel()
 			if _, err := conn.Exec(ctx, `DISCARD PLANS`, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return false, nil //nolint:nilerr // the pool tries another connection
 			}

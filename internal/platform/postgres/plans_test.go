@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,24 @@ func TestASessionForgetsItsPlansAfterAWhile(t *testing.T) {
 	check("two hours later", "Seq Scan")
 	scans("off")
 	check("again a moment later", "Seq Scan")
+}
+
+func TestACallerThatGivesUpLeavesTheSessionWhole(t *testing.T) {
+	t.Parallel()
+	conn, err := servers.DB(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	postgres.AgePlans(conn.Conn(), 2*time.Hour)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if usable, err := postgres.PlanAnew(time.Hour)(ended, conn.Conn()); !usable || err != nil {
+		t.Error(usable, err)
+	}
+	if err := conn.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestOneTransactionMayScan(t *testing.T) {
