@@ -48,7 +48,7 @@ func planAnew(last time.Duration) func(context.Context, *pgx.Conn) (usable bool,
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout) // a caller that gives up closes no good connection
 			defer cancel()
 			if _, err := conn.Exec(ctx, `DISCARD PLANS`, pgx.QueryExecModeSimpleProtocol); err != nil {
-				return false, nil //nolint:nilerr // the pool tries another connection
+				return false, nil // the pool tries another connection
 			}
 		}
 		of[plannedAt] = time.Now()
