@@ -158,12 +158,12 @@ func queueTake(b *pgx.Batch, sales []Sale, set string, args ...any) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
 	var owners []string
-	var holds []uuid.NullUUID
+	var holds []*uuid.UUID
 	for _, s := range sales {
 		for _, f := range s.Picked {
 			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
 			owners, purchases = append(owners, s.UserID), append(purchases, s.PurchaseID)
-			holds = append(holds, uuid.NullUUID{UUID: s.HoldID, Valid: s.HoldID != uuid.Nil})
+			holds = append(holds, postgres.Nullable(s.HoldID))
 		}
 		if s.HoldID != uuid.Nil {
 			used, usedBy = append(used, s.HoldID), append(usedBy, s.PurchaseID)
