@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -179,6 +180,41 @@ func TestABrokenWalletFailsItsOwnOrdersOnly(t *testing.T) {
 	expectCodes(t, db, refs, fault.InternalError, "")
 	disagree(-1)
 	fixture.Sound(t, db)
+}
+
+// The sale does not look for an earlier payment of its job, as there can be none: the ledger
+// refuses it.
+func TestAJobIsPaidOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	mina := fixture.Wallet(t, db, "mina", 1000)
+	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1))
+	pay(t, db, mina, wallet.Movement{Amount: 300, Reference: wallet.Reference{Text: "purchase:" + refs[0].ID.String()}})
+	if report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); !wallet.Lost(err) || report.Sold != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if left, n := fixture.Balance(t, db, mina), purchases(t, db, id); left != 700 || n != 0 {
+		t.Errorf("%d are left, %d purchases", left, n)
+	}
+}
+
+// pay takes money from a wallet, for a purchase.
+func pay(t *testing.T, db *pgxpool.Pool, id uuid.UUID, m wallet.Movement) {
+	t.Helper()
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		unit, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
+		if err != nil {
+			return err
+		}
+		if _, err := unit.Pay(id, m); err != nil {
+			return err
+		}
+		return unit.Write(t.Context(), tx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestTheLastPositionPaidByWalletFreezesTheCampaign(t *testing.T) {

@@ -29,7 +29,6 @@ func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, w
 		if o.Payment.Method == purchase.Wallet {
 			owner := wallet.Owner{ID: o.UserID, Currency: in.campaigns[o.campaignID].Currency}
 			owners[owner] = append(owners[owner], o)
-			want.References = append(want.References, paymentReference(o.jobID))
 		}
 	}
 	if len(owners) == 0 {
@@ -75,7 +74,8 @@ func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, 
 	return bought, nil
 }
 
-// paymentReference identifies the payment of a purchase: there is one per job.
+// paymentReference identifies the payment of a purchase: there is one per job. Nobody looks
+// whether it was used, as the job of a used one is final. The ledger refuses a second entry.
 func paymentReference(jobID uuid.UUID) wallet.Reference {
 	return wallet.Reference{Text: "purchase:" + jobID.String()}
 }

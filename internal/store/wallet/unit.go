@@ -56,7 +56,7 @@ type event struct {
 // Movement is what all commands on a wallet have in common.
 type Movement struct {
 	Amount      money.Amount // minor units
-	Reference   Reference    // zero: the entry's own id; any other must be in Wanted.References
+	Reference   Reference    // zero: the entry's own id; one that may have been used is to be in Wanted.References: Write fails with a used one
 	Description string
 	Metadata    metadata.Map
 	IfVersion   *int64 // refuse unless the wallet has this version; of a transfer: the wallet that pays
