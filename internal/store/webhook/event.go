@@ -61,10 +61,10 @@ func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]j
 	}
 	stored := make(map[uuid.UUID]json.RawMessage, len(payloads))
 	mine, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
-		UPDATE webhook_events e SET payload = n.payload FROM unnest($1::uuid[], $2::json[]) AS n (id, payload)
-		WHERE e.id = n.id AND e.payload IS NULL AND e.ctid = ANY(ARRAY(
-			SELECT found.ctid FROM (SELECT id FROM unnest($1::uuid[]) AS i (id) ORDER BY id) i
-			CROSS JOIN LATERAL (SELECT ctid FROM webhook_events WHERE id = i.id AND payload IS NULL FOR NO KEY UPDATE) found))
+		UPDATE webhook_events e SET payload = n.payload
+		FROM (SELECT found.place, i.payload FROM (SELECT * FROM unnest($1::uuid[], $2::json[]) AS i (id, payload) ORDER BY id) i
+		      CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_events WHERE id = i.id AND payload IS NULL OFFSET 0) found) n
+		WHERE e.ctid = n.place AND e.payload IS NULL
 		RETURNING e.id`, ids, texts)
 	if err != nil {
 		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)

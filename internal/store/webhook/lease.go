@@ -158,9 +158,8 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		    state = CASE WHEN s.error IS NULL THEN 'delivered' WHEN s.retry IS NULL THEN 'failed' ELSE 'pending' END,
 		    next_at = CASE WHEN s.error IS NOT NULL THEN clock_timestamp() + s.retry * interval '1 second' END,
 		    finished_at = CASE WHEN s.error IS NULL OR s.retry IS NULL THEN clock_timestamp() END
-		FROM unnest($2::uuid[], $4::float8[], $5::text[]) AS s (id, retry, error)
-		WHERE d.event_id = s.id AND d.state = 'pending' AND d.ctid = ANY(ARRAY(
-			SELECT found.ctid FROM unnest($2::uuid[], $3::timestamptz[]) AS u (id, due)
-			CROSS JOIN LATERAL (SELECT ctid FROM webhook_deliveries WHERE endpoint_id = $1 AND event_id = u.id AND state = 'pending' AND next_at = u.due OFFSET 0) found))`,
+		FROM (SELECT found.place, u.* FROM unnest($2::uuid[], $3::timestamptz[], $4::float8[], $5::text[]) AS u (id, due, retry, error)
+		      CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries WHERE endpoint_id = $1 AND event_id = u.id AND state = 'pending' AND next_at = u.due OFFSET 0) found) s
+		WHERE d.ctid = s.place AND d.state = 'pending'`,
 		endpointID, ids, dues, retries, errs)
 }
