@@ -195,9 +195,7 @@ func (s *intake) webhookMessages(ctx context.Context, events []webhook.Event) (m
 	}
 	messages := make(map[uuid.UUID]json.RawMessage, len(events))
 	for _, e := range events {
-		if messages[e.ID], err = outgoing.Message(e, documents[e.ID]); err != nil {
-			return nil, err
-		}
+		messages[e.ID] = outgoing.Message(e, documents[e.ID])
 	}
 	return webhook.StorePayloads(ctx, s.db, messages)
 }

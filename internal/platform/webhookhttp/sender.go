@@ -118,7 +118,7 @@ type Sender struct {
 	guard        Guard
 	timeout      time.Duration
 	resolver     *net.Resolver
-	https, plain *http.Client
+	https, plain *http.Transport // without an http.Client around them: nothing is followed, and a timeout is ours
 }
 
 // Options are what tests replace; the zero value is right for everybody else.
@@ -129,10 +129,10 @@ type Options struct {
 
 // NewSender returns a Sender whose requests end after timeout.
 func NewSender(guard Guard, timeout time.Duration, options Options) *Sender {
-	return &Sender{guard: guard, timeout: timeout, resolver: cmp.Or(options.Resolver, net.DefaultResolver), https: newClient(guard, false, timeout, options), plain: newClient(guard, true, timeout, options)}
+	return &Sender{guard: guard, timeout: timeout, resolver: cmp.Or(options.Resolver, net.DefaultResolver), https: newTransport(guard, false, timeout, options), plain: newTransport(guard, true, timeout, options)}
 }
 
-func newClient(guard Guard, plain bool, timeout time.Duration, options Options) *http.Client {
+func newTransport(guard Guard, plain bool, timeout time.Duration, options Options) *http.Transport {
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: idleTimeout, Control: guard.control(plain), Resolver: options.Resolver}
 	transport := &http.Transport{
 		Proxy:                  nil, // a proxy would connect in our place, without the guard
@@ -148,11 +148,7 @@ func newClient(guard Guard, plain bool, timeout time.Duration, options Options) 
 	if options.Transport != nil {
 		options.Transport(plain, transport)
 	}
-	return &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Timeout:       timeout + drainTime,
-	}
+	return transport
 }
 
 const idleTimeout = 30 * time.Second
@@ -181,11 +177,11 @@ func (s *Sender) post(ctx context.Context, to string, m Message, answered io.Wri
 		return Answer{Err: errors.New("the URL cannot be used"), Failure: Unreachable}
 	}
 	request.Header = headers
-	client := s.https
+	transport := s.https
 	if request.URL.Scheme == "http" {
-		client = s.plain
+		transport = s.plain
 	}
-	response, err := client.Do(request)
+	response, err := transport.RoundTrip(request)
 	if err != nil {
 		short := why(ctx, err)
 		return Answer{Err: short, Failure: told(short, err)}

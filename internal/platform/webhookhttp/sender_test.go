@@ -278,9 +278,9 @@ func TestANameThatLeadsElsewhereTheSecondTimeLeadsNowhere(t *testing.T) {
 
 func TestNoProxyOfTheEnvironmentIsUsed(t *testing.T) {
 	t.Parallel()
-	for _, client := range []*http.Client{sender(t, brief, Options{}).https, sender(t, brief, Options{}).plain} {
-		if transport, ok := client.Transport.(*http.Transport); !ok || transport.Proxy != nil || client.Jar != nil {
-			t.Errorf("got %+v", client)
+	for _, transport := range []*http.Transport{sender(t, brief, Options{}).https, sender(t, brief, Options{}).plain} {
+		if transport.Proxy != nil {
+			t.Errorf("got %+v", transport)
 		}
 	}
 }

@@ -379,9 +379,9 @@ func TestAMessageIsBounded(t *testing.T) {
 	t.Parallel()
 	e := webhook.Event{ID: uuid.New(), Type: webhook.CampaignDrawn, Subject: uuid.New(), At: time.Now()}
 	for name, document := range map[string]json.RawMessage{"gone": nil, "large": json.RawMessage(`"` + strings.Repeat("x", webhook.MaxPayloadBytes) + `"`)} {
-		body, err := webhooks.Message(e, document)
-		if err != nil || len(body) > webhook.MaxPayloadBytes || !strings.Contains(string(body), `"truncated":true`) || !strings.Contains(string(body), e.Subject.String()) {
-			t.Errorf("%s: %d bytes, %v", name, len(body), err)
+		body := webhooks.Message(e, document)
+		if len(body) > webhook.MaxPayloadBytes || !strings.Contains(string(body), `"truncated":true`) || !strings.Contains(string(body), e.Subject.String()) {
+			t.Errorf("%s: %d bytes", name, len(body))
 		}
 	}
 }

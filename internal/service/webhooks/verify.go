@@ -69,10 +69,7 @@ func (t *turn) challenge(ctx context.Context) (webhookhttp.Answer, error) {
 	if err != nil {
 		return webhookhttp.Answer{}, fault.At(err, "webhooks.challenge")
 	}
-	message, err := json.Marshal(body{Type: webhook.EndpointVerification, Timestamp: time.Now().UTC(), Data: data})
-	if err != nil {
-		return webhookhttp.Answer{}, fault.At(err, "webhooks.challenge")
-	}
+	message := body(webhook.EndpointVerification, time.Now(), data)
 	return t.sender.Challenge(ctx, *t.endpoint.URL, webhookhttp.Message{ID: uuidv7.New().String(), Body: message, Secrets: t.secrets}, challenge), nil
 }
 
