@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -17,8 +19,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
 const (
@@ -46,21 +46,23 @@ type Message struct {
 
 // sign returns the headers of a message that is sent at a time.
 func (m Message) sign(at time.Time) (http.Header, error) {
+	timestamp := strconv.FormatInt(at.Unix(), 10)
 	signatures := make([]string, len(m.Secrets))
 	for i, secret := range m.Secrets {
-		key, err := standardwebhooks.NewWebhook(secret)
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 		if err != nil {
 			return nil, err
 		}
-		if signatures[i], err = key.Sign(m.ID, at, m.Body); err != nil {
-			return nil, err
-		}
+		mac := hmac.New(sha256.New, key)
+		_, _ = io.WriteString(mac, m.ID+"."+timestamp+".") // never fails
+		_, _ = mac.Write(m.Body)
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
 	return http.Header{
 		"Content-Type":      {"application/json"},
 		"User-Agent":        {"Triprize-Webhooks/1"},
 		"Webhook-Id":        {m.ID},
-		"Webhook-Timestamp": {strconv.FormatInt(at.Unix(), 10)},
+		"Webhook-Timestamp": {timestamp},
 		"Webhook-Signature": {strings.Join(signatures, " ")},
 	}, nil
 }

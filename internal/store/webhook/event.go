@@ -55,9 +55,9 @@ func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) 
 // have then: of two who render an event at once, both send the same. Rows are changed in the order
 // of their ids, and named by their places, which no plan looks for in the whole table.
 func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
-	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([]string, 0, len(payloads))
+	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([][]byte, 0, len(payloads))
 	for id, payload := range payloads {
-		ids, texts = append(ids, id), append(texts, string(payload))
+		ids, texts = append(ids, id), append(texts, payload)
 	}
 	stored := make(map[uuid.UUID]json.RawMessage, len(payloads))
 	mine, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
