@@ -39,7 +39,7 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 	}
 	registry.MustRegister(a.accepted, a.replayed)
 	a.requests = batch.New(batch.Options{
-		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: settings.InFlight,
+		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}, a.flush)
 	a.remember = batch.New(batch.Options{
@@ -103,8 +103,8 @@ func (a *acceptor) close() {
 
 // replay finds the final answer to an earlier request with the same key in Redis. It can
 // be trusted, because it is written only after the commit that made the job final.
-func (a *acceptor) replay(ctx context.Context, request job.Request) (id uuid.UUID, answer []byte, ok bool) {
-	record, found := a.known.Find(ctx, idempotency.Request{Client: request.Client, Key: request.Key})
+func (a *acceptor) replay(request job.Request) (id uuid.UUID, answer []byte, ok bool) {
+	record, found := a.known.Find(idempotency.Request{Client: request.Client, Key: request.Key})
 	if !found || record.Hash != request.Hash {
 		return uuid.Nil, nil, false // only Postgres may refuse a different request, never a cache
 	}

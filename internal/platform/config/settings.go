@@ -150,7 +150,6 @@ type Limits struct {
 type Accept struct {
 	BatchSize   int           `mapstructure:"batch_size" constant:"256"`   // most jobs in one transaction; a batch makes one task, so at most outbox.MaxJobs
 	BatchLinger time.Duration `mapstructure:"batch_linger" constant:"1ms"` // under load, how long a batch waits for more requests
-	InFlight    int           `mapstructure:"in_flight" constant:"2"`      // batches that commit at the same time, per api process
 	MaxPending  int           `mapstructure:"max_pending" constant:"8192"` // requests waiting for a batch; beyond it the answer is 503 overloaded
 	Timeout     time.Duration `mapstructure:"timeout" constant:"10s"`      // one batch, from first statement to commit
 	LongestWait time.Duration `mapstructure:"longest_wait" validate:"min=1s,max=24h"`

@@ -20,7 +20,6 @@ const maxAnswer = 8 << 10
 type Requests struct {
 	rdb       redis.UniversalClient
 	namespace string
-	budget    time.Duration
 	ttl       time.Duration
 	breaker   *gobreaker.CircuitBreaker[[][]byte]
 	finds     *batch.Coalescer[Request, []byte]
@@ -28,16 +27,15 @@ type Requests struct {
 }
 
 const (
-	findsAtOnce   = 256
-	findsInFlight = 4
-	findsWaiting  = 8192
+	findsAtOnce  = 256
+	findsWaiting = 8192
 )
 
 // NewRequests returns a Requests whose look-ups are counted in registry, if
 // there is one. Close it.
 func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
 	r := &Requests{
-		rdb: rdb, namespace: namespace, budget: settings.Budget, ttl: settings.RequestTTL,
+		rdb: rdb, namespace: namespace, ttl: settings.RequestTTL,
 		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
 			Name:        "idempotency",
 			Timeout:     time.Second, // after it one look-up tries again
@@ -51,7 +49,7 @@ func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Id
 	if registry != nil {
 		registry.MustRegister(r.lookups)
 	}
-	r.finds = batch.New(batch.Options{Size: findsAtOnce, InFlight: findsInFlight, Pending: findsWaiting, Timeout: settings.Budget,
+	r.finds = batch.New(batch.Options{Size: findsAtOnce, InFlight: 1, Pending: findsWaiting, Timeout: settings.Budget,
 		Whole: func(error) bool { return true }}, r.get)
 	return r
 }
@@ -61,11 +59,10 @@ func (s *Requests) Close() { s.finds.Close() }
 
 // Find returns the record of a request, if Redis has it and answers in time.
 // Concurrent look-ups share a round trip: a round trip for each would cost more
-// than all the other work of a request.
-func (s *Requests) Find(ctx context.Context, request Request) (Record, bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.budget)
-	defer cancel()
-	value, err := s.finds.Do(ctx, request)
+// than all the other work of a request. Each round trip has its budget; after three that
+// are over, the breaker answers.
+func (s *Requests) Find(request Request) (Record, bool) {
+	value, err := s.finds.Do(context.Background(), request)
 	switch {
 	case err != nil:
 		s.lookups.WithLabelValues("away").Inc()

@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -61,17 +60,17 @@ func TestWhatIsRememberedIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for request, want := range records {
-		got, ok := s.requests.Find(t.Context(), request)
+		got, ok := s.requests.Find(request)
 		if !ok || got.State != want.State || got.Hash != want.Hash || got.Job != want.Job || string(got.Answer) != string(want.Answer) {
 			t.Errorf("%+v: got %+v, %v", request, got, ok)
 		}
 	}
-	if got, ok := s.requests.Find(t.Context(), idempotency.Request{Client: "other", Key: "2"}); ok {
+	if got, ok := s.requests.Find(idempotency.Request{Client: "other", Key: "2"}); ok {
 		t.Errorf("a request that never came has %+v", got)
 	}
 	other := idempotency.NewRequests(s.rdb, s.namespace+"-other", s.settings, nil)
 	t.Cleanup(other.Close)
-	if got, ok := other.Find(t.Context(), idempotency.Request{Client: "shop", Key: "1"}); ok {
+	if got, ok := other.Find(idempotency.Request{Client: "shop", Key: "1"}); ok {
 		t.Errorf("another namespace has %+v", got)
 	}
 }
@@ -82,7 +81,7 @@ func TestARecordRunsOut(t *testing.T) {
 	request := idempotency.Request{Client: "shop", Key: "k"}
 	s.remember(t, request, idempotency.Record{State: idempotency.Success, Job: uuid.New(), Answer: []byte("{}")})
 	servers.Eventually(t, "the record is gone", func() bool {
-		_, ok := s.requests.Find(t.Context(), request)
+		_, ok := s.requests.Find(request)
 		return !ok
 	})
 }
@@ -99,10 +98,10 @@ func TestAnOverLongAnswerIsNotRemembered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := s.requests.Find(t.Context(), short); !ok || len(got.Answer) != longest {
+	if got, ok := s.requests.Find(short); !ok || len(got.Answer) != longest {
 		t.Errorf("an answer of %d bytes: %d, %v", longest, len(got.Answer), ok)
 	}
-	if _, ok := s.requests.Find(t.Context(), long); ok {
+	if _, ok := s.requests.Find(long); ok {
 		t.Error("an answer that is longer was kept")
 	}
 	if err := s.requests.Remember(t.Context(), nil); err != nil {
@@ -125,7 +124,7 @@ func TestGarbageInRedisIsAMiss(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := s.requests.Find(t.Context(), request); ok {
+		if got, ok := s.requests.Find(request); ok {
 			t.Errorf("%s: found %+v", what, got)
 		}
 	}
@@ -167,12 +166,11 @@ func TestLookUpsAreCountedByOutcome(t *testing.T) {
 	t.Cleanup(s.requests.Close)
 	known := idempotency.Request{Client: "shop", Key: "known"}
 	s.remember(t, known, idempotency.Record{State: idempotency.Success, Job: uuid.New(), Answer: []byte("{}")})
-	s.requests.Find(t.Context(), known)
-	s.requests.Find(t.Context(), known)
-	s.requests.Find(t.Context(), idempotency.Request{Client: "shop", Key: "unknown"})
-	ended, end := context.WithCancel(t.Context())
-	end()
-	s.requests.Find(ended, known)
+	s.requests.Find(known)
+	s.requests.Find(known)
+	s.requests.Find(idempotency.Request{Client: "shop", Key: "unknown"})
+	s.requests.Close()
+	s.requests.Find(known)
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {
 		t.Fatal(families, err)
