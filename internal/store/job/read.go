@@ -17,8 +17,9 @@ const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.ca
 
 func scan(row pgx.CollectableRow) (j Job, err error) {
 	var hash []byte
+	// A []byte is copied. A json.RawMessage would be read as JSON first.
 	err = row.Scan(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.State,
-		&j.Result, &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress)
+		(*[]byte)(&j.Result), &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress)
 	copy(j.Hash[:], hash)
 	return j, err
 }

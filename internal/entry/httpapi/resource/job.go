@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/google/uuid"
@@ -34,11 +35,19 @@ func Job(j job.Job) contract.Job {
 	return d
 }
 
+// uuidText is the length of a UUID as text.
+const uuidText = 36
+
 // purchaseOf returns the purchase that a job is about: the one that it has begun, or that
 // of its result.
 func purchaseOf(j job.Job) *uuid.UUID {
 	if j.PurchaseID != nil || j.Kind != job.KindPurchase && j.Kind != job.KindCancellation || len(j.Result) == 0 {
 		return j.PurchaseID
+	}
+	if rest, ok := bytes.CutPrefix(j.Result, []byte(`{"purchase_id":"`)); ok && len(rest) > uuidText { // as most are: they need no decoder
+		if id, err := uuid.ParseBytes(rest[:uuidText]); err == nil {
+			return &id
+		}
 	}
 	var result struct {
 		PurchaseID *uuid.UUID `json:"purchase_id"`
