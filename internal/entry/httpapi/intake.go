@@ -20,6 +20,7 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/deadline"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
@@ -61,7 +62,7 @@ func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalCl
 
 // context returns the context for the database work of one request.
 func (s *intake) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
+	return deadline.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }
 
 // requireCampaign returns a not-found Error when there is no such campaign.
@@ -137,14 +138,14 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	defer done()
 	wait.UntilFinal = false // the buyer's next step is news to every client that sends a request
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
+	ctx, cancel := deadline.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
 	if s.isClosed(ctx, request) {
 		if answer, isAnswered, err := s.answerClosed(ctx, request, wait); err != nil || isAnswered {
 			return answer, err
 		}
 	}
-	if id, answer, ok := s.acceptor.replay(ctx, request); ok {
+	if id, answer, ok := s.acceptor.replay(request); ok {
 		s.acceptor.replayed.Inc()
 		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
 	}
@@ -230,6 +231,10 @@ func (s *intake) answerJob(ctx context.Context, j job.Job, wait response.Wait, w
 	return answer, err
 }
 
+// unwatched is how long a request waits before its connection is watched: most waits are
+// shorter, and watching costs more than all else of a wait.
+const unwatched = time.Second / 2
+
 // await returns the job when it is final or, unless the client waits for just that, awaits an
 // action of the buyer; or the last known state of it when the wait is over or the client is
 // gone. With a waiter the caller knows the job as it was when the waiter was registered.
@@ -237,8 +242,7 @@ func (s *intake) await(ctx context.Context, j job.Job, wait response.Wait, waite
 	if wait.Longest <= 0 || wait.Enough(j) {
 		return j, nil
 	}
-	c := call.Of(ctx)
-	over := time.NewTimer(wait.Longest)
+	over := time.NewTimer(min(wait.Longest, unwatched))
 	defer over.Stop()
 	if waiter == nil {
 		waiter = s.jobs.Waiter(j.ID)
@@ -250,8 +254,7 @@ func (s *intake) await(ctx context.Context, j job.Job, wait response.Wait, waite
 		}
 		waiter.Has(j)
 	}
-	present, leave := c.WhilePresent(s.draining)
-	defer leave()
+	present, rest := s.draining, wait.Longest-unwatched
 	for {
 		select {
 		case j = <-waiter.Changes():
@@ -259,7 +262,14 @@ func (s *intake) await(ctx context.Context, j job.Job, wait response.Wait, waite
 				return j, nil
 			}
 		case <-over.C:
-			return j, nil
+			if rest <= 0 {
+				return j, nil
+			}
+			over.Reset(rest)
+			rest = 0
+			var leave func()
+			present, leave = call.Of(ctx).WhilePresent(s.draining)
+			defer leave()
 		case <-present.Done():
 			return j, nil
 		}
