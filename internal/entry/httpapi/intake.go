@@ -145,7 +145,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 			return answer, err
 		}
 	}
-	if id, answer, ok := s.acceptor.replay(request); ok {
+	if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
 		s.acceptor.replayed.Inc()
 		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
 	}

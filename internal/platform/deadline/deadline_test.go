@@ -28,12 +28,12 @@ func TestItEndsAtItsTimeWhetherSomebodyWaitsOrNot(t *testing.T) {
 			if waits && ended(ctx) {
 				t.Error("it has ended at once")
 			}
-			time.Sleep(time.Second - 1)
+			time.Sleep(time.Second - time.Nanosecond)
 			synctest.Wait()
 			if err := ctx.Err(); err != nil {
 				t.Errorf("just before: %v", err)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) || !ended(ctx) || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				t.Errorf("afterwards: %v, then %v", err, ctx.Err())
