@@ -15,7 +15,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -189,7 +188,7 @@ func (s *Sender) post(ctx context.Context, to string, m Message, answered io.Wri
 		return Answer{Err: short, Failure: told(short, err)}
 	}
 	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode < http.StatusContinue { // three digits are enough for the library: also 042
+	if response.StatusCode < http.StatusOK { // 042, which has three digits; or 101, after which no context ends a read
 		return Answer{Err: errNoStatus, Failure: Unreachable}
 	}
 	patience.Reset(drainTime)
@@ -199,16 +198,13 @@ func (s *Sender) post(ctx context.Context, to string, m Message, answered io.Wri
 
 var (
 	errTimeout  = errors.New("no answer in time")
-	errNoStatus = errors.New("the answer has no status of HTTP")
+	errNoStatus = errors.New("the answer has no final status of HTTP")
 )
 
 // why shortens the error of a request: it is stored, and shown to the owner of the endpoint.
 func why(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return errTimeout
-	}
-	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err
 	}
 	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
 		return errTimeout

@@ -201,6 +201,25 @@ func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
 	}
 }
 
+// After 101 the connection is the caller's, and a read of it ends with nothing but the connection.
+func TestAnAnswerThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	left := make(chan error, 1)
+	url := raw(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = c.SetReadDeadline(time.Now().Add(unhurried))
+		_, err := io.Copy(io.Discard, c) // until the sender closes it
+		left <- err
+	})
+	answer := sender(t, unhurried, Options{}).Send(t.Context(), url, Message{ID: "1", Secrets: []string{NewSecret()}})
+	if answer.Status != 0 || !answer.Unwell() || answer.Failure != Unreachable {
+		t.Errorf("got %+v", answer)
+	}
+	if err := <-left; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestACertificateThatNobodyKnowsIsNoReceiver(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("something was sent") }))
