@@ -19,6 +19,7 @@ type Options struct {
 	Linger   time.Duration    // under load, how long a flush waits for more items
 	Every    time.Duration    // a flush that is not full begins so long after the one before it, at the soonest
 	InFlight int              // flushes under way at once
+	Late     time.Duration    // a flush waits for the one before it so long; 0: not at all
 	Pending  int              // callers waiting for a flush; more get ErrFull
 	Timeout  time.Duration    // of one flush
 	Drain    time.Duration    // how long Close goes on flushing; 0: Timeout
@@ -37,6 +38,7 @@ type Coalescer[T, R any] struct {
 	pending chan *call[T, R]
 	closing sync.RWMutex // held for reading while sending to pending
 	closed  bool
+	turn    chan struct{}   // has room for who gathers or flushes, unless that takes long; nil: all do
 	done    sync.WaitGroup  // the flushers
 	alive   context.Context // ends when Close has waited long enough
 	end     context.CancelFunc
@@ -46,6 +48,9 @@ type Coalescer[T, R any] struct {
 func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	c := &Coalescer[T, R]{opts: opts, flush: flush, pending: make(chan *call[T, R], opts.Pending)}
 	c.alive, c.end = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
+	if opts.Late > 0 {
+		c.turn = make(chan struct{}, 1)
+	}
 	for range opts.InFlight {
 		c.done.Go(c.run)
 	}
@@ -136,15 +141,38 @@ func (c *Coalescer[T, R]) submit(one *call[T, R]) error {
 func (c *Coalescer[T, R]) run() {
 	busy := false // the last flush had several items: there is load, so lingering pays
 	var start time.Time
-	for first := range c.pending {
+	for {
+		pass := c.takeTurn()
+		first, open := <-c.pending
+		if !open {
+			pass()
+			return
+		}
 		calls := c.gather(first, c.patience(busy, start))
 		busy = len(calls) > 1
 		start = time.Now()
-		c.flusher().flushCalls(calls)
+		c.flushInTurn(calls, pass)
 		if c.opts.Observe != nil {
 			c.opts.Observe(len(calls), time.Since(start))
 		}
 	}
+}
+
+func (c *Coalescer[T, R]) flushInTurn(calls []*call[T, R], pass func()) {
+	defer pass()
+	if c.turn != nil {
+		defer time.AfterFunc(c.opts.Late, pass).Stop()
+	}
+	c.flusher().flushCalls(calls)
+}
+
+// takeTurn waits for the turn of a flush. Whoever has it calls pass.
+func (c *Coalescer[T, R]) takeTurn() (pass func()) {
+	if c.turn == nil {
+		return func() {}
+	}
+	c.turn <- struct{}{}
+	return sync.OnceFunc(func() { <-c.turn })
 }
 
 func (c *Coalescer[T, R]) flusher() flusher[T, R] {

@@ -143,6 +143,42 @@ func TestFlushesBeginApartUnlessTheyAreFull(t *testing.T) {
 	})
 }
 
+// A flush may hang: on a dead connection, or behind somebody's lock.
+func TestAFlushThatHangsHoldsUpTheNextForATimeOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		opts := options()
+		opts.InFlight, opts.Late = 2, time.Second
+		c := New(opts, g.flush)
+		submit := func(n int) {
+			for range n {
+				if err := c.Submit(0); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		began := time.Now()
+		submit(1)
+		if n := <-g.entered; n != 1 {
+			t.Fatalf("a flush of %d items", n)
+		}
+		submit(3)
+		waits(t, c, 3)
+		if n := <-g.entered; n != 3 || time.Since(began) != opts.Late {
+			t.Errorf("after %s a flush of %d items", time.Since(began), n)
+		}
+		submit(1)
+		time.Sleep(opts.Late)
+		waits(t, c, 1) // two hang
+		g.pass(1)
+		if n := <-g.entered; n != 1 {
+			t.Errorf("a flush of %d items", n)
+		}
+		g.pass(2)
+		c.Close()
+	})
+}
+
 func TestOneBadItemFailsAlone(t *testing.T) {
 	g := newGate()
 	bad := errors.New("bad item")
