@@ -35,9 +35,11 @@ func (d *deadline) Done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timed == nil {
-		d.timed, d.end = context.WithDeadline(d.parent, d.at)
 		if d.cancelled {
+			d.timed, d.end = context.WithCancel(d.parent)
 			d.end()
+		} else {
+			d.timed, d.end = context.WithDeadline(d.parent, d.at)
 		}
 	}
 	return d.timed.Done()
@@ -73,8 +75,9 @@ func (d *deadline) Value(key any) any {
 func (d *deadline) cancel() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.cancelled = true
 	if d.end != nil {
 		d.end()
+	} else if time.Now().Before(d.at) { // later it has ended already: an error stays the same
+		d.cancelled = true
 	}
 }

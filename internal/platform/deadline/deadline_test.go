@@ -57,6 +57,21 @@ func TestItEndsWhenItIsCancelled(t *testing.T) {
 	}
 }
 
+func TestItsErrorStaysTheSame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for want, cancelledAfter := range map[error]time.Duration{context.Canceled: time.Second - 1, context.DeadlineExceeded: time.Second} {
+			ctx, cancel := deadline.WithTimeout(t.Context(), time.Second)
+			time.Sleep(cancelledAfter)
+			cancel()
+			time.Sleep(time.Second)
+			if err := ctx.Err(); !errors.Is(err, want) || !ended(ctx) || !errors.Is(ctx.Err(), want) {
+				t.Errorf("cancelled after %s: %v, then %v", cancelledAfter, err, ctx.Err())
+			}
+		}
+	})
+}
+
 func TestItEndsWithItsParentAndItsChildrenWithIt(t *testing.T) {
 	t.Parallel()
 	type key struct{}
