@@ -55,6 +55,7 @@ var request = idempotency.Request{Client: "shop", Key: "k"}
 // simulated is a Redis that has nothing, or is silent.
 type simulated struct {
 	silent atomic.Bool
+	slow   time.Duration
 	asked  atomic.Int64
 }
 
@@ -66,6 +67,7 @@ func (s *simulated) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		s.asked.Add(1)
 		err := error(redis.Nil)
+		time.Sleep(s.slow)
 		if s.silent.Load() {
 			<-ctx.Done()
 			err = ctx.Err()
@@ -120,6 +122,28 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 			if n := server.asked.Load() - before; n != 1 {
 				t.Errorf("after a second asked %d times", n)
 			}
+		}
+	})
+}
+
+func TestASlowRedisIsWaitedForForThreeBudgetsAtMost(t *testing.T) {
+	t.Parallel()
+	const budget, crowd = 50 * time.Millisecond, 4000
+	settings := servers.Defaults(t)
+	settings.Redis.URL, settings.Idempotency.Budget = "redis://127.0.0.1:1/0", budget // where nothing goes
+	synctest.Test(t, func(t *testing.T) {
+		rdb := servers.Redis(t, settings)
+		rdb.AddHook(&simulated{slow: budget - time.Millisecond})
+		requests := idempotency.NewRequests(rdb, "ns", settings.Idempotency, nil)
+		t.Cleanup(requests.Close)
+		began := time.Now()
+		var all sync.WaitGroup
+		for range crowd {
+			all.Go(func() { requests.Find(request) })
+		}
+		all.Wait()
+		if took := time.Since(began); took > 3*budget {
+			t.Errorf("one of %d waited %s", crowd, took)
 		}
 	})
 }

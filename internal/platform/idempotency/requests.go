@@ -28,7 +28,7 @@ type Requests struct {
 
 const (
 	findsAtOnce  = 256
-	findsWaiting = 8192
+	findsWaiting = 2 * findsAtOnce // so nobody waits for more than three round trips; beyond it Postgres is asked
 )
 
 // NewRequests returns a Requests whose look-ups are counted in registry, if
@@ -59,8 +59,8 @@ func (s *Requests) Close() { s.finds.Close() }
 
 // Find returns the record of a request, if Redis has it and answers in time.
 // Concurrent look-ups share a round trip: a round trip for each would cost more
-// than all the other work of a request. Each round trip has its budget; after three that
-// are over, the breaker answers.
+// than all the other work of a request. A round trip has its budget; a look-up waits for three
+// at most, and after three that have failed the breaker answers.
 func (s *Requests) Find(request Request) (Record, bool) {
 	value, err := s.finds.Do(context.Background(), request)
 	switch {
