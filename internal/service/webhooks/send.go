@@ -137,7 +137,7 @@ func Message(e webhook.Event, document json.RawMessage) json.RawMessage {
 // body is what a message says. It is put together by hand: json.Marshal would read all of the data again.
 func body(kind string, at time.Time, data json.RawMessage) json.RawMessage {
 	b := make([]byte, 0, len(data)+len(kind)+80)
-	b = append(append(b, `{"type":"`...), kind...) // letters, - and _ only
+	b = append(append(b, `{"type":"`...), kind...) // letters and . _ - only
 	b = at.UTC().AppendFormat(append(b, `","timestamp":"`...), time.RFC3339Nano)
 	return append(append(append(b, `","data":`...), data...), '}')
 }
