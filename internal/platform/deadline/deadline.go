@@ -23,10 +23,10 @@ type deadline struct {
 	parent context.Context //nolint:containedctx // a context has its parent
 	at     time.Time
 
-	mu        sync.Mutex
-	timed     context.Context //nolint:containedctx // nil until somebody waits
-	end       context.CancelFunc
-	cancelled bool
+	mu    sync.Mutex
+	timed context.Context //nolint:containedctx // nil until somebody waits
+	end   context.CancelFunc
+	err   error // of one that ended before; it stays
 }
 
 func (d *deadline) Deadline() (time.Time, bool) { return d.at, true }
@@ -35,11 +35,9 @@ func (d *deadline) Done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timed == nil {
-		if d.cancelled {
-			d.timed, d.end = context.WithCancel(d.parent)
+		d.timed, d.end = context.WithDeadline(d.parent, d.at)
+		if d.err != nil {
 			d.end()
-		} else {
-			d.timed, d.end = context.WithDeadline(d.parent, d.at)
 		}
 	}
 	return d.timed.Done()
@@ -49,16 +47,15 @@ func (d *deadline) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
+	case d.err != nil:
 	case d.timed != nil:
 		return d.timed.Err()
-	case d.cancelled:
-		return context.Canceled
 	case d.parent.Err() != nil:
-		return d.parent.Err()
+		d.err = d.parent.Err()
 	case !time.Now().Before(d.at):
-		return context.DeadlineExceeded
+		d.err = context.DeadlineExceeded
 	}
-	return nil
+	return d.err
 }
 
 // Value asks the timed context, if there is one: children find what they end with in it.
@@ -75,9 +72,10 @@ func (d *deadline) Value(key any) any {
 func (d *deadline) cancel() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.end != nil {
+	switch {
+	case d.end != nil:
 		d.end()
-	} else if time.Now().Before(d.at) { // later it has ended already: an error stays the same
-		d.cancelled = true
+	case d.err == nil:
+		d.err = context.Canceled
 	}
 }

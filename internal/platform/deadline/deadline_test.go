@@ -3,6 +3,7 @@ package deadline_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,47 @@ func TestItEndsWithItsParentAndItsChildrenWithIt(t *testing.T) {
 	defer cancel()
 	if !errors.Is(unwaited.Err(), context.Canceled) {
 		t.Errorf("of an ended parent: %v", unwaited.Err())
+	}
+}
+
+// Who asks twice gets one answer, as the package context promises.
+func TestWhatItEndedWithStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for n, want := range []error{context.DeadlineExceeded, context.DeadlineExceeded, context.Canceled, context.Canceled} {
+			ctx, cancel := deadline.WithTimeout(t.Context(), time.Second)
+			if waits := n%2 == 1; waits && ended(ctx) {
+				t.Error("it has ended at once")
+			}
+			if errors.Is(want, context.Canceled) {
+				cancel()
+			} else {
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+			before := ctx.Err()
+			cancel()
+			time.Sleep(time.Second)
+			if after := ctx.Err(); !errors.Is(before, want) || !errors.Is(after, want) || !ended(ctx) || !errors.Is(ctx.Err(), want) {
+				t.Errorf("%v, then %v and %v; want %v", before, after, ctx.Err(), want)
+			}
+		}
+	})
+}
+
+func TestItsChildrenCostNoGoroutines(t *testing.T) { //nolint:paralleltest // counts goroutines
+	const children = 1000
+	parent, end := context.WithCancel(t.Context())
+	defer end()
+	ctx, cancel := deadline.WithTimeout(parent, time.Hour)
+	defer cancel()
+	before := runtime.NumGoroutine()
+	for range children {
+		_, cancel := context.WithCancel(ctx)
+		defer cancel()
+	}
+	if n := runtime.NumGoroutine() - before; n > children/2 {
+		t.Errorf("%d goroutines for %d children", n, children)
 	}
 }
 
