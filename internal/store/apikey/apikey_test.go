@@ -198,6 +198,9 @@ func TestRevokingTwiceKeepsTheFirstTime(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	_, prefix, _ := create(t, db, apikey.App, "shop")
+	for strings.ToUpper(prefix) == prefix { // one in three hundred has digits only
+		_, prefix, _ = create(t, db, apikey.App, "shop")
+	}
 	_, other, _ := create(t, db, apikey.App, "shop")
 	var times []time.Time
 	for range 2 {
