@@ -139,7 +139,6 @@ func newTransport(guard Guard, plain bool, timeout time.Duration, options Option
 		Proxy:                  nil, // a proxy would connect in our place, without the guard
 		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    timeout,
-		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		MaxIdleConnsPerHost:    idleConnections,
 		MaxIdleConns:           idleConnections * idleConnections,

@@ -1,6 +1,7 @@
 package webhookhttp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -175,6 +176,16 @@ func TestNoReceiverKeepsASenderForEver(t *testing.T) {
 	}
 }
 
+func TestOfAnAnswerOnlyTheFirstBytesAreRead(t *testing.T) {
+	t.Parallel()
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 4*maxAnswerBytes)) })
+	var read bytes.Buffer
+	answer := sender(t, unhurried, Options{}).post(t.Context(), url, Message{ID: "1", Secrets: []string{NewSecret()}}, &read)
+	if !answer.Arrived() || read.Len() > maxAnswerBytes {
+		t.Errorf("got %+v, and %d bytes were read", answer, read.Len())
+	}
+}
+
 // What is stored of an answer fits its columns, for every answer: otherwise nothing
 // that was sent would be noted, and all of it be sent again for ever.
 func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
@@ -185,6 +196,7 @@ func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
 		"NUL in a header":    "HTTP/1.1 200 OK\r\nno\x00header\r\n\r\n",
 		"no UTF-8":           "HTTP/1.1 200 OK\r\nno\xff\x1b[2Jheader\r\n\r\n",
 		"a very long header": "HTTP/1.1 200 OK\r\n" + strings.Repeat("\xc3\xa4", 4000) + "\r\n\r\n",
+		"too long a header":  "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: " + strings.Repeat("y", 2*maxHeaderBytes) + "\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -295,6 +307,34 @@ func TestANameThatLeadsElsewhereTheSecondTimeLeadsNowhere(t *testing.T) {
 	}
 }
 
+// The setting has changed since the endpoint was made.
+func TestAURLThatIsAllowedNoLongerIsNotAsked(t *testing.T) {
+	t.Parallel()
+	s := NewSender(guard(t, ""), unhurried, Options{})
+	t.Cleanup(s.Close)
+	answer := s.Send(t.Context(), "http://127.0.0.1/", Message{ID: "1", Secrets: []string{NewSecret()}})
+	if answer.Failure != Unreachable || !strings.Contains(answer.Text(), "must begin with https") {
+		t.Errorf("got %+v, %s", answer, answer.Text())
+	}
+}
+
+// Which addresses are allowed depends on it.
+func TestOnlyHTTPSGoesTheWayOfHTTPS(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]bool{"http://127.0.0.1/": true, "https://127.0.0.1/": false} {
+		var dialled []bool
+		s := sender(t, unhurried, Options{Transport: func(plain bool, made *http.Transport) {
+			made.DialContext = func(context.Context, string, string) (net.Conn, error) {
+				dialled = append(dialled, plain)
+				return nil, net.ErrClosed
+			}
+		}})
+		if answer := s.Send(t.Context(), url, Message{ID: "1", Secrets: []string{NewSecret()}}); answer.Err == nil || len(dialled) != 1 || dialled[0] != want {
+			t.Errorf("%s: %+v, dialled %v", url, answer, dialled)
+		}
+	}
+}
+
 func TestNoProxyOfTheEnvironmentIsUsed(t *testing.T) {
 	t.Parallel()
 	for _, transport := range []*http.Transport{sender(t, brief, Options{}).https, sender(t, brief, Options{}).plain} {
@@ -308,7 +348,8 @@ func TestWhatHasEndedIsNotSent(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	answer := sender(t, unhurried, Options{}).Send(ctx, "http://127.0.0.1:1/", Message{ID: "1", Secrets: []string{NewSecret()}})
+	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	answer := sender(t, unhurried, Options{}).Send(ctx, url, Message{ID: "1", Secrets: []string{NewSecret()}})
 	if answer.Arrived() || answer.Err == nil {
 		t.Errorf("got %+v", answer)
 	}
