@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -18,7 +19,7 @@ import (
 // is over.
 func TestAClientThatIsGoneGivesItsPlaceBackAtOnce(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, quiet).With("TRIPRIZE_STREAMS_HEARTBEAT=5m", "TRIPRIZE_STREAMS_MAX_AGE=1h")
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_STREAMS_HEARTBEAT=5m", "TRIPRIZE_STREAMS_MAX_AGE=1h", "TRIPRIZE_API_MAX_WAIT=5m")
 	id := s.Campaign(4)
 	queued := s.Buy(fleet.Order{Campaign: id, User: "a"})
 	ask := func(method, path, more string) string {
@@ -28,11 +29,11 @@ func TestAClientThatIsGoneGivesItsPlaceBackAtOnce(t *testing.T) {
 	for name, c := range map[string]struct{ ask, metric string }{
 		"a campaign's stream": {ask(http.MethodGet, fleet.CampaignEvents(id), ""), "triprize_streams_open"},
 		"a job's stream":      {ask(http.MethodGet, fleet.JobEvents(queued.ID), ""), "triprize_streams_open"},
-		"a wait for a job":    {ask(http.MethodGet, "/v1/jobs/"+queued.ID.String(), "Prefer: wait=180\r\n"), "triprize_jobs_waited_for"},
+		"a wait for a job":    {ask(http.MethodGet, "/v1/jobs/"+queued.ID.String(), "Prefer: wait=300\r\n"), "triprize_jobs_waited_for"},
 		"a wait of a purchase": {ask(http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases",
-			fmt.Sprintf("Prefer: wait=180\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", len(purchase))) + purchase, "triprize_jobs_waited_for"},
+			fmt.Sprintf("Prefer: wait=300\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", len(purchase))) + purchase, "triprize_jobs_waited_for"},
 	} {
-		conn := dial(s)
+		conn, began := dial(s), time.Now()
 		if _, err := io.WriteString(conn, c.ask); err != nil {
 			t.Fatal(err)
 		}
@@ -41,6 +42,9 @@ func TestAClientThatIsGoneGivesItsPlaceBackAtOnce(t *testing.T) {
 		_ = conn.Close()
 		s.AwaitMetric(0, c.metric, 0)
 		s.AwaitMetric(0, "triprize_http_requests_in_flight", 0)
+		if took := time.Since(began); took > 5*time.Minute {
+			t.Errorf("%s has ended by itself, after %s", name, took)
+		}
 	}
 }
 
