@@ -89,6 +89,21 @@ func TestAMessageIsDoneOnlyWhenNoneOfItsJobsIsLeftOut(t *testing.T) {
 	fixture.Sound(t, first.db)
 }
 
+// Another worker could else begin a job that still waits, or wait for one that is final.
+func TestAClaimIsGivenBackWhenItsJobIsFinalAndNoEarlier(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	message := messageFor(2)
+	w.claims.take(t.Context(), message)
+	ended, waits := message.Jobs[0].ID, message.Jobs[1].ID
+	w.afterCommit.changed(waits)
+	w.afterCommit.finalized([]job.Outcome{{ID: ended}})
+	stop(w)
+	if busy, err := w.claims.Claim(t.Context(), "another", []uuid.UUID{ended, waits}); err != nil || !slices.Equal(busy, []uuid.UUID{waits}) {
+		t.Errorf("%v are busy, %v; want %s", busy, err, waits)
+	}
+}
+
 func TestAFailedDeliveryLeavesTheMessageInTheOutbox(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
