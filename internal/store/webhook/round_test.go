@@ -137,3 +137,41 @@ func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 		}
 	}
 }
+
+// Two who store messages of the same events at once would else wait for each other.
+func TestMessagesAreStoredInTheOrderOfTheirEvents(t *testing.T) {
+	t.Parallel()
+	const events = 200
+	db := servers.DB(t)
+	e, err := create(t, db, "shop", 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	emit(t, db, "shop", events)
+	due, err := webhook.DueEvents(t.Context(), db, e.ID, events)
+	if err != nil || len(due) != events {
+		t.Fatalf("%d are due, %v", len(due), err)
+	}
+	messages := make(map[uuid.UUID]json.RawMessage)
+	for _, d := range due {
+		messages[d.ID] = json.RawMessage(`{}`)
+	}
+	stored := make(chan error, 1)
+	if err := inTx(t, db, func(tx pgx.Tx) error {
+		servers.Exec(t, tx, `SELECT FROM webhook_events WHERE id = (SELECT id FROM webhook_events ORDER BY id LIMIT 1) FOR UPDATE`)
+		go func() {
+			_, err := webhook.StorePayloads(t.Context(), db, messages)
+			stored <- err
+		}()
+		servers.AwaitBlocked(t, db, 1)
+		if free := servers.Value[int](t, tx, `SELECT count(*) FROM (SELECT FROM webhook_events FOR UPDATE SKIP LOCKED) e`); free != events {
+			t.Errorf("%d of %d are free while the first is waited for", free, events)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stored; err != nil {
+		t.Error(err)
+	}
+}

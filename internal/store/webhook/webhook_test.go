@@ -412,6 +412,37 @@ func TestOldEventsAreDeletedWithOneLookAtEachEndpoint(t *testing.T) {
 	}
 }
 
+// Neither those that are younger, nor older ones that somebody has locked.
+func TestOldEventsAreDeletedWithoutReadingWhatStays(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	const events, others = 20, 1000
+	if _, err := create(t, db, "shop", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	emit(t, db, "shop", others)
+	if err := inTx(t, db, func(locks pgx.Tx) error {
+		servers.Exec(t, locks, `SELECT FROM webhook_events FOR UPDATE`)
+		emit(t, db, "shop", events)
+		clock.MoveOn(25 * time.Hour)
+		emit(t, db, "shop", others)
+		servers.Exec(t, db, `ANALYZE webhook_endpoints, webhook_deliveries, webhook_events`)
+		return inTx(t, db, func(tx pgx.Tx) error {
+			before := rowsRead(t, tx, "webhook_deliveries")
+			n, _, err := webhook.DeleteEvents(t.Context(), tx, 24*time.Hour, nil, others)
+			if read := rowsRead(t, tx, "webhook_deliveries") - before; n != events || read > others/2 {
+				t.Errorf("%d deliveries were read for %d events", read, n)
+			}
+			return err
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := rows(t, db, "webhook_deliveries"); n != 2*others {
+		t.Errorf("%d deliveries are left", n)
+	}
+}
+
 // A session plans the statements of a trigger once, for as many rows as its first statement
 // has. A join of the rows before with those after is then a loop in a loop for ever.
 func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
