@@ -127,13 +127,21 @@ func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 	if got.err != nil || len(got.stored) != events {
 		t.Fatalf("%d are stored, %v", len(got.stored), got.err)
 	}
+	third := make(map[uuid.UUID]json.RawMessage)
+	for id := range second {
+		third[id] = json.RawMessage(`{"n":3}`)
+	}
+	later, err := webhook.StorePayloads(t.Context(), db, third)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for id, message := range got.stored {
 		want := `{"n":1}`
 		if id == due[0].ID {
 			want = `{"n":2}`
 		}
-		if kept, err := webhook.GetEvent(t.Context(), db, "shop", id); err != nil || string(message) != want || string(kept.Payload) != want {
-			t.Errorf("sent %s, stored %s, %v; want %s", message, kept.Payload, err, want)
+		if kept, err := webhook.GetEvent(t.Context(), db, "shop", id); err != nil || string(message) != want || string(later[id]) != want || string(kept.Payload) != want {
+			t.Errorf("sent %s, later %s, stored %s, %v; want %s", message, later[id], kept.Payload, err, want)
 		}
 	}
 }
