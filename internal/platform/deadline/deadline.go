@@ -46,6 +46,11 @@ func (d *deadline) Done() <-chan struct{} {
 func (d *deadline) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.ended()
+}
+
+// ended returns the error of the context, which stays the same from then on.
+func (d *deadline) ended() error {
 	switch {
 	case d.err != nil:
 	case d.timed != nil:
@@ -72,10 +77,9 @@ func (d *deadline) Value(key any) any {
 func (d *deadline) cancel() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.end != nil:
+	if d.end != nil {
 		d.end()
-	case d.err == nil:
+	} else if d.ended() == nil {
 		d.err = context.Canceled
 	}
 }

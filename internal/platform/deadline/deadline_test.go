@@ -96,31 +96,6 @@ func TestItEndsWithItsParentAndItsChildrenWithIt(t *testing.T) {
 	}
 }
 
-// Who asks twice gets one answer, as the package context promises.
-func TestWhatItEndedWithStays(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for n, want := range []error{context.DeadlineExceeded, context.DeadlineExceeded, context.Canceled, context.Canceled} {
-			ctx, cancel := deadline.WithTimeout(t.Context(), time.Second)
-			if waits := n%2 == 1; waits && ended(ctx) {
-				t.Error("it has ended at once")
-			}
-			if errors.Is(want, context.Canceled) {
-				cancel()
-			} else {
-				time.Sleep(time.Second)
-				synctest.Wait()
-			}
-			before := ctx.Err()
-			cancel()
-			time.Sleep(time.Second)
-			if after := ctx.Err(); !errors.Is(before, want) || !errors.Is(after, want) || !ended(ctx) || !errors.Is(ctx.Err(), want) {
-				t.Errorf("%v, then %v and %v; want %v", before, after, ctx.Err(), want)
-			}
-		}
-	})
-}
-
 func TestItsChildrenCostNoGoroutines(t *testing.T) { //nolint:paralleltest // counts goroutines
 	const children = 1000
 	parent, end := context.WithCancel(t.Context())
