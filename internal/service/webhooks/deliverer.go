@@ -59,9 +59,10 @@ func NewDeliverer(db postgres.Pool, keys keyring.Keyring, sender *webhookhttp.Se
 	return &Deliverer{db: db, keys: keys, sender: sender, renderer: renderer, settings: settings, logger: logger, metrics: newMetrics(registry)}
 }
 
-// Run has a turn with an endpoint, unless somebody else has it or it is not open. When ctx ends it begins nothing more, and what is under
-// way is as if it was never sent. An error is a fault of the database, or of the secrets of
-// the endpoint: its events stay due, and the lease ends by itself.
+// Run has a turn with an endpoint, unless somebody else has it or it is not open. When ctx ends
+// it begins nothing more, and what is under way is as if it was never sent. An error is a fault
+// of the database, or of the secrets of the endpoint: its events stay due, and the lease ends
+// by itself.
 func (d *Deliverer) Run(ctx context.Context, item agenda.Item) error {
 	began := time.Now()
 	e, ok, err := webhook.Claim(ctx, d.db, item, d.settings.lease())
