@@ -115,6 +115,25 @@ func TestARecordOfAnotherRequestIsNotBelieved(t *testing.T) {
 	}
 }
 
+// An answer that is remembered too early would be repeated for minutes after the end.
+func TestARepetitionDuringTheWorkIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	id := s.Campaign(4)
+	order := fleet.Order{Campaign: id, User: "a", Key: "k"}
+	first := s.Buy(order)
+	if again := s.Buy(order); again.ID != first.ID || again.Status != http.StatusAccepted {
+		t.Fatalf("%v, then %v", first, again)
+	}
+	s.RunWorker()
+	servers.Eventually(t, "the job is final", func() bool {
+		return s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+first.ID.String(), nil, nil).State == job.Succeeded
+	})
+	if a := s.Buy(order); a.ID != first.ID || a.State != job.Succeeded {
+		t.Errorf("after its end: %v", a)
+	}
+}
+
 func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true})
