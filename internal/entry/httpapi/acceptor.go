@@ -39,7 +39,7 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 	}
 	registry.MustRegister(a.accepted, a.replayed)
 	a.requests = batch.New(batch.Options{
-		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: hanging, Late: late,
+		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: mostBatches, Late: lateBatch,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}, a.flush)
 	a.remember = batch.New(batch.Options{
@@ -51,8 +51,8 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 // One batch at a time, so that most requests share it; but one that hangs, on a dead connection
 // or behind a lock on somebody's key, holds up the others for a moment only.
 const (
-	hanging = 4
-	late    = 100 * time.Millisecond
+	mostBatches = 4
+	lateBatch   = 100 * time.Millisecond
 )
 
 // acceptDrain is how long waiting requests are still stored at shutdown, after

@@ -39,7 +39,7 @@ func newClosedSales(db *pgxpool.Pool, settings config.Accept, registry prometheu
 	s := &closedSales{db: db, refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_purchases_refused_total",
 		Help: "Purchases refused without a job, because their campaign never sells again, by code."}, []string{"code"})}
 	registry.MustRegister(s.refused)
-	s.looks = batch.New(batch.Options{Size: settings.BatchSize, InFlight: hanging, Late: late, Pending: settings.MaxPending,
+	s.looks = batch.New(batch.Options{Size: settings.BatchSize, InFlight: mostBatches, Late: lateBatch, Pending: settings.MaxPending,
 		Timeout: settings.Timeout, Whole: postgres.IsTransient}, s.look)
 	return s
 }

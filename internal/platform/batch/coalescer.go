@@ -38,7 +38,7 @@ type Coalescer[T, R any] struct {
 	pending chan *call[T, R]
 	closing sync.RWMutex // held for reading while sending to pending
 	closed  bool
-	turn    chan struct{}   // has room for who gathers or flushes, unless that takes long; nil: all do
+	turn    chan struct{}   // full while a flush gathers and runs, for Late at most; nil: flushes take no turns
 	done    sync.WaitGroup  // the flushers
 	alive   context.Context // ends when Close has waited long enough
 	end     context.CancelFunc
@@ -166,7 +166,7 @@ func (c *Coalescer[T, R]) flushInTurn(calls []*call[T, R], pass func()) {
 	c.flusher().flushCalls(calls)
 }
 
-// takeTurn waits for the turn of a flush. Whoever has it calls pass.
+// takeTurn waits for the turn of a flush; pass ends it.
 func (c *Coalescer[T, R]) takeTurn() (pass func()) {
 	if c.turn == nil {
 		return func() {}

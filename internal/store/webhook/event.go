@@ -52,7 +52,7 @@ func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) 
 }
 
 // StorePayloads stores payloads of events that have none, and returns those that the events
-// have then: of two who render an event at once, both send the same. Rows are changed in the order
+// have then: two workers that render an event at once send the same. Rows are changed in the order
 // of their ids, and named by their places, which no plan looks for in the whole table.
 func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
 	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([][]byte, 0, len(payloads))

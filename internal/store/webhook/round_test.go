@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/webhook"
@@ -85,20 +86,12 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 }
 
 // An event goes to two endpoints, whose workers render it at once: its message is the one that
-// was stored first, also for who has waited for it.
+// was stored first, also for the worker that has waited for it.
 func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 	t.Parallel()
 	const events = 20
 	db := servers.DB(t)
-	e, err := create(t, db, "shop", 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	emit(t, db, "shop", events)
-	due, err := webhook.DueEvents(t.Context(), db, e.ID, events)
-	if err != nil || len(due) != events {
-		t.Fatalf("%d are due, %v", len(due), err)
-	}
+	due := dueEvents(t, db, events)
 	first, second := make(map[uuid.UUID]json.RawMessage), make(map[uuid.UUID]json.RawMessage)
 	for _, d := range due {
 		first[d.ID], second[d.ID] = json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)
@@ -146,20 +139,12 @@ func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 	}
 }
 
-// Two who store messages of the same events at once would else wait for each other.
+// Without an order, two workers that store messages of the same events would wait for each other.
 func TestMessagesAreStoredInTheOrderOfTheirEvents(t *testing.T) {
 	t.Parallel()
 	const events = 200
 	db := servers.DB(t)
-	e, err := create(t, db, "shop", 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	emit(t, db, "shop", events)
-	due, err := webhook.DueEvents(t.Context(), db, e.ID, events)
-	if err != nil || len(due) != events {
-		t.Fatalf("%d are due, %v", len(due), err)
-	}
+	due := dueEvents(t, db, events)
 	messages := make(map[uuid.UUID]json.RawMessage)
 	for _, d := range due {
 		messages[d.ID] = json.RawMessage(`{}`)
@@ -182,4 +167,19 @@ func TestMessagesAreStoredInTheOrderOfTheirEvents(t *testing.T) {
 	if err := <-stored; err != nil {
 		t.Error(err)
 	}
+}
+
+// dueEvents are n events that a new endpoint is to hear of.
+func dueEvents(t *testing.T, db *pgxpool.Pool, n int) []webhook.DueEvent {
+	t.Helper()
+	e, err := create(t, db, "shop", 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	emit(t, db, "shop", n)
+	due, err := webhook.DueEvents(t.Context(), db, e.ID, n)
+	if err != nil || len(due) != n {
+		t.Fatalf("%d are due, %v", len(due), err)
+	}
+	return due
 }
