@@ -383,7 +383,7 @@ func TestADeliveryThatIsCommittedAfterItsEndpointWasDeletedGoesWithItsEvent(t *t
 func TestOldEventsAreDeletedWithOneLookAtEachEndpoint(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	const endpoints, events = 4, 100
+	const endpoints, events = 16, 100
 	for range endpoints {
 		if _, err := create(t, db, "shop", 0, endpoints); err != nil {
 			t.Fatal(err)
