@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +71,49 @@ func TestACallerThatGivesUpLeavesTheSessionWhole(t *testing.T) {
 	if err := conn.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestASessionThatDoesNotForgetItsPlansIsNotUsed(t *testing.T) {
+	t.Parallel()
+	settings := servers.DB(t).Config()
+	var cut atomic.Bool
+	dial := settings.ConnConfig.DialFunc
+	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil || cut.Load() {
+			return conn, err
+		}
+		return swallowing{conn, &cut}, nil
+	}
+	db, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	conn, err := db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	postgres.AgePlans(conn.Conn(), 2*time.Hour)
+	cut.Store(true)
+	if usable, err := postgres.PlanAnew(time.Hour)(t.Context(), conn.Conn()); usable || err != nil {
+		t.Error(usable, err)
+	}
+	_ = conn.Conn().PgConn().Conn().Close() // else its end is waited for
+}
+
+// swallowing is a connection that brings nothing to Postgres once it is cut.
+type swallowing struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (s swallowing) Write(b []byte) (int, error) {
+	if s.cut.Load() {
+		return len(b), nil
+	}
+	return s.Conn.Write(b)
 }
 
 func TestOneTransactionMayScan(t *testing.T) {
