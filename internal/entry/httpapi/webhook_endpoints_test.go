@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 const endpointsPath = "/v1/webhook-endpoints"
@@ -46,9 +48,9 @@ func endpointOf(s *fleet.System, a fleet.Answer, status int) (v endpointView) {
 // because too many wait for locks: TestAFloodOfEndpointsIsBounded has the same api.
 func asked(s *fleet.System, credential, path, key string, body any) fleet.Answer {
 	s.T.Helper()
-	for {
+	for end := time.Now().Add(servers.Patience); ; {
 		a := s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": key}, body)
-		if a.Status != http.StatusServiceUnavailable {
+		if a.Status != http.StatusServiceUnavailable || time.Now().After(end) {
 			return a
 		}
 	}

@@ -43,7 +43,8 @@ type Message struct {
 	Secrets []string // each signs it
 }
 
-// sign returns the headers of a message that is sent at a time.
+// sign returns the headers of a message that is sent at a time. The library of the standard would
+// copy the body for each secret; a test verifies with it.
 func (m Message) sign(at time.Time) (http.Header, error) {
 	timestamp := strconv.FormatInt(at.Unix(), 10)
 	signatures := make([]string, len(m.Secrets))
