@@ -30,11 +30,6 @@ type NewIntent struct {
 	PaymentMethod string // the provider's id of it
 	Description   string
 	Metadata      map[string]string
-
-	// Redirects lets the buyer be sent to another page: every method that the account has
-	// enabled is accepted, slow ones too, and ConfirmIntent needs a return URL. Without it
-	// only cards are.
-	Redirects bool
 }
 
 // Intent is one payment as the provider has it.

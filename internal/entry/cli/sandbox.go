@@ -104,7 +104,7 @@ func (e *environment) startSandbox(ctx context.Context) error {
 // return to a page of the sandbox when a request names no other.
 func (s sandbox) settings() string {
 	return "payments:\n  allow_test: true\n  return_url: '" + s.URL + "/returned'\n" +
-		"  stripe: {key: '" + s.key + "', url: '" + s.URL + "', webhook_secret: '" + s.secret + "'}\n"
+		"  stripe: {key: '" + s.key + "', url: '" + s.URL + "', webhook_secret: '" + s.secret + "', payment_method_types: 'card,konbini'}\n"
 }
 
 // listenOn says what to do when the address is in use.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,7 +32,8 @@ type Stripe struct {
 	WebhookSecret    string        `mapstructure:"webhook_secret"    validate:"max=2048"`
 	WebhookTolerance time.Duration `mapstructure:"webhook_tolerance" constant:"5m"` // a webhook that was signed longer ago is refused
 	Account          string        `mapstructure:"account"           validate:"omitempty,startswith=acct_,max=255"`
-	Timeout          time.Duration `mapstructure:"timeout" constant:"10s"` // one call, with its wait for a turn and its repetitions
+	MethodTypes      string        `mapstructure:"payment_method_types" validate:"max=1024"` // separated by commas: see PaymentMethodTypes
+	Timeout          time.Duration `mapstructure:"timeout" constant:"10s"`                   // one call, with its wait for a turn and its repetitions
 	Rate             int           `mapstructure:"rate"              validate:"min=1,max=10000"`
 	EndpointRate     int           `mapstructure:"endpoint_rate"     validate:"min=1,ltefield=Rate"`
 }
@@ -46,6 +49,9 @@ func (s Stripe) Live() bool {
 // WebhookSecrets returns the secrets that webhooks may be signed with.
 func (s Stripe) WebhookSecrets() []string { return listOf(s.WebhookSecret) }
 
+// PaymentMethodTypes returns the types of payment methods that buyers may use, in Stripe's words.
+func (s Stripe) PaymentMethodTypes() []string { return listOf(s.MethodTypes) }
+
 // CheckWebhooks refuses a key without a secret: nobody would believe its webhooks. The
 // api calls it, because it is the api that gets them.
 func (s Stripe) CheckWebhooks() error {
@@ -57,7 +63,7 @@ func (s Stripe) CheckWebhooks() error {
 
 // checkPayments checks what one field alone cannot say. It repeats no secrets and no URLs.
 func checkPayments(p Payments) error {
-	return errors.Join(checkKey(p.Stripe, p.AllowTest), checkURL(p.Stripe), checkSecrets(p.Stripe))
+	return errors.Join(checkKey(p.Stripe, p.AllowTest), checkURL(p.Stripe), checkSecrets(p.Stripe), checkMethodTypes(p.Stripe))
 }
 
 // checkKey refuses, beside what is no key, a test key where nobody has allowed it: with one,
@@ -119,6 +125,17 @@ func checkSecrets(s Stripe) error {
 		if len(secret) < shortestSecret || !printable(secret) {
 			return fault("payments.stripe.webhook_secret", "must be one or more secrets of at least %d bytes, whsec_…, separated by commas", shortestSecret)
 		}
+	}
+	return nil
+}
+
+// methodType is how Stripe spells a type of payment methods, such as card or sepa_debit.
+var methodType = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+func checkMethodTypes(s Stripe) error {
+	types := s.PaymentMethodTypes()
+	if len(types) == 0 || slices.ContainsFunc(types, func(name string) bool { return !methodType.MatchString(name) }) {
+		return fault("payments.stripe.payment_method_types", "must be one or more types of payment methods as Stripe spells them, separated by commas, such as card")
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func TestTheDocumentsPaymentsAreTheDefaults(t *testing.T) {
 		p.ReturnURL != "" || p.AllowTest || p.Recheck != time.Minute {
 		t.Errorf("got %+v", p)
 	}
-	if p.Stripe != (Stripe{WebhookTolerance: 5 * time.Minute, Timeout: 10 * time.Second, Rate: 80, EndpointRate: 20}) || p.Stripe.Enabled() || p.Stripe.Live() {
+	if p.Stripe != (Stripe{MethodTypes: "card", WebhookTolerance: 5 * time.Minute, Timeout: 10 * time.Second, Rate: 80, EndpointRate: 20}) || p.Stripe.Enabled() || p.Stripe.Live() {
 		t.Errorf("got %+v", p.Stripe)
 	}
 	if w := s.Sweeps; w.DueItemsInterval != time.Second || w.MissedEventsInterval != time.Minute || w.EndedSalesInterval != 10*time.Second {
@@ -57,6 +57,9 @@ func TestPaymentsAreRefusedWithNameAndReason(t *testing.T) {
 		"nothing beside a comma":    {stripe: secret + ",", want: "payments.stripe.webhook_secret"},
 		"not an account":            {stripe: "account: hunter", want: "payments.stripe.account (TRIPRIZE_PAYMENTS_STRIPE_ACCOUNT): must begin with acct_"},
 		"one kind faster than all":  {stripe: "rate: 10\n    endpoint_rate: 11", want: "payments.stripe.endpoint_rate (TRIPRIZE_PAYMENTS_STRIPE_ENDPOINT_RATE): is 11, must be at most rate"},
+		"other methods":             {stripe: "payment_method_types: card , ideal"},
+		"no methods":                {stripe: "payment_method_types: \"\"", want: "payments.stripe.payment_method_types (TRIPRIZE_PAYMENTS_STRIPE_PAYMENT_METHOD_TYPES): must be one or more types"},
+		"no method":                 {stripe: "payment_method_types: Cards", want: "payments.stripe.payment_method_types"},
 		"no rate":                   {stripe: "rate: 0", want: "payments.stripe.rate"},
 		"unknown":                   {stripe: "keys: hunter2", want: "unknown setting payments.stripe.keys"},
 		"too short a reservation":   {payments: "reservation: 900ms", want: "payments.reservation"},

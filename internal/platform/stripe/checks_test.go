@@ -37,14 +37,16 @@ func TestAnIntentIsCreatedUnconfirmedAndWaitsForItsCaptureWhereItCan(t *testing.
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	redirects := wanted
-	redirects.Redirects, redirects.Description = true, "Two positions"
-	if _, err := client.CreateIntent(t.Context(), redirects); err != nil {
+	others := settings(server.url)
+	others.MethodTypes = "ideal, klarna" // money of such methods cannot be held
+	described := wanted
+	described.Description = "Two positions"
+	if _, err := connect(t, others).CreateIntent(t.Context(), described); err != nil {
 		t.Fatal(err)
 	}
 	r = server.requests()[1]
-	if r.form.Get("automatic_payment_methods[enabled]") != "true" || r.form.Get("automatic_payment_methods[allow_redirects]") != "always" ||
-		r.form.Has("payment_method_types[0]") || r.form.Get("description") != "Two positions" {
+	if r.form.Get("payment_method_types[0]") != "ideal" || r.form.Get("payment_method_types[1]") != "klarna" || r.form.Has("payment_method_types[2]") ||
+		r.form.Has("payment_method_options[card][capture_method]") || r.form.Has("automatic_payment_methods[enabled]") || r.form.Get("description") != "Two positions" {
 		t.Errorf("sent %v", r.form)
 	}
 }

@@ -2,6 +2,7 @@ package stripe
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,40 +13,42 @@ import (
 )
 
 // CreateIntent creates an intent that is not confirmed: it moves no money. A card waits
-// for its capture; a method that cannot wait is captured when it is confirmed. With
-// KindMismatch the intent is returned too.
+// for its capture; a method that cannot wait is captured when it is confirmed. A method of
+// a type that the settings do not name is KindRefused. With KindMismatch the intent is
+// returned too.
 func (c *Client) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
 	q := request{call: callCreate, what: "a new intent", key: n.Key, write: true}
 	return c.intent(ctx, q, "", func(ctx context.Context) (*stripego.PaymentIntent, error) {
-		return c.api.V1PaymentIntents.Create(ctx, newIntentParams(n))
+		return c.api.V1PaymentIntents.Create(ctx, newIntentParams(n, c.settings.PaymentMethodTypes()))
 	}, func(i payprovider.Intent) *callError {
 		return differs(i, n)
 	})
 }
 
-func newIntentParams(n payprovider.NewIntent) *stripego.PaymentIntentCreateParams {
+// card is the type of payment methods whose money can be held until it is captured.
+const card = "card"
+
+func newIntentParams(n payprovider.NewIntent, types []string) *stripego.PaymentIntentCreateParams {
 	p := &stripego.PaymentIntentCreateParams{
 		Amount:   stripego.Int64(int64(n.Amount)),
 		Currency: stripego.String(strings.ToLower(n.Currency)),
 		Metadata: n.Metadata,
+		// Never all that the account has enabled: a bank debit takes days, and its money
+		// would always go back.
+		PaymentMethodTypes: stripego.StringSlice(types),
+	}
+	if slices.Contains(types, card) {
 		// For cards only: with capture_method=manual for all, a method that cannot wait
 		// would be refused.
-		PaymentMethodOptions: &stripego.PaymentIntentCreatePaymentMethodOptionsParams{
+		p.PaymentMethodOptions = &stripego.PaymentIntentCreatePaymentMethodOptionsParams{
 			Card: &stripego.PaymentIntentCreatePaymentMethodOptionsCardParams{CaptureMethod: stripego.String("manual")},
-		},
+		}
 	}
 	if n.PaymentMethod != "" {
 		p.PaymentMethod = &n.PaymentMethod
 	}
 	if n.Description != "" {
 		p.Description = &n.Description
-	}
-	if n.Redirects {
-		p.AutomaticPaymentMethods = &stripego.PaymentIntentCreateAutomaticPaymentMethodsParams{
-			Enabled: stripego.Bool(true), AllowRedirects: stripego.String("always"),
-		}
-	} else {
-		p.PaymentMethodTypes = stripego.StringSlice([]string{"card"}) // else a confirmation would need a return URL
 	}
 	p.IdempotencyKey = &n.Key
 	return p

@@ -67,10 +67,10 @@ func TestEveryCallIsOfStripesContract(t *testing.T) {
 	if i, err := client.CreateIntent(t.Context(), wanted); i.ID == "" || fault(t, err).Kind != payprovider.KindMismatch { // it takes metadata, and does not show it
 		t.Errorf("got %+v, %v", i, err)
 	}
-	redirects := plain
-	redirects.Redirects, redirects.Description = true, "Two positions"
+	described := plain
+	described.Description = "Two positions"
 	for name, call := range map[string]func() error{
-		"create": func() error { _, err := client.CreateIntent(t.Context(), redirects); return err },
+		"create": func() error { _, err := client.CreateIntent(t.Context(), described); return err },
 		"confirm": func() error {
 			_, err := client.ConfirmIntent(t.Context(), created.ID, "confirm:1", "pm_card_visa", "https://app.example/")
 			return err

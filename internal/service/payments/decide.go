@@ -109,8 +109,8 @@ func beforeCapture(f facts) (move, payment.Ending) {
 		return wait, ""
 	case f.status == payprovider.Processing:
 		return slow, ""
-	case f.status == payprovider.RequiresAction && !f.page: // nobody could ever authenticate
-		return giveUp, payment.Declined
+	case f.status == payprovider.RequiresAction && !f.page: // no bank has declined it, but nobody could ever go on
+		return giveUp, payment.Refused
 	case f.status == payprovider.RequiresAction && f.shown:
 		return wait, ""
 	case f.status == payprovider.RequiresAction:

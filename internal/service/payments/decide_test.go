@@ -74,7 +74,7 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Creating, refused: callCreate}, "give-up refused"},
 		{facts{phase: payment.Creating, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
 		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresConfirmation, refused: callConfirm}, "give-up refused"},
-		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresAction}, "give-up declined"}, // no page
+		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresAction}, "give-up refused"}, // no page
 		{facts{phase: payment.Action, intent: true, status: payprovider.RequiresAction, page: true, shown: true}, "wait"},
 		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: callCapture}, "unexpected"},
 		{facts{phase: payment.Expiring}, "end"},

@@ -173,9 +173,8 @@ func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []
 // whyDeclined returns what is told of a payment that was declined or refused.
 func (r *run) whyDeclined() *payment.Decline {
 	switch d := r.decline; {
-	case r.intent.Status == payprovider.RequiresAction: // and there is no page for it
-		return &payment.Decline{Code: "authentication_required", DeclineCode: "authentication_required",
-			Message: "The card must be authenticated, and there is no page for it: a return URL is missing, or the method does it in another way."}
+	case r.intent.Status == payprovider.RequiresAction: // and there is no page for it. With the intent's client secret an app could do it, and a buyer confirm another card behind us
+		return &payment.Decline{Code: "authentication_required", Message: "This payment method cannot be used here: it asks for a step that is no page to visit."}
 	case d != nil:
 		return &payment.Decline{Code: d.Code, DeclineCode: d.DeclineCode, Advice: d.Advice, Message: d.Message}
 	}

@@ -66,8 +66,8 @@ func (r *run) again(key string) string {
 func (r *run) newIntent() payprovider.NewIntent {
 	return payprovider.NewIntent{
 		Key: r.createKey(), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
-		Description: "purchase " + r.p.PurchaseID.String(), Redirects: r.returnURL() != "",
-		Metadata: map[string]string{purchaseField: r.p.PurchaseID.String(), campaignField: r.p.CampaignID.String()},
+		Description: "purchase " + r.p.PurchaseID.String(),
+		Metadata:    map[string]string{purchaseField: r.p.PurchaseID.String(), campaignField: r.p.CampaignID.String()},
 	}
 }
 

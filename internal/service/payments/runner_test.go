@@ -141,11 +141,11 @@ func TestAnAuthenticationIsShownUntilItIsDone(t *testing.T) {
 	}
 }
 
-func TestAnAuthenticationWithoutAPageIsADecline(t *testing.T) {
+func TestANextActionThatIsNoPageRefusesTheMethod(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.want(b.reserve("pm_no_page"), payments.Conclude, payment.Ended)
-	if *p.Ending != payment.Declined || p.Decline.Code != "authentication_required" {
+	if *p.Ending != payment.Refused || p.Decline.Code != "authentication_required" || !strings.Contains(p.Decline.Message, "cannot be used here") {
 		t.Errorf("%s, %+v", *p.Ending, p.Decline)
 	}
 }

@@ -39,9 +39,11 @@ type End struct {
 //
 // It waits for reservations by doing nothing about them: their payments go on, and the
 // transaction that frees or sells the last reserved position ends the sale as well. But no
-// reservation is waited for longer than until it should have ended with every extension:
-// then a payment whose end only the provider knows is late. Its positions are free, its job
-// stays open, and what is paid after all is refunded.
+// reservation that was given up is waited for longer than until it should have ended with
+// every extension: then its payment is late. Its positions are free, its job stays open, and
+// what is paid after all is refunded. A payment that is being captured is waited for without
+// an end: its buyer has paid in time. Where the provider does not answer, an operator resolves
+// it.
 func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error) {
 	for {
 		var step End
@@ -140,7 +142,7 @@ func (o *conclusions) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID,
 // about one that has moved on since: its conclusion is on its way.
 func (o *conclusions) outOfTime(c *conclusion) (given bool, err error) {
 	switch {
-	case c.Phase != payment.Expiring && c.Phase != payment.Capturing, !c.open(), !c.kept:
+	case c.Phase != payment.Expiring, !c.open(), !c.kept:
 		return false, nil
 	case c.takenBack():
 		return true, o.end(c) // nobody waits for it: money that it still brings goes back

@@ -51,7 +51,8 @@ func TestALockedPaymentKeepsNobodyFromBeingFoundOutOfTime(t *testing.T) {
 	var byLatest []uuid.UUID
 	for i := range 3 { // the first bought is the last to be out of time
 		bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Duration(3-i)*time.Hour)
-		fixture.Advance(t, db, bought, payment.Capturing)
+		fixture.Advance(t, db, bought, payment.Confirming)
+		fixture.Advance(t, db, bought, payment.Expiring)
 		byLatest = append([]uuid.UUID{bought}, byLatest...)
 	}
 	clock.MoveOn(aLongSale)

@@ -1,6 +1,7 @@
 package sale_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -179,59 +180,77 @@ func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 	}
 }
 
-// The provider tells nothing about a payment whose reservation should have ended, with
+// The provider tells nothing about a payment that was given up and should have ended, with
 // every extension: the draw does not wait for it, and its money goes back when it comes.
-func TestNoReservationIsWaitedForLongerThanItsExtensions(t *testing.T) {
+func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testing.T) {
 	t.Parallel()
-	for _, phase := range []payment.Phase{payment.Capturing, payment.Expiring} {
-		for _, takenBack := range []bool{false, true} {
-			t.Run(string(phase), func(t *testing.T) {
-				t.Parallel()
-				db, clock := servers.DBWithClock(t)
-				draft := fixture.DrawnAtEnd(4, aLongSale)
-				draft.Policies.LatePayment = campaign.LatePaymentReassign
-				id := fixture.Campaign(t, db, draft)
-				fixture.Sell(t, db, id, 3)
-				bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
-				fixture.Advance(t, db, bought, payment.Confirming)
-				if phase == payment.Capturing || !takenBack {
-					fixture.Advance(t, db, bought, phase)
-				}
-				if takenBack {
-					takeBack(t, db, id, bought)
-				}
-				clock.MoveOn(aLongSale)
-				if end := endSale(t, db, id); end.Ended || end.GivenUp != 0 {
-					t.Errorf("while it can be extended: %+v", end)
-				}
-				clock.MoveOn(fixture.Reservations.MaxExtension)
-				if end := endSale(t, db, id); !end.Ended || end.GivenUp != 1 {
-					t.Errorf("when it should have ended: %+v", end)
-				}
-				expectState(t, db, id, campaign.Drawing)
-				want := now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}
-				if takenBack {
-					want = now{purchase.Cancelled, payment.Cancelled, job.Failed, fault.PurchaseCancelled, "", 0, 0}
-				}
-				if got := nowOf(t, db, bought, ref); got != want {
-					t.Errorf("%+v; want %+v", got, want)
-				}
-				fixture.Sound(t, db)
-				fixture.Advance(t, db, bought, payment.Captured)
-				report := fixture.Conclude(t, db, ref)
-				if len(report.Refunds) != 1 || report.Sold != 0 || len(report.Messages) != 0 {
-					t.Errorf("paid after all: %+v", report)
-				}
-				if got := nowOf(t, db, bought, ref); got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 {
-					t.Errorf("paid after all: %+v", got)
-				}
-				if n := counts(t, db, id); n.Sold != 3 || n.Reserved != 0 {
-					t.Errorf("counted %+v", n)
-				}
-				fixture.Sound(t, db)
-			})
-		}
+	for _, takenBack := range []bool{false, true} {
+		t.Run(fmt.Sprintf("taken back %t", takenBack), func(t *testing.T) {
+			t.Parallel()
+			db, clock := servers.DBWithClock(t)
+			draft := fixture.DrawnAtEnd(4, aLongSale)
+			draft.Policies.LatePayment = campaign.LatePaymentReassign
+			id := fixture.Campaign(t, db, draft)
+			fixture.Sell(t, db, id, 3)
+			bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
+			fixture.Advance(t, db, bought, payment.Confirming)
+			if takenBack {
+				takeBack(t, db, id, bought)
+			} else {
+				fixture.Advance(t, db, bought, payment.Expiring)
+			}
+			clock.MoveOn(aLongSale)
+			if end := endSale(t, db, id); end.Ended || end.GivenUp != 0 {
+				t.Errorf("while it can be extended: %+v", end)
+			}
+			clock.MoveOn(fixture.Reservations.MaxExtension)
+			if end := endSale(t, db, id); !end.Ended || end.GivenUp != 1 {
+				t.Errorf("when it should have ended: %+v", end)
+			}
+			expectState(t, db, id, campaign.Drawing)
+			want := now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}
+			if takenBack {
+				want = now{purchase.Cancelled, payment.Cancelled, job.Failed, fault.PurchaseCancelled, "", 0, 0}
+			}
+			if got := nowOf(t, db, bought, ref); got != want {
+				t.Errorf("%+v; want %+v", got, want)
+			}
+			fixture.Sound(t, db)
+			fixture.Advance(t, db, bought, payment.Captured)
+			report := fixture.Conclude(t, db, ref)
+			if len(report.Refunds) != 1 || report.Sold != 0 || len(report.Messages) != 0 {
+				t.Errorf("paid after all: %+v", report)
+			}
+			if got := nowOf(t, db, bought, ref); got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 {
+				t.Errorf("paid after all: %+v", got)
+			}
+			if n := counts(t, db, id); n.Sold != 3 || n.Reserved != 0 {
+				t.Errorf("counted %+v", n)
+			}
+			fixture.Sound(t, db)
+		})
 	}
+}
+
+// Its buyer has paid in time: the draw waits for the money, however long it takes.
+func TestAPaymentThatIsBeingCapturedIsWaitedForAtTheEndOfTheSale(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
+	fixture.Sell(t, db, id, 3)
+	bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
+	fixture.Advance(t, db, bought, payment.Capturing)
+	clock.MoveOn(10 * aLongSale)
+	if end := endSale(t, db, id); end.Ended || end.GivenUp != 0 {
+		t.Errorf("while it is captured: %+v", end)
+	}
+	expectState(t, db, id, campaign.Active)
+	fixture.Advance(t, db, bought, payment.Captured) // by the worker that has it: nobody has fenced it
+	if report := fixture.Conclude(t, db, ref); report.Sold != 2 || len(report.Messages) != 1 || len(report.Refunds) != 0 {
+		t.Errorf("it is paid: %+v", report)
+	}
+	expectState(t, db, id, campaign.Drawing)
+	fixture.Sound(t, db)
 }
 
 // Between the end and the draw, too: nothing new is sold.

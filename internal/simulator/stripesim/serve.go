@@ -79,5 +79,6 @@ func (r *Running) Env() []string {
 	return []string{
 		"TRIPRIZE_PAYMENTS_ALLOW_TEST=true", "TRIPRIZE_PAYMENTS_STRIPE_KEY=" + r.settings.Key, "TRIPRIZE_PAYMENTS_STRIPE_URL=" + r.URL,
 		"TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + r.settings.WebhookSecret, "TRIPRIZE_PAYMENTS_RETURN_URL=" + r.URL + "/returned",
+		"TRIPRIZE_PAYMENTS_STRIPE_PAYMENT_METHOD_TYPES=card,konbini",
 	}
 }

@@ -35,14 +35,14 @@ func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int
 }
 
 // QueueOutOfTime finds up to limit payments of a campaign whose reservations should have
-// ended, with every extension, and whose end only the provider knows: they are being
-// captured or were given up, and it has not answered. The longest overdue come first. It
-// locks what it finds and leaves out what is locked, so that nobody behind waits for that:
+// ended, with every extension, and whose end only the provider knows: they were given up,
+// and it has not answered. One that is being captured is none of them: its buyer has paid
+// in time. The longest overdue come first. It locks what it finds and leaves out what is locked, so that nobody behind waits for that:
 // queue it after the statement that locks the campaign.
 func QueueOutOfTime(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]Ref) {
 	b.Queue(`
 		SELECT purchase_id, campaign_id, job_id, version FROM payments
-		WHERE campaign_id = $1 AND finished_at IS NULL AND phase IN ('capturing', 'expiring') AND intent_id IS NOT NULL
+		WHERE campaign_id = $1 AND finished_at IS NULL AND phase = 'expiring' AND intent_id IS NOT NULL
 		  AND latest <= (SELECT clock_timestamp())
 		ORDER BY latest, purchase_id LIMIT $2`+postgres.SkipLocked.SQL(), campaignID, limit).Query(func(rows pgx.Rows) (err error) {
 		*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])

@@ -48,8 +48,7 @@ const recheck = time.Minute
 // them is fenced. Each must still have the version at which it was read.
 //
 // A settled or returned payment is not looked at again, unless an event comes; a late one
-// is due at once, and a cancelled one after a while, if it was ever at the provider. One
-// that goes there from its capture is given up only now.
+// is due at once, and a cancelled one after a while, if it was ever at the provider.
 func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
 	n := len(conclusions)
 	ids, versions, from, to := make([]uuid.UUID, n), make([]int64, n), make([]string, n), make([]string, n)
@@ -58,8 +57,7 @@ func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
 	}
 	b.Queue(`
 		UPDATE payments p
-		SET version = p.version + 1, phase = c.next,
-		    ending = CASE WHEN c.phase = 'capturing' THEN coalesce(p.ending, 'expired') ELSE p.ending END, lease_until = NULL, next_action = NULL, faults = 0, waiting_for = NULL,
+		SET version = p.version + 1, phase = c.next, lease_until = NULL, next_action = NULL, faults = 0, waiting_for = NULL,
 		    due_at = CASE WHEN c.next = 'late' THEN clock_timestamp()
 		                  WHEN c.next = 'cancelled' AND p.intent_id IS NOT NULL THEN clock_timestamp() + $5 * interval '1 second' END,
 		    finished_at = CASE WHEN c.next IN ('settled', 'refund_due', 'cancelled') THEN coalesce(p.finished_at, clock_timestamp()) END

@@ -133,6 +133,7 @@ func (s *System) startSandbox(settings *stripesim.Settings) (env []string) {
 	s.Sandbox = NewSandbox(s.T, *settings)
 	p := &s.Settings.Payments
 	p.Stripe.Key, p.Stripe.URL, p.Stripe.WebhookSecret, p.ReturnURL = SandboxKey, s.Sandbox.URL, WebhookSecret, s.Sandbox.URL+"/returned"
+	p.Stripe.MethodTypes = "card,konbini" // as the environment of the sandbox says
 	return s.Sandbox.Env()
 }
 
