@@ -76,17 +76,18 @@ CREATE INDEX holds_ended ON holds (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX holds_of_campaign ON holds (campaign_id, id);
 CREATE INDEX holds_by_user ON holds (user_id, id);
 
--- How long a user has held a position lately, in all its holds of it together: what
--- bounds that time, however it is split. Written when a hold ends without a purchase,
--- reset by the next hold after a rest, deleted with ended holds.
+-- How long a user has kept a position lately without buying it, in all its holds and
+-- unpaid reservations of it together: what bounds that time, however it is split. Written
+-- when a hold ends without a purchase, or a purchase without its payment; reset by the next
+-- of them after a rest; deleted with ended holds.
 CREATE TABLE held_times (
     campaign_id   uuid        NOT NULL,
     user_id       text        NOT NULL,
     layer         smallint    NOT NULL,
     col           integer     NOT NULL,
     held_seconds  float8      NOT NULL CHECK (held_seconds >= 0),
-    ended_at      timestamptz NOT NULL,                                    -- the last of these holds
-    pause_seconds float8      NOT NULL CHECK (pause_seconds >= 0),         -- before the next one: as long as the last was, or without end if it expired; holds.cool_down at most
+    ended_at      timestamptz NOT NULL,                                    -- the last of them
+    pause_seconds float8      NOT NULL CHECK (pause_seconds >= 0),         -- before the next hold: as long as the last was, or without end if a hold expired; holds.cool_down at most
     PRIMARY KEY (campaign_id, user_id, layer, col)
 ) WITH (fillfactor = 80);
 

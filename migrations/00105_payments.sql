@@ -20,6 +20,7 @@ CREATE TABLE payments (
     wakes          integer     NOT NULL DEFAULT 0,                         -- grows with every event about it
     deadline       timestamptz NOT NULL,                                   -- of the reservation
     latest         timestamptz NOT NULL,                                   -- no extension goes beyond
+    kept_since     timestamptz NOT NULL,                                   -- from when its user's time with the positions counts: that of the hold, too, and no extension, so it moves with the deadline
     attempt        smallint    NOT NULL DEFAULT 0,                         -- of creating the intent, the last part of its idempotency key
     attempt_at     timestamptz,                                            -- when that key was stored
     intent_id      text        UNIQUE,

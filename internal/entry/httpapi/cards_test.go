@@ -221,8 +221,8 @@ func TestAQueueOfPaymentsThatIsTooLongRefusesCardsOnly(t *testing.T) {
 	}
 	purchase := uuid.New()
 	t.Cleanup(func() { exec(s, `DELETE FROM payments WHERE purchase_id = $1`, purchase) }) // before the audit: there is no such purchase
-	exec(s, `INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, deadline, latest, created_at)
-		VALUES ($1, $2, $3, 100, 'JPY', 'pm_1', clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 hour')`, purchase, uuid.New(), id)
+	exec(s, `INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, deadline, latest, kept_since, created_at)
+		VALUES ($1, $2, $3, 100, 'JPY', 'pm_1', clock_timestamp(), clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 hour')`, purchase, uuid.New(), id)
 	servers.Eventually(t, "the wait is known", func() bool { return s.Metric(0, `triprize_queue_wait_seconds{kind="payment"}`) > 3000 })
 	a := orderByCard(s, s.App, id, "u", "after")
 	if a.Status != http.StatusServiceUnavailable || a.Refusal() != "overloaded" || a.Header.Get("Retry-After") != "60" {

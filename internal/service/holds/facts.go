@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -23,11 +22,11 @@ func (r Request) user() inventory.User {
 
 // usage is what a user has in a campaign.
 type usage struct {
-	owned int                                   // positions: held, reserved and sold
-	holds int                                   // active ones
-	held  int                                   // positions in them
-	kept  map[shape.Position]inventory.HeldTime // lately
-	late  bool                                  // it gave positions back in this transaction: others choose first
+	owned int                 // positions: held, reserved and sold
+	holds int                 // active ones
+	held  int                 // positions in them
+	kept  inventory.HeldTimes // lately
+	late  bool                // it gave positions back in this transaction: others choose first
 }
 
 // facts is what decisions on requests need, except the positions themselves. Holds
@@ -81,13 +80,13 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 // queueFacts adds the statements that read facts to a batch, sends it and returns the
 // facts.
 func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, b *pgx.Batch) (*facts, error) {
-	f := &facts{turns: turnsOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[inventory.User]*usage), held: make(map[uuid.UUID]int),
+	f := &facts{turns: Turns(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[inventory.User]*usage), held: make(map[uuid.UUID]int),
 		holds: make(map[uuid.UUID]*inventory.Hold)}
 	var ofUsers []uuid.UUID
 	var users []string
 	for _, r := range requests {
 		if who := r.user(); f.usages[who] == nil {
-			f.usages[who] = &usage{kept: make(map[shape.Position]inventory.HeldTime)}
+			f.usages[who] = &usage{kept: make(inventory.HeldTimes)}
 			ofUsers, users = append(ofUsers, who.CampaignID), append(users, who.ID)
 		}
 	}
@@ -118,7 +117,9 @@ func (f *facts) queueUsages(b *pgx.Batch, campaigns, ofUsers []uuid.UUID, users 
 		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
 	}
 	b.Queue(usageSQL, ofUsers, users).Query(f.scanUsages)
-	inventory.QueueHeldTimes(b, f.turns, ofUsers, users, func(t inventory.HeldTime) { f.usages[inventory.User{CampaignID: t.CampaignID, ID: t.UserID}].keep(t) })
+	inventory.QueueHeldTimes(b, f.turns, ofUsers, users, func(t inventory.HeldTime) {
+		f.usages[inventory.User{CampaignID: t.CampaignID, ID: t.UserID}].kept.Add(t)
+	})
 }
 
 func (f *facts) scanHeld(rows pgx.Rows) error {
@@ -140,14 +141,6 @@ func (f *facts) scanUsages(rows pgx.Rows) error {
 		return nil
 	})
 	return err
-}
-
-// keep adds to the time for which a user has kept a position.
-func (u *usage) keep(t inventory.HeldTime) {
-	if before, ok := u.kept[t.Position]; ok {
-		t = before.And(t)
-	}
-	u.kept[t.Position] = t
 }
 
 // discountOver takes holds that are over out of every count. Which holds are over was
@@ -185,7 +178,7 @@ func (f *facts) release(h *inventory.Hold) {
 	}
 	lasted := max(f.now.Sub(h.CreatedAt), 0)
 	for _, p := range h.Positions {
-		u.keep(inventory.HeldTime{Position: p.Position, Held: lasted, EndedAt: f.now, Pause: lasted})
+		u.kept.Add(inventory.HeldTime{Position: p.Position, Held: lasted, EndedAt: f.now, Pause: lasted})
 	}
 }
 

@@ -2,19 +2,17 @@ package holds
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/store/inventory"
 )
 
-// turnsOf returns how long one user keeps one position: as long as one hold that is
-// extended as often as is allowed, in however many holds. After that it leaves the
-// position to others for as long as a hold may last.
-func turnsOf(settings config.Holds) inventory.Turns {
+// Turns returns how long one user keeps one position: as long as one hold that is
+// extended as often as is allowed, in however many holds and unpaid reservations. After
+// that it leaves the position to others for as long as a hold may last.
+func Turns(settings config.Holds) inventory.Turns {
 	return inventory.Turns{Most: settings.MaxTTL * time.Duration(1+settings.MaxExtensions), Rest: settings.MaxTTL, CoolDown: settings.CoolDown}
 }
 
@@ -31,24 +29,7 @@ func (f *facts) again(r Request, p shape.Position) (again time.Time, wait bool) 
 
 // checkTurns refuses chosen positions that the user must leave to others for a while.
 func (f *facts) checkTurns(r Request) error {
-	refusal := fault.New(fault.HoldLimitExceeded, "")
-	var details []string
-	for i, p := range r.Positions {
-		again, wait := f.again(r, p)
-		if !wait {
-			continue
-		}
-		if again.After(refusal.RetryAt) {
-			refusal.RetryAt = again.UTC()
-		}
-		detail := fmt.Sprintf("this user held %d/%d lately, and may hold it for %s from %s on", p.Layer, p.Column, r.TTL, again.UTC().Format(millis))
-		refusal.Fields, details = append(refusal.Fields, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: detail}), append(details, detail)
-	}
-	if len(details) == 0 {
-		return nil
-	}
-	refusal.Message = strings.Join(details, "; ")
-	return refusal
+	return inventory.RefuseTurns("", r.Positions, fmt.Sprintf("hold it for %s", r.TTL), func(p shape.Position) (time.Time, bool) { return f.again(r, p) })
 }
 
 // millis is RFC 3339 with milliseconds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,8 @@ type decision struct {
 	order   *order
 	bought  purchase.Purchase // when it is sold, or with the state pending when it is reserved
 	picked  []*inventory.Free // the positions that are sold or reserved
+	keeps   time.Duration     // of what is reserved: until its deadline
+	since   time.Time         // of what is reserved: when the hold was made that it uses; zero: it uses none
 	refusal error
 	putOff  bool // another transaction has locked its wallet
 }
@@ -62,7 +65,7 @@ func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, pay
 		c := in.campaigns[o.campaignID]
 		counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold}
 		requests = append(requests, inventory.Request{CampaignID: o.campaignID, Selection: o.Selection.Selection,
-			Hold: in.holds[o.Selection.HoldID].Positions})
+			Hold: in.holds[o.Selection.HoldID].Positions, Avoid: in.avoided(o)})
 	}
 	return inventory.FindStock(ctx, tx, counts, requests)
 }
@@ -87,7 +90,10 @@ func (a *allocation) decide(o *order) (decision, error) {
 	default:
 		return decision{}, refusal
 	}
+	d := decision{order: o, bought: bought, picked: picked}
 	if bought.State == purchase.Pending {
+		d.since = a.holds[o.Selection.HoldID].CreatedAt
+		d.keeps = a.reservedFor(o, picked, d.since)
 		a.stock.Hold(picked)
 		a.unpaid[o.buyer()] += len(picked)
 	} else {
@@ -98,7 +104,7 @@ func (a *allocation) decide(o *order) (decision, error) {
 	} else {
 		a.used[o.Selection.HoldID] = bought.ID
 	}
-	return decision{order: o, bought: bought, picked: picked}, nil
+	return d, nil
 }
 
 // pick chooses the positions of an order, or returns why it cannot have them.
@@ -114,8 +120,11 @@ func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
 	if err := inventory.CheckLimit(limit, has, o.Selection.Size()); err != nil {
 		return nil, err
 	}
-	picked, err := a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, nil)
-	return picked, a.stock.NameOwn(err, o.campaignID, o.UserID, o.Selection.Selection)
+	picked, err := a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, a.avoid(o))
+	if err != nil {
+		return nil, a.stock.NameOwn(err, o.campaignID, o.UserID, o.Selection.Selection)
+	}
+	return picked, a.checkTurns(o)
 }
 
 // usable returns the hold that an order buys, or why it cannot. For a user who does

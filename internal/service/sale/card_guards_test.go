@@ -144,8 +144,8 @@ func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
 	_, err := db.Exec(t.Context(), `
-		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, phase, ending, deadline, latest, finished_at)
-		SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, 'JPY', 'pm', 'cancelled', 'expired', now(), now(), now() FROM generate_series(1, 20000)`)
+		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, phase, ending, deadline, latest, kept_since, finished_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, 'JPY', 'pm', 'cancelled', 'expired', now(), now(), now(), now() FROM generate_series(1, 20000)`)
 	if err != nil {
 		t.Fatal(err)
 	}

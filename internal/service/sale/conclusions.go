@@ -27,6 +27,7 @@ type conclusions struct {
 	steps      []payment.Step
 	refunds    []refund.Refund
 	freed      []inventory.Return
+	unpaid     []inventory.Unpaid // whose positions are freed, too
 	sold       []inventory.Return // that were reserved
 	resold     []inventory.Sale   // that were free: for late money
 	completed  []uuid.UUID
@@ -79,8 +80,17 @@ func (o *conclusions) step(c *conclusion, event string) {
 	o.steps = append(o.steps, payment.Step{PurchaseID: c.PurchaseID, Event: event})
 }
 
-// release frees the positions of a purchase, if it still has them.
+// release frees the positions of a purchase that is not paid, if it still has them. Its
+// user has kept them for a while.
 func (o *conclusions) release(c *conclusion) {
+	if c.kept {
+		o.unpaid = append(o.unpaid, c.unpaid())
+	}
+	o.free(c)
+}
+
+// free frees the positions of a purchase, if it still has them.
+func (o *conclusions) free(c *conclusion) {
 	if !c.kept {
 		return
 	}
@@ -116,7 +126,7 @@ func (o *conclusions) giveBack(c *conclusion, reason refund.Reason) error {
 	if reason == refund.LatePayment {
 		o.step(c, payment.StepLate)
 	}
-	o.release(c)
+	o.free(c)
 	end := purchase.End{ID: c.PurchaseID, State: purchase.Refunding}
 	var problem *fault.Error
 	switch reason {
@@ -275,6 +285,7 @@ func (o *conclusions) write(ctx context.Context, tx pgx.Tx) error {
 	queueSome(&b, append(o.steps, refundSteps(o.refunds)...), queueSteps)
 	queueSome(&b, o.refunds, refund.QueueInsert)
 	queueSome(&b, o.freed, inventory.QueueFreeReserved)
+	queueSome(&b, o.unpaid, inventory.QueueUnpaid)
 	queueSome(&b, o.sold, inventory.QueueSellReserved)
 	queueSome(&b, o.resold, inventory.QueueSell)
 	queueSome(&b, o.completed, purchase.QueueComplete)

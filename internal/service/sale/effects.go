@@ -28,9 +28,9 @@ type effects struct {
 }
 
 // effectsOf turns decisions into effects.
-func effectsOf(in *inputs, payers *payers, decisions []decision, reservations Reservations) (*effects, error) {
+func effectsOf(in *inputs, payers *payers, decisions []decision) (*effects, error) {
 	e := &effects{changes: make(campaign.Changes), unit: payers.unit, report: Report{Busy: in.busy, Locked: in.busy, HoldsReclaimed: len(in.over)}}
-	e.reserving.Reservations = reservations
+	e.reserving.Reservations, e.reserving.now = in.reservations, in.now
 	for _, h := range in.over {
 		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -27,9 +28,12 @@ type inputs struct {
 	over      []inventory.Over             // holds that are over; has does not count them after endHolds
 	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
 
-	unpaid     map[inventory.User]int // positions that wait for cards of users who order by card, read by endHolds
-	takes      func(money.Currency) bool
-	mostUnpaid int // of one user in a campaign; 0: no limit
+	// Of users who order by card, read by endHolds.
+	unpaid map[inventory.User]int                 // positions that wait for their cards, if there is a limit
+	kept   map[inventory.User]inventory.HeldTimes // lately, without buying
+	now    time.Time                              // by the database's clock; zero without such users
+
+	reservations Reservations
 }
 
 func (o *order) buyer() inventory.User { return inventory.User{CampaignID: o.campaignID, ID: o.UserID} }
@@ -152,32 +156,36 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	if len(named) > 0 {
 		inventory.QueueGetHolds(&b, named, func(h inventory.Hold) { in.holds[h.ID] = h })
 	}
-	in.queueUnpaid(&b)
+	in.queueCards(&b)
 	if b.Len() == 0 {
 		return nil
 	}
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "endHolds")
 }
 
-// queueUnpaid counts the positions that wait for cards of users who order by card, if
-// there is a limit.
-func (in *inputs) queueUnpaid(b *pgx.Batch) {
-	in.unpaid = make(map[inventory.User]int)
+// queueCards reads about users who order by card. Without them it costs nothing.
+func (in *inputs) queueCards(b *pgx.Batch) {
+	in.unpaid, in.kept = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
 	for _, o := range in.orders {
-		if o.Payment.Method == purchase.Card && in.mostUnpaid > 0 {
-			in.unpaid[o.buyer()] = 0
+		if o.Payment.Method == purchase.Card {
+			in.kept[o.buyer()] = make(inventory.HeldTimes)
 		}
 	}
-	if len(in.unpaid) > 0 {
-		inventory.QueueCountReservedOfUsers(b, slices.Collect(maps.Keys(in.unpaid)), in.unpaid)
+	if len(in.kept) == 0 {
+		return
+	}
+	in.queueTurns(b)
+	if in.reservations.MostPerUser > 0 {
+		inventory.QueueCountReservedOfUsers(b, slices.Collect(maps.Keys(in.kept)), in.unpaid)
 	}
 }
 
 // checkUnpaid refuses an order by card of n positions when too many of its user wait for
 // cards already: nobody may keep a campaign from others without paying.
 func (in *inputs) checkUnpaid(o *order, n int) error {
-	if has := in.unpaid[o.buyer()]; o.Payment.Method == purchase.Card && in.mostUnpaid > 0 && has+n > in.mostUnpaid {
-		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for their payment by card; with these %d it would be more than %d", has, n, in.mostUnpaid)
+	most := in.reservations.MostPerUser
+	if has := in.unpaid[o.buyer()]; o.Payment.Method == purchase.Card && most > 0 && has+n > most {
+		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for their payment by card; with these %d it would be more than %d", has, n, most)
 	}
 	return nil
 }
@@ -216,7 +224,7 @@ func (in *inputs) check(o *order) error {
 	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
 		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
 	}
-	if o.Payment.Method == purchase.Card && (in.takes == nil || !in.takes(money.Currency(c.Currency))) {
+	if o.Payment.Method == purchase.Card && (in.reservations.Takes == nil || !in.reservations.Takes(money.Currency(c.Currency))) {
 		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
 	}
 	return nil

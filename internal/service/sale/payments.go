@@ -32,6 +32,15 @@ func (c *conclusion) positions() []inventory.Return {
 	return list
 }
 
+// unpaid returns its reservation as one that ends without a payment.
+func (c *conclusion) unpaid() inventory.Unpaid {
+	u := inventory.Unpaid{CampaignID: c.CampaignID, UserID: c.bought.UserID, KeptSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
+	for _, item := range c.bought.Items {
+		u.Positions = append(u.Positions, item.Position)
+	}
+	return u
+}
+
 // open reports whether the purchase, and with it its job, waits for the payment.
 func (c *conclusion) open() bool { return c.bought.State.Open() }
 

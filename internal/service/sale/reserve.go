@@ -20,8 +20,9 @@ const firstLook = 5 * time.Second
 // nothing, in a sale without them.
 type reserving struct {
 	Reservations
+	now       time.Time
 	positions []inventory.Sale
-	payments  []payment.Payment
+	payments  []payment.New
 	jobs      []uuid.UUID
 	purchases []uuid.UUID
 }
@@ -32,9 +33,9 @@ func (e *effects) reserve(d decision) {
 	p, holdID := d.bought, d.order.Selection.HoldID
 	e.purchases = append(e.purchases, p)
 	r := &e.reserving
-	r.positions = append(r.positions, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, Picked: d.picked})
-	pay := payment.Payment{PurchaseID: p.ID, JobID: p.JobID, CampaignID: p.CampaignID, Amount: p.Amount, Currency: p.Currency,
-		PaymentMethod: d.order.Payment.PaymentMethod}
+	r.positions = append(r.positions, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, For: d.keeps, Picked: d.picked})
+	pay := payment.New{Reserved: d.keeps, HeldSince: d.since, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.JobID, CampaignID: p.CampaignID,
+		Amount: p.Amount, Currency: p.Currency, PaymentMethod: d.order.Payment.PaymentMethod}}
 	if url := d.order.Payment.ReturnURL; url != "" {
 		pay.ReturnURL = &url
 	}
@@ -54,14 +55,13 @@ func (r *reserving) queue(b *pgx.Batch) {
 	if len(r.payments) == 0 {
 		return
 	}
-	atMost := r.For + r.MaxExtension
-	payment.QueueInsert(b, r.payments, r.For, atMost, firstLook)
+	payment.QueueInsert(b, r.payments, r.MaxExtension, firstLook)
 	steps := make([]payment.Step, len(r.payments))
 	for i, p := range r.payments {
 		steps[i] = payment.Step{PurchaseID: p.PurchaseID, Event: payment.StepReserved}
 	}
 	payment.QueueSteps(b, steps...)
-	inventory.QueueReserve(b, r.positions, atMost)
+	inventory.QueueReserve(b, r.positions, r.now, r.Turns, r.MaxExtension)
 }
 
 // queueBegun notes which jobs have begun a purchase. It locks the jobs that are finalized

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
@@ -32,10 +33,13 @@ type Reservations struct {
 	MaxExtension time.Duration             // while the provider is away, beyond that
 	Takes        func(money.Currency) bool // whether a card can pay in a currency; nil: in none
 	MostPerUser  int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
+	Turns        inventory.Turns           // how long a user keeps a position, with holds; at least For
 }
 
 // NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
 func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reservations) *Seller {
+	reservations.Turns.Most = max(reservations.Turns.Most, reservations.For)
+	reservations.Turns.CoolDown = 0 // a buyer whose card was declined tries another at once
 	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, facts: campaign.NewFacts()}
 }
 
@@ -130,7 +134,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err := s.facts.Fill(ctx, tx, in.campaigns); err != nil {
 		return Report{}, err
 	}
-	in.takes, in.mostUnpaid = s.reservations.Takes, s.reservations.MostPerUser
+	in.reservations = s.reservations
 	if err := in.endHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}
@@ -143,7 +147,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err != nil {
 		return Report{}, err
 	}
-	out, err := effectsOf(in, payers, append(refused, decided...), s.reservations)
+	out, err := effectsOf(in, payers, append(refused, decided...))
 	if err != nil {
 		return Report{}, err
 	}

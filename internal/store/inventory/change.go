@@ -142,7 +142,8 @@ func queueFreeHeld(b *pgx.Batch, holds []uuid.UUID, n int) {
 type Sale struct {
 	PurchaseID uuid.UUID
 	UserID     string
-	HoldID     uuid.UUID // the buyer's hold; zero: the positions are free
+	HoldID     uuid.UUID     // the buyer's hold; zero: the positions are free
+	For        time.Duration // until the deadline of a reservation
 	Picked     []*Free
 }
 
@@ -150,20 +151,21 @@ type Sale struct {
 // positions must still have the version at which they were found. It comes after
 // campaign.Changes.
 func QueueSell(b *pgx.Batch, sales []Sale) {
-	queueTake(b, sales, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`)
+	queueTake(b, sales, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`, ``)
 }
 
-// queueTake gives positions to purchases, in the state that set says.
-func queueTake(b *pgx.Batch, sales []Sale, set string, args ...any) {
+// queueTake gives positions to purchases, in the state that set says, under a condition.
+func queueTake(b *pgx.Batch, sales []Sale, set, condition string, args ...any) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
 	var owners []string
 	var holds []*uuid.UUID
+	var seconds []float64
 	for _, s := range sales {
 		for _, f := range s.Picked {
 			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
 			owners, purchases = append(owners, s.UserID), append(purchases, s.PurchaseID)
-			holds = append(holds, postgres.Nullable(s.HoldID))
+			holds, seconds = append(holds, postgres.Nullable(s.HoldID)), append(seconds, s.For.Seconds())
 		}
 		if s.HoldID != uuid.Nil {
 			used, usedBy = append(used, s.HoldID), append(usedBy, s.PurchaseID)
@@ -172,11 +174,11 @@ func queueTake(b *pgx.Batch, sales []Sale, set string, args ...any) {
 	b.Queue(`
 		UPDATE positions p
 		SET version = p.version + 1, board_version = `+counted+`, user_id = s.user_id, purchase_id = s.purchase_id, hold_id = NULL, `+set+`
-		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[])
-		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id)
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[], $8::float8[])
+		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id, seconds)
 		WHERE p.campaign_id = s.campaign_id AND p.layer = s.layer AND p.col = s.col AND p.version = s.version
-		  AND p.state = CASE WHEN s.hold_id IS NULL THEN 'available' ELSE 'held' END AND p.hold_id IS NOT DISTINCT FROM s.hold_id`,
-		append([]any{campaigns, layers, cols, versions, owners, purchases, holds}, args...)...).Exec(postgres.Exactly(len(campaigns), "positions"))
+		  AND p.state = CASE WHEN s.hold_id IS NULL THEN 'available' ELSE 'held' END AND p.hold_id IS NOT DISTINCT FROM s.hold_id`+condition,
+		append([]any{campaigns, layers, cols, versions, owners, purchases, holds, seconds}, args...)...).Exec(postgres.Exactly(len(campaigns), "positions"))
 	if len(used) > 0 {
 		b.Queue(`
 			UPDATE holds h SET state = 'used', purchase_id = u.purchase_id, ended_at = clock_timestamp()

@@ -2,30 +2,45 @@ package inventory
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
 
-// Turns bounds how long one user keeps one position, in all its holds of it together.
+// Turns bounds how long one user keeps one position without buying it, in all its holds
+// and unpaid reservations of it together.
 type Turns struct {
 	Most     time.Duration // the longest time; the user has it again after a Rest
-	Rest     time.Duration // without a hold of the position
-	CoolDown time.Duration // the longest pause after a hold that ended without a purchase
+	Rest     time.Duration // without the position
+	CoolDown time.Duration // the longest pause before a hold, after what ended without a sale
 }
 
-// HeldTime is how long a user has held a position lately.
+// HeldTime is how long a user has kept a position lately.
 type HeldTime struct {
 	CampaignID uuid.UUID
 	UserID     string
 	shape.Position
 	Held    time.Duration
-	EndedAt time.Time     // the last hold
-	Pause   time.Duration // before the next one; Turns.CoolDown bounds it
+	EndedAt time.Time     // the last hold or reservation
+	Pause   time.Duration // before the next hold; Turns.CoolDown bounds it
+}
+
+// HeldTimes are those of a user in a campaign, by position.
+type HeldTimes map[shape.Position]HeldTime
+
+// Add adds to the time of a position.
+func (h HeldTimes) Add(t HeldTime) {
+	if before, ok := h[t.Position]; ok {
+		t = before.And(t)
+	}
+	h[t.Position] = t
 }
 
 // And returns both times together.
@@ -37,7 +52,7 @@ func (t HeldTime) And(other HeldTime) HeldTime {
 	return other
 }
 
-// Again returns when the user may hold the position again for ttl; now or earlier: it
+// Again returns when the user may keep the position again for ttl; now or earlier: it
 // may at once.
 func (b Turns) Again(t HeldTime, ttl time.Duration) time.Time {
 	again := t.EndedAt.Add(min(t.Pause, b.CoolDown))
@@ -47,7 +62,7 @@ func (b Turns) Again(t HeldTime, ttl time.Duration) time.Time {
 	return again
 }
 
-// EndsBy returns when a hold that begins now must end, however it is extended.
+// EndsBy returns when what begins now must end, however it is extended.
 func (b Turns) EndsBy(now time.Time, times ...HeldTime) time.Time {
 	left := b.Most
 	for _, t := range times {
@@ -56,6 +71,30 @@ func (b Turns) EndsBy(now time.Time, times ...HeldTime) time.Time {
 		}
 	}
 	return now.Add(left)
+}
+
+// RefuseTurns returns a hold-limit-exceeded Error about chosen positions that their user must
+// leave to others for a while, nil if there are none. again says until when, what the user
+// may do then, and at is the JSON pointer of the selection.
+func RefuseTurns(at string, positions []shape.Position, what string, again func(shape.Position) (until time.Time, wait bool)) error {
+	refusal := fault.New(fault.HoldLimitExceeded, "")
+	var details []string
+	for i, p := range positions {
+		until, wait := again(p)
+		if !wait {
+			continue
+		}
+		if until.After(refusal.RetryAt) {
+			refusal.RetryAt = until.UTC()
+		}
+		detail := fmt.Sprintf("this user kept %d/%d lately, and may %s from %s on", p.Layer, p.Column, what, until.UTC().Format(millis))
+		refusal.Fields, details = append(refusal.Fields, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: detail}), append(details, detail)
+	}
+	if len(details) == 0 {
+		return nil
+	}
+	refusal.Message = strings.Join(details, "; ")
+	return refusal
 }
 
 // QueueHeldTimes reads what may still count of users: users[i] in campaigns[i]. What
@@ -96,10 +135,45 @@ func queueHeldTimes(b *pgx.Batch, holds []uuid.UUID, n int) {
 		SELECT h.campaign_id, h.user_id, (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, least(h.ended_at, h.expires_at),
 		       CASE WHEN h.state = 'released' THEN `+heldSeconds+` ELSE 'Infinity' END
 		FROM holds h CROSS JOIN LATERAL jsonb_array_elements(h.positions) p WHERE h.id = ANY($1)
-		ORDER BY 1, 2, 3, 4
+		ORDER BY 1, 2, 3, 4`+adding, holds).Exec(postgres.Exactly(n, "held times"))
+}
+
+// adding adds a time to those before.
+const adding = `
 		ON CONFLICT (campaign_id, user_id, layer, col) DO UPDATE
-		SET held_seconds = t.held_seconds + excluded.held_seconds, ended_at = excluded.ended_at, pause_seconds = excluded.pause_seconds`, holds).
-		Exec(postgres.Exactly(n, "held times"))
+		SET held_seconds = t.held_seconds + excluded.held_seconds, ended_at = excluded.ended_at, pause_seconds = excluded.pause_seconds`
+
+// Unpaid is a reservation that ends without a payment.
+type Unpaid struct {
+	CampaignID uuid.UUID
+	UserID     string
+	Positions  []shape.Position
+	KeptSince  time.Time // from when the user's time counts
+	ReservedAt time.Time
+	Deadline   time.Time // nothing counts after it: from there on only the provider can end the reservation
+}
+
+// QueueUnpaid adds the times of reservations that end now. The pause before the next hold
+// is as long as the reservation was.
+func QueueUnpaid(b *pgx.Batch, ended []Unpaid) {
+	var campaigns []uuid.UUID
+	var users []string
+	var layers, cols []int
+	var since, reserved, deadlines []time.Time
+	for _, u := range ended {
+		for _, p := range u.Positions {
+			campaigns, users, layers, cols = append(campaigns, u.CampaignID), append(users, u.UserID), append(layers, p.Layer), append(cols, p.Column)
+			since, reserved, deadlines = append(since, u.KeptSince), append(reserved, u.ReservedAt), append(deadlines, u.Deadline)
+		}
+	}
+	b.Queue(`
+		INSERT INTO held_times AS t (campaign_id, user_id, layer, col, held_seconds, ended_at, pause_seconds)
+		SELECT u.campaign_id, u.user_id, u.layer, u.col, greatest(extract(epoch FROM least(n.now, u.deadline) - u.since), 0), n.now,
+		       greatest(extract(epoch FROM n.now - u.reserved_at), 0)
+		FROM unnest($1::uuid[], $2::text[], $3::int[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[])
+		     AS u (campaign_id, user_id, layer, col, since, reserved_at, deadline), (SELECT clock_timestamp() AS now) n
+		ORDER BY 1, 2, 3, 4`+adding, campaigns, users, layers, cols, since, reserved, deadlines).
+		Exec(postgres.Exactly(len(campaigns), "held times"))
 }
 
 // mayHold is the condition under which user k.user_id may hold position p from
@@ -110,6 +184,33 @@ const mayHold = `NOT EXISTS (
 	  AND (t.ended_at + least(t.pause_seconds, $10) * interval '1 second' > k.created_at + interval '1 ms'
 	       OR t.ended_at + $9 * interval '1 second' > k.created_at + interval '1 ms'
 	          AND t.held_seconds + extract(epoch FROM k.expires_at - k.created_at) > $11 + 0.001))`
+
+// mayReserve is the condition under which user s.user_id may reserve position p for
+// s.seconds from now, if it is free: what a hold keeps, its user may buy.
+const mayReserve = ` AND (s.hold_id IS NOT NULL OR NOT EXISTS (
+	SELECT FROM held_times t
+	WHERE t.campaign_id = p.campaign_id AND t.user_id = s.user_id AND t.layer = p.layer AND t.col = p.col
+	  AND t.ended_at + $10 * interval '1 second' > clock_timestamp() AND t.held_seconds + s.seconds > $11 + 0.001))`
+
+// queueForgetBefore is queueForget for reservations of free positions.
+func queueForgetBefore(b *pgx.Batch, sales []Sale, now time.Time, turns Turns) {
+	var campaigns []uuid.UUID
+	var layers, cols []int
+	var users []string
+	var created []time.Time
+	for _, s := range sales {
+		if s.HoldID != uuid.Nil { // its hold has done it
+			continue
+		}
+		for _, f := range s.Picked {
+			campaigns, layers, cols = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column)
+			users, created = append(users, s.UserID), append(created, now)
+		}
+	}
+	if len(campaigns) > 0 {
+		queueForget(b, turns, campaigns, layers, cols, users, created)
+	}
+}
 
 // queueForget forgets the times of positions that their users have left alone for
 // long enough.

@@ -12,10 +12,13 @@ import (
 
 // QueueReserve reserves positions for purchases that wait for their payments, and ends
 // the holds that these use. The positions must still have the version at which they were
-// found. Nothing frees them by itself, not even after atMost, which is when the last
-// payment should have ended: their payments decide. It comes after campaign.Changes.
-func QueueReserve(b *pgx.Batch, sales []Sale, atMost time.Duration) {
-	queueTake(b, sales, `state = 'reserved', expires_at = clock_timestamp() + $8 * interval '1 second'`, atMost.Seconds())
+// found, and turns must allow their users to keep free ones until the deadline. Nothing
+// frees them by itself, not even when they expire, maxExtension after the deadline: their
+// payments decide. now is when the transaction decided. It comes after campaign.Changes.
+func QueueReserve(b *pgx.Batch, sales []Sale, now time.Time, turns Turns, maxExtension time.Duration) {
+	queueForgetBefore(b, sales, now, turns)
+	queueTake(b, sales, `state = 'reserved', expires_at = clock_timestamp() + (s.seconds + $9) * interval '1 second'`, mayReserve,
+		maxExtension.Seconds(), turns.Rest.Seconds(), turns.Most.Seconds())
 }
 
 // QueueSellReserved marks positions as sold that their purchases have reserved. It comes

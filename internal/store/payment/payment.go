@@ -124,7 +124,8 @@ type Payment struct {
 	Wakes         int
 	Deadline      time.Time
 	Latest        time.Time
-	Over          bool // the deadline was over when this was read, by the database's clock
+	KeptSince     time.Time // from when its user's time with the positions counts; it moves with the deadline
+	Over          bool      // the deadline was over when this was read, by the database's clock
 	Attempt       int
 	AttemptAt     *time.Time
 	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none

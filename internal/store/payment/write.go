@@ -12,22 +12,35 @@ import (
 	"triprize/internal/store/agenda"
 )
 
-// QueueInsert stores new payments, reserved until their deadlines, which are given as
-// times from now. They are due once dueIn has passed, if no task comes sooner.
-func QueueInsert(b *pgx.Batch, payments []Payment, reservation, latest, dueIn time.Duration) {
+// New is a payment to be made.
+type New struct {
+	Payment
+	Reserved  time.Duration // from now until the deadline
+	HeldSince time.Time     // when the hold was made that it uses; zero: it uses none
+}
+
+// QueueInsert stores new payments, reserved until their deadlines, which can be extended
+// by maxExtension. They are due once dueIn has passed, if no task comes sooner.
+func QueueInsert(b *pgx.Batch, payments []New, maxExtension, dueIn time.Duration) {
 	n := len(payments)
 	purchases, jobs, campaigns, amounts := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n)
 	currencies, methods, returns := make([]string, n), make([]string, n), make([]*string, n)
+	reserved, held := make([]float64, n), make([]*time.Time, n)
 	for i, p := range payments {
 		purchases[i], jobs[i], campaigns[i], amounts[i] = p.PurchaseID, p.JobID, p.CampaignID, int64(p.Amount)
-		currencies[i], methods[i], returns[i] = p.Currency, p.PaymentMethod, p.ReturnURL
+		currencies[i], methods[i], returns[i], reserved[i] = p.Currency, p.PaymentMethod, p.ReturnURL, p.Reserved.Seconds()
+		if !p.HeldSince.IsZero() {
+			held[i] = &p.HeldSince
+		}
 	}
 	b.Queue(`
-		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, due_at)
-		SELECT p.*, t.now + $8 * interval '1 second', t.now + $9 * interval '1 second', t.now + $10 * interval '1 second'
-		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[]) AS p,
+		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, kept_since, due_at)
+		SELECT p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, t.now + p.reserved * interval '1 second',
+		       t.now + (p.reserved + $10) * interval '1 second', coalesce(p.held_since, t.now), t.now + $11 * interval '1 second'
+		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::timestamptz[])
+		     AS p (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, reserved, held_since),
 		     (SELECT clock_timestamp() AS now) t`,
-		purchases, jobs, campaigns, amounts, currencies, methods, returns, reservation.Seconds(), latest.Seconds(), dueIn.Seconds()).
+		purchases, jobs, campaigns, amounts, currencies, methods, returns, reserved, held, maxExtension.Seconds(), dueIn.Seconds()).
 		Exec(postgres.Exactly(n, "new payments"))
 }
 
@@ -89,7 +102,7 @@ func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (
 	return Agenda.Write(p.Ref().Item(), agenda.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
 		    phase = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $8, intent_status = $9, received = $10, next_action = $11, ending = $12, uncancellable = $13, decline = $14,
-		    faults = $15, waiting_for = $16, last_error = $17, deadline = least($18, latest), livemode = $19,
+		    faults = $15, waiting_for = $16, last_error = $17, deadline = least($18, latest), kept_since = kept_since + greatest(least($18, latest) - deadline, interval '0'), livemode = $19,
 		    finished_at = CASE WHEN $6 IN ('settled', 'refund_due', 'cancelled') THEN coalesce(finished_at, clock_timestamp()) END`, string(guard),
 		p.Phase, p.Attempt, p.IntentID, p.IntentStatus, int64(p.Received), p.NextAction, p.Ending, p.Uncancellable, p.Decline,
 		p.Faults, p.WaitingFor, p.LastError, p.Deadline, p.Livemode)
