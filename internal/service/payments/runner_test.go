@@ -438,12 +438,14 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 	}
 	if moved := p.Deadline.Sub(before.Deadline); moved < 2*time.Minute {
 		t.Errorf("the deadline has moved by %s", moved)
+	} else if !before.KeptSince.Equal(before.CreatedAt) || p.KeptSince.Sub(before.KeptSince) != moved {
+		t.Errorf("this counts as the user's time: it counted from %s, and does from %s", before.KeptSince, p.KeptSince)
 	}
 	for range 40 {
 		b.want(id, payments.Waits, payment.Creating)
 	}
-	if p = b.get(id); !p.Deadline.Equal(p.Latest) || p.Attempt != 1 {
-		t.Errorf("deadline %s, latest %s, attempt %d", p.Deadline, p.Latest, p.Attempt)
+	if p = b.get(id); !p.Deadline.Equal(p.Latest) || p.Attempt != 1 || p.KeptSince.Sub(before.KeptSince) != p.Latest.Sub(before.Deadline) {
+		t.Errorf("deadline %s, latest %s, attempt %d, kept since %s", p.Deadline, p.Latest, p.Attempt, p.KeptSince)
 	}
 	if got := strings.Join(b.steps(id), " "); got != "reservation-extended" {
 		t.Errorf("steps %s", got)

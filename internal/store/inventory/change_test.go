@@ -1,6 +1,7 @@
 package inventory_test
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/shape"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -366,3 +369,50 @@ func TestWhatAPurchaseHasReservedIsFreedAndNothingElse(t *testing.T) {
 		t.Error("the new owner released nothing")
 	}
 }
+
+// The transaction has decided so. The statement holds without it, too.
+func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 4)
+	turns := inventory.Turns{Most: 20 * time.Minute, Rest: 10 * time.Minute}
+	kept, free := ranked(t, db, id, 0)[0], ranked(t, db, id, 0)[1]
+	ended := inventory.Unpaid{CampaignID: id, UserID: "a", Positions: []shape.Position{kept.Position}, KeptSince: time.Now().Add(-16 * time.Minute),
+		ReservedAt: time.Now().Add(-16 * time.Minute), Deadline: time.Now().Add(time.Hour)}
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueUnpaid(b, []inventory.Unpaid{ended}) }) {
+		t.Fatal("not noted")
+	}
+	reserve := func(user string, f inventory.Free, d time.Duration, turns inventory.Turns) bool {
+		t.Helper()
+		var done bool
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			var b pgx.Batch
+			inventory.QueueReserve(&b, []inventory.Sale{{UserID: user, PurchaseID: uuid.New(), Picked: pointers([]inventory.Free{f}), For: d}}, time.Now(), turns, time.Hour)
+			done = tx.SendBatch(t.Context(), &b).Close() == nil
+			return errNotNow
+		})
+		if !errors.Is(err, errNotNow) {
+			t.Fatal(err)
+		}
+		return done
+	}
+	for name, c := range map[string]struct {
+		user  string
+		of    inventory.Free
+		d     time.Duration
+		turns inventory.Turns
+		want  bool
+	}{
+		"too long":         {"a", kept, 5 * time.Minute, turns, false},
+		"what is left":     {"a", kept, 3 * time.Minute, turns, true},
+		"another user":     {"b", kept, 20 * time.Minute, turns, true},
+		"another position": {"a", free, 20 * time.Minute, turns, true},
+		"after a rest":     {"a", kept, 20 * time.Minute, inventory.Turns{Most: 20 * time.Minute}, true},
+	} {
+		if got := reserve(c.user, c.of, c.d, c.turns); got != c.want {
+			t.Errorf("%s: reserved %t", name, got)
+		}
+	}
+}
+
+var errNotNow = errors.New("it is rolled back")

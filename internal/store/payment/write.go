@@ -34,9 +34,9 @@ func QueueInsert(b *pgx.Batch, payments []New, maxExtension, dueIn time.Duration
 		}
 	}
 	b.Queue(`
-		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, kept_since, due_at)
+		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, kept_since, due_at, created_at)
 		SELECT p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, t.now + p.reserved * interval '1 second',
-		       t.now + (p.reserved + $10) * interval '1 second', coalesce(p.held_since, t.now), t.now + $11 * interval '1 second'
+		       t.now + (p.reserved + $10) * interval '1 second', coalesce(p.held_since, t.now), t.now + $11 * interval '1 second', t.now
 		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::timestamptz[])
 		     AS p (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, reserved, held_since),
 		     (SELECT clock_timestamp() AS now) t`,
