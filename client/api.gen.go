@@ -1285,7 +1285,7 @@ type Problem struct {
 	// About The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know.
 	About string `json:"about,omitempty,omitzero"`
 
-	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
+	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card.
 	RetryAt time.Time `json:"retry_at,omitempty,omitzero"`
 
 	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
@@ -2558,7 +2558,7 @@ func streamCampaign(campaign CampaignID, params StreamCampaignParams) request {
 // Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` random free ones of a `layer`
 // or of the whole campaign; all or nothing. Only this user can buy them then, with
 // `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
-// hold at a time is limited. So is for how long it keeps a position, in all its holds of it together (20 minutes by
+// hold at a time is limited. So is for how long it keeps a position, in all its holds and unpaid card purchases of it together (20 minutes by
 // default, then a rest of 10), and after a release or an expiry its user cannot hold the same positions for some
 // seconds: `hold-limit-exceeded`, with `retry_at`.
 //
@@ -2647,7 +2647,8 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 // has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
 // positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
 // `not-found`, `internal-error`; by card also
-// `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`. A failed job is final: buy again
+// `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
+// `hold-limit-exceeded`. A failed job is final: buy again
 // with a fresh key.
 //
 // Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
@@ -2658,7 +2659,10 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 // the user's wallet in the campaign's currency pays, in the same transaction: positions and money move
 // together, or the job fails with `insufficient-funds` and neither moves.
 //
-// With `card` the positions are reserved first, for 15 minutes by default. Then the payment provider is asked for the money, with
+// With `card` the positions are reserved first, for 15 minutes by default. A user keeps a position for 20 minutes at most, by
+// default, in all its holds and unpaid reservations of it together, and leaves it to others for 10 then. With less than that left
+// the reservation is shorter; with less than 3 minutes left chosen positions are refused with `hold-limit-exceeded` and `retry_at`,
+// and random ones are others. From an active hold the buyer has 3 minutes at least. Then the payment provider is asked for the money, with
 // the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. The job
 // succeeds when the money is taken and the positions are sold; if it fails, no money is kept. Without a
 // payment provider the request is refused with `cards-not-accepted`, and with `overloaded` while cards wait for longer than a reservation lasts.

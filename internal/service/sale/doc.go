@@ -13,7 +13,8 @@
 //   - lock wallets of the jobs that are paid by wallet.
 //   - allocate, in order of arrival: check limit and money, and give each job all or
 //     nothing: the positions of its hold, chosen ones, or the first free ones by rank. A
-//     job that is paid by card gets them reserved, and stays open.
+//     job that is paid by card gets them reserved, and stays open: for as long as its user
+//     may keep them without paying, see turns.go.
 //   - write: counters, positions, purchases, money and outcomes. When a statement changes
 //     other rows than expected, everything is rolled back.
 //   - start draws: when the last position of a campaign is sold, set drawing and insert
@@ -21,7 +22,8 @@
 //
 // [Seller.Conclude] decides about payments whose end is known, with the same steps: lock
 // campaigns, lock payments, read, decide, write, start draws. A captured payment sells its
-// positions or gets one refund row. An ended one frees its positions. Late money gets
+// positions or gets one refund row. An ended one frees its positions, and notes how long its
+// user has kept them. Late money gets
 // other positions or goes back.
 //
 // [Seller.Cancel] cancels purchases of active campaigns, with the same steps. Card money

@@ -1327,7 +1327,7 @@ type Problem struct {
 	// About The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know.
 	About string `json:"about,omitempty"`
 
-	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again.
+	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card.
 	RetryAt *time.Time `json:"retry_at,omitempty"`
 
 	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
