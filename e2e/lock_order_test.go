@@ -42,7 +42,7 @@ const (
 
 var stepOf = map[string]int{
 	"payment_events": events, "api_keys": keys, "campaigns": campaigns, "payments": payments, "refunds": refunds,
-	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
+	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "disputes": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "timestamp_tokens": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign, "campaign_metadata": ofACampaign,
 	"wallets": wallets, "wallet_metadata": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,

@@ -41,7 +41,7 @@ CREATE TABLE payments (
     resolved_by    text,
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     disputed_at    timestamptz,
-    dispute        json,                                                   -- {id, status, reason}
+    dispute        json,                                                   -- {id, status, reason, refundable}: that of its disputes which counts
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at    timestamptz,
     CHECK (deadline <= latest),
@@ -124,6 +124,24 @@ CREATE TABLE out_of_band_refunds (
 
 CREATE INDEX out_of_band_refunds_seen ON out_of_band_refunds (seen_at); -- for their retention
 
+-- The disputes of payments, each as the newest event has told it. Events come in any order: a dispute
+-- never goes back to a lower rank. An inquiry can become a dispute, also when it was closed; a
+-- status that is not known is taken for an open dispute.
+CREATE TABLE disputes (
+    id          text        PRIMARY KEY,                                   -- of the provider
+    purchase_id uuid        NOT NULL REFERENCES payments ON DELETE CASCADE,
+    status      text        NOT NULL,
+    reason      text        NOT NULL,
+    refundable  boolean     NOT NULL,                                      -- as told: the bank has not the money
+    told_at     timestamptz NOT NULL,                                      -- when the event was made, by the provider's clock
+    rank        smallint    NOT NULL GENERATED ALWAYS AS (
+                    CASE status WHEN 'warning_needs_response' THEN 1 WHEN 'warning_under_review' THEN 2 WHEN 'warning_closed' THEN 3
+                                WHEN 'needs_response' THEN 4 WHEN 'won' THEN 6 WHEN 'lost' THEN 6 WHEN 'prevented' THEN 6 ELSE 5 END) STORED,
+    closed      boolean     NOT NULL GENERATED ALWAYS AS (status IN ('warning_closed', 'won', 'lost', 'prevented')) STORED
+);
+
+CREATE INDEX disputes_of_purchase ON disputes (purchase_id);
+
 -- The events of the provider, each once, in any order.
 CREATE TABLE payment_events (
     id          text        PRIMARY KEY,                                   -- evt_… of the provider
@@ -137,6 +155,7 @@ CREATE TABLE payment_events (
     purchase_id uuid,                                                      -- as the object's metadata say
     status      text,                                                      -- of the object, when the event was made
     reason      text,                                                      -- of a dispute
+    refundable  boolean     NOT NULL DEFAULT false,                        -- of a dispute: its charge can be refunded
     payload     text        NOT NULL,
     handled_at  timestamptz,
     outcome     text        CHECK (outcome IN ('woken', 'recorded', 'ignored', 'unknown')),
@@ -153,4 +172,4 @@ CREATE TABLE payment_events_listed (
 );
 
 -- +goose Down
-DROP TABLE payment_events_listed, payment_events, out_of_band_refunds, refunds, payment_steps, payments;
+DROP TABLE payment_events_listed, payment_events, disputes, out_of_band_refunds, refunds, payment_steps, payments;

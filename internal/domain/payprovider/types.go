@@ -101,6 +101,7 @@ type Event struct {
 	Metadata   map[string]string // of the object
 	Status     string            // of the object, if it has one
 	Reason     string            // of a dispute
+	Refundable bool              // of a dispute: the bank has not the money, so the charge can be refunded
 	Payload    []byte            // the whole event, as it was signed
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	stripego "github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 
 	"triprize/internal/domain/payprovider"
@@ -125,6 +126,7 @@ func eventOf(payload []byte) (payprovider.Event, error) {
 		IntentID:   name(object["payment_intent"]),
 		Status:     name(object["status"]),
 		Reason:     name(object["reason"]),
+		Refundable: refundable(object),
 		Payload:    payload,
 	}
 	if name(object["object"]) == "payment_intent" {
@@ -135,6 +137,21 @@ func eventOf(payload []byte) (payprovider.Event, error) {
 		event.Metadata = metadata
 	}
 	return event, nil
+}
+
+// refundable reports whether the charge of a dispute can be refunded, as Stripe says. It does
+// not say so of all that are closed without the bank having the money: then the refund's own
+// answer counts.
+func refundable(object map[string]json.RawMessage) bool {
+	if name(object["object"]) != "dispute" {
+		return false
+	}
+	switch stripego.DisputeStatus(name(object["status"])) {
+	case stripego.DisputeStatusWon, stripego.DisputeStatusWarningClosed, stripego.DisputeStatusPrevented:
+		return true
+	}
+	var told bool
+	return json.Unmarshal(object["is_charge_refundable"], &told) == nil && told
 }
 
 // name reads a text, or the id of an object that stands in its place. Anything else is empty.

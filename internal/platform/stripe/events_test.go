@@ -38,6 +38,13 @@ func TestAnEventSaysWhatItIsAbout(t *testing.T) {
 		"an intent":          {event(), payprovider.Event{ObjectID: "pi_1", IntentID: "pi_1", Status: "succeeded", Metadata: map[string]string{"purchase_id": "p1", "campaign_id": "c1"}}},
 		"a refund":           {of(refund()), payprovider.Event{ObjectID: "re_1", IntentID: "pi_1", Status: "pending", Metadata: map[string]string{"purchase_id": "p1"}}},
 		"a dispute":          {of(`{"id":"du_1","object":"dispute","payment_intent":"pi_1","status":"needs_response","reason":"fraudulent","metadata":{}}`), payprovider.Event{ObjectID: "du_1", IntentID: "pi_1", Status: "needs_response", Reason: "fraudulent", Metadata: map[string]string{}}},
+		"an inquiry":         {of(`{"id":"du_1","object":"dispute","is_charge_refundable":true,"status":"warning_needs_response"}`), payprovider.Event{ObjectID: "du_1", Status: "warning_needs_response", Refundable: true}},
+		"it holds the money": {of(`{"id":"du_1","object":"dispute","is_charge_refundable":false,"status":"warning_needs_response"}`), payprovider.Event{ObjectID: "du_1", Status: "warning_needs_response"}},
+		"a new status":       {of(`{"id":"du_1","object":"dispute","is_charge_refundable":true,"status":"frozen"}`), payprovider.Event{ObjectID: "du_1", Status: "frozen", Refundable: true}},
+		"won":                {of(`{"id":"du_1","object":"dispute","is_charge_refundable":false,"status":"won"}`), payprovider.Event{ObjectID: "du_1", Status: "won", Refundable: true}},
+		"lost":               {of(`{"id":"du_1","object":"dispute","is_charge_refundable":false,"status":"lost"}`), payprovider.Event{ObjectID: "du_1", Status: "lost"}},
+		"no answer":          {of(`{"id":"du_1","object":"dispute","is_charge_refundable":"yes","status":"needs_response"}`), payprovider.Event{ObjectID: "du_1", Status: "needs_response"}},
+		"a charge":           {of(`{"id":"ch_1","object":"charge","is_charge_refundable":true}`), payprovider.Event{ObjectID: "ch_1"}},
 		"an expanded intent": {of(`{"id":"ch_1","object":"charge","payment_intent":{"id":"pi_1","object":"payment_intent"},"status":7}`), payprovider.Event{ObjectID: "ch_1", IntentID: "pi_1"}},
 		"no intent":          {of(`{"id":"ch_1","object":"charge","payment_intent":null,"metadata":[]}`), payprovider.Event{ObjectID: "ch_1"}},
 		"something else":     {of(`{"object":"balance"}`), payprovider.Event{}},
@@ -48,7 +55,7 @@ func TestAnEventSaysWhatItIsAbout(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 		if w := c.want; got.ObjectID != w.ObjectID || got.IntentID != w.IntentID || got.Status != w.Status ||
-			got.Reason != w.Reason || len(got.Metadata) != len(w.Metadata) || got.Metadata["purchase_id"] != w.Metadata["purchase_id"] {
+			got.Reason != w.Reason || got.Refundable != w.Refundable || len(got.Metadata) != len(w.Metadata) || got.Metadata["purchase_id"] != w.Metadata["purchase_id"] {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -103,7 +104,12 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source p
 		return stored, fmt.Errorf("payments.Store: %w", err)
 	}
 	failpoint.Hit("payments.events.stored", nil)
-	e.metrics.stored.WithLabelValues(string(source)).Add(float64(stored.Fresh))
+	e.metrics.stored.WithLabelValues(string(source)).Add(float64(len(stored.Fresh)))
+	for _, event := range events {
+		if e.isForeign(event) && slices.Contains(stored.Fresh, event.ID) { // others are told again and again
+			e.sayForeign(event)
+		}
+	}
 	for outcome, n := range stored.Handled {
 		e.metrics.handled.WithLabelValues(string(outcome)).Add(float64(n))
 	}
@@ -120,8 +126,7 @@ func (e *Events) newEvent(event payment.Event) payment.NewEvent {
 	return fresh
 }
 
-// check refuses events that are not for us, and logs an error when one was made for
-// another release of the API.
+// check refuses events that are not for us.
 func (e *Events) check(event payprovider.Event) error {
 	switch {
 	case event.ID == "" || len(event.ID) > maxEventName || event.Type == "" || len(event.Type) > maxEventName ||
@@ -132,14 +137,22 @@ func (e *Events) check(event payprovider.Event) error {
 	case event.Account != "":
 		return fmt.Errorf("%w: it is of a connected account", ErrEvent)
 	}
-	if ours := e.reader.APIVersion(); ours != "" && event.APIVersion != ours {
-		e.metrics.foreign.Inc()
-		if e.firstOf(event.APIVersion) {
-			e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",
-				"theirs", event.APIVersion, "ours", ours, "event_id", event.ID)
-		}
-	}
 	return nil
+}
+
+// isForeign reports whether an event was made for another release of the API.
+func (e *Events) isForeign(event payprovider.Event) bool {
+	ours := e.reader.APIVersion()
+	return ours != "" && event.APIVersion != ours
+}
+
+// sayForeign counts a foreign event, and warns once of each release.
+func (e *Events) sayForeign(event payprovider.Event) {
+	e.metrics.foreign.Inc()
+	if e.firstOf(event.APIVersion) {
+		e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",
+			"theirs", event.APIVersion, "ours", e.reader.APIVersion(), "event_id", event.ID)
+	}
 }
 
 // maxVersions bounds how many releases are remembered as said.
@@ -160,7 +173,7 @@ func rowOf(event payprovider.Event, source payment.Source) payment.Event {
 	row := payment.Event{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
-		Payload: withoutSecrets(clean(string(event.Payload))),
+		Refundable: event.Refundable, Payload: withoutSecrets(clean(string(event.Payload))),
 	}
 	if id, err := uuid.Parse(event.Metadata[purchaseField]); err == nil {
 		row.PurchaseID = &id

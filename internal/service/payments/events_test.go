@@ -31,11 +31,6 @@ func event(id, name, intent, purchase, status string) payprovider.Event {
 		Metadata: map[string]string{"purchase_id": purchase}, Status: status, Payload: []byte(`{"id": "` + id + `"}`)}
 }
 
-func disputeEvent(id, name, dispute, intent, status string) payprovider.Event {
-	return payprovider.Event{ID: id, Type: name, APIVersion: stripe.APIVersion, CreatedAt: time.Now(), ObjectID: dispute, IntentID: intent,
-		Status: status, Reason: "fraudulent", Payload: []byte(`{}`)}
-}
-
 // store stores events and returns how many are to be worked off.
 func (b *bench) store(e *payments.Events, events ...payprovider.Event) (open int) {
 	b.t.Helper()
@@ -217,36 +212,6 @@ func counted(t *testing.T, registry *prometheus.Registry, name string) (sum floa
 		}
 	}
 	return sum
-}
-
-func TestADisputeIsRecordedAndNeverGoesBack(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_card_visa")
-	b.want(id, payments.Conclude, payment.Captured)
-	e := b.newEvents()
-	intent, before := deref(b.get(id).IntentID), b.get(id)
-	b.store(e, disputeEvent("evt_2", "charge.dispute.closed", "dp_1", intent, "lost"))
-	b.work(e)
-	b.store(e, disputeEvent("evt_1", "charge.dispute.created", "dp_1", intent, "needs_response"),
-		disputeEvent("evt_0", "charge.dispute.created", "dp_of_a_stranger", "pi_of_a_stranger", "needs_response"))
-	b.work(e)
-	p := b.get(id)
-	if p.Dispute == nil || *p.Dispute != (payment.Dispute{ID: "dp_1", Status: "lost", Reason: "fraudulent"}) || p.DisputedAt == nil {
-		t.Fatalf("%+v at %v", p.Dispute, p.DisputedAt)
-	}
-	if p.Phase != before.Phase || p.Version != before.Version {
-		t.Errorf("a dispute has moved the payment: %s, version %d", p.Phase, p.Version)
-	}
-	b.store(e, disputeEvent("evt_3", "charge.dispute.created", "dp_2", intent, "needs_response"), disputeEvent("evt_4", "charge.dispute.updated", "dp_2", intent, "under_review"))
-	b.work(e)
-	if p = b.get(id); p.Dispute.ID != "dp_2" || p.Dispute.Status != "under_review" {
-		t.Errorf("%+v", p.Dispute)
-	}
-	want := []string{"disputed", "dispute-closed", "disputed"}
-	if got := b.steps(id); !slices.Equal(got[len(got)-3:], want) {
-		t.Errorf("steps %v", got)
-	}
 }
 
 func TestWhatIsNotForUsIsRefused(t *testing.T) {

@@ -101,7 +101,7 @@ func (e *Events) storeListed(ctx context.Context, events []payprovider.Event) (s
 	events = slices.DeleteFunc(events, func(event payprovider.Event) bool { return e.check(event) != nil })
 	for some := range slices.Chunk(events, storeMost) {
 		inserted, err := e.store(ctx, some, payment.FromList)
-		stored += inserted.Fresh
+		stored += len(inserted.Fresh)
 		if err != nil {
 			return stored, err
 		}

@@ -37,7 +37,7 @@ type Worked struct {
 
 // Work works off stored events, one batch in one transaction. An event decides nothing:
 // it wakes its payment, whose runner asks the provider. Only a dispute is recorded as it
-// was told, and never goes back from closed to open. Many may call Work at once.
+// was told, and never goes back. Many may call Work at once.
 func (e *Events) Work(ctx context.Context) (Worked, error) {
 	var done Worked
 	var work *eventWork // what was done, to be said after the commit
@@ -62,6 +62,9 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 			return err
 		}
 		if err := e.noteOutOfBand(ctx, tx, work, events); err != nil {
+			return err
+		}
+		if err := e.recordDisputes(ctx, tx, work); err != nil {
 			return err
 		}
 		var b pgx.Batch
@@ -116,7 +119,8 @@ type eventWork struct {
 	byPurchase map[uuid.UUID]*payment.Subject
 
 	wake     []uuid.UUID
-	disputes map[uuid.UUID]payment.Dispute
+	told     []*toldDispute
+	disputes []uuid.UUID // payments of which a dispute has changed
 	steps    []payment.Step
 	refunds  []RefundHint
 	orphaned []payment.Event // tell of money on an intent that is not the payment's
@@ -128,7 +132,7 @@ type eventWork struct {
 
 func (e *Events) lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.Event) (*eventWork, error) {
 	w := &eventWork{reader: e.reader, byIntent: make(map[string]*payment.Subject), byPurchase: make(map[uuid.UUID]*payment.Subject),
-		disputes: make(map[uuid.UUID]payment.Dispute), outcomes: make(map[string]payment.EventOutcome, len(events))}
+		outcomes: make(map[string]payment.EventOutcome, len(events))}
 	var intents []string
 	var purchases []uuid.UUID
 	for _, event := range events {

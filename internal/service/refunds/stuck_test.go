@@ -146,10 +146,10 @@ func TestARefundThatOnlyWaitsForTheProviderIsNotForOperators(t *testing.T) {
 func TestADisputedChargeIsNotRefundedAndWaitsForAnOperator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	dispute := func(status string) {
-		servers.Exec(t, w.db, `UPDATE payments SET disputed_at = clock_timestamp(), dispute = json_build_object('id', 'du_1', 'status', $1::text, 'reason', 'fraudulent')`, status)
+	dispute := func(status string, refundable bool) {
+		servers.Exec(t, w.db, `UPDATE payments SET disputed_at = clock_timestamp(), dispute = json_build_object('id', 'du_1', 'status', $1::text, 'reason', 'fraudulent', 'refundable', $2::boolean)`, status, refundable)
 	}
-	dispute("needs_response")
+	dispute("needs_response", false)
 	again := func() refunds.Result {
 		t.Helper()
 		if done, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil || done.Job.Problem != nil {
@@ -164,16 +164,16 @@ func TestADisputedChargeIsNotRefundedAndWaitsForAnOperator(t *testing.T) {
 	if r.Failure == nil || *r.Failure != "disputed: the bank has the money, and decides (du_1, needs_response)" || len(w.provider.creates) != 0 {
 		t.Errorf("%v, after %v", r.Failure, w.provider.creates)
 	}
-	dispute("won")
+	dispute("won", true)
 	w.run() // an event of the dispute wakes it
 	if len(w.provider.creates) != 0 {
 		t.Error("it was made without an operator")
 	}
-	dispute("needs_response")
+	dispute("needs_response", false)
 	if result := again(); result != refunds.Refused || len(w.provider.creates) != 0 {
 		t.Errorf("tried again: %s, %v", result, w.provider.creates)
 	}
-	dispute("won")
+	dispute("won", true)
 	if result := again(); result != refunds.Finished {
 		t.Errorf("when it is won: %s", result)
 	}

@@ -20,28 +20,29 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	for name, c := range map[string]struct {
-		status   string
+		dispute  string
 		captured bool // and not finalized yet
 		operator bool
 		refused  bool
 	}{
-		"open":                   {"needs_response", false, false, true},
-		"under review":           {"under_review", false, false, true},
-		"lost":                   {"lost", false, false, true},
-		"won":                    {"won", false, false, false},
-		"only an inquiry":        {"warning_needs_response", false, false, false},
-		"none":                   {"", false, false, false},
-		"open, by an operator":   {"needs_response", false, true, false},
-		"before it was final":    {"needs_response", true, false, true},
-		"of tomorrow's statuses": {"frozen", false, false, true},
+		"open":                  {`"status":"needs_response","refundable":false`, false, false, true},
+		"lost":                  {`"status":"lost","refundable":false`, false, false, true},
+		"won":                   {`"status":"won","refundable":true`, false, false, false},
+		"only an inquiry":       {`"status":"warning_needs_response","refundable":true`, false, false, false},
+		"an inquiry that holds": {`"status":"warning_under_review","refundable":false`, false, false, true},
+		"of tomorrow's":         {`"status":"frozen","refundable":true`, false, false, false},
+		"untold":                {`"status":"warning_needs_response"`, false, false, true},
+		"none":                  {"", false, false, false},
+		"open, by an operator":  {`"status":"needs_response","refundable":false`, false, true, false},
+		"before it was final":   {`"status":"needs_response","refundable":false`, true, false, true},
 	} {
 		bought, ref := fixture.Reserve(t, db, id, "mina", 1, time.Hour)
 		fixture.Advance(t, db, bought, payment.Captured)
 		if !c.captured {
 			fixture.Conclude(t, db, ref)
 		}
-		if c.status != "" {
-			setPayment(t, db, bought, `disputed_at = clock_timestamp(), dispute = '{"id":"du_1","status":"`+c.status+`","reason":"fraudulent"}'`)
+		if c.dispute != "" {
+			setPayment(t, db, bought, `disputed_at = clock_timestamp(), dispute = '{"id":"du_1","reason":"fraudulent",`+c.dispute+`}'`)
 		}
 		back := fixture.Accept(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "app:shop", AnyTime: c.operator}))[0]
 		finalize(t, fixture.Seller(db), back)

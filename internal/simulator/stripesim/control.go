@@ -88,6 +88,7 @@ func (s *Server) controls(mux *http.ServeMux) {
 			id, err := s.Dispute(r.PathValue("id"))
 			return object{"id": id}, err
 		},
+		"POST /sandbox/disputes/{id}/escalate": func(r *http.Request) (any, error) { return object{}, s.EscalateDispute(r.PathValue("id")) },
 		"POST /sandbox/disputes/{id}/close": choose("status", map[string]func(string) error{
 			"won":  func(id string) error { return s.CloseDispute(id, true) },
 			"lost": func(id string) error { return s.CloseDispute(id, false) },

@@ -80,6 +80,20 @@ func (s *Server) Dispute(chargeID string) (id string, err error) {
 	return id, err
 }
 
+// EscalateDispute makes an inquiry a dispute: the bank takes the money.
+func (s *Server) EscalateDispute(id string) error {
+	return s.alter(func(c *change) error {
+		d := c.disputes.by[id]
+		if d == nil {
+			return errUnknown
+		}
+		if problem := c.escalateDispute(d); problem != nil {
+			return errors.New(problem.message)
+		}
+		return nil
+	})
+}
+
 // CloseDispute ends a dispute: won by the shop, or lost.
 func (s *Server) CloseDispute(id string, won bool) error {
 	return s.alter(func(c *change) error {

@@ -222,6 +222,7 @@ func TestTheControlsNeedTheKeyAndRefuseNonsense(t *testing.T) {
 		{"POST", "/sandbox/payment_intents/pi_1/finish", `{"outcome": "maybe"}`, 400},
 		{"POST", "/sandbox/refunds/re_1/finish", `{"status": "failed"}`, 404},
 		{"POST", "/sandbox/charges/ch_1/dispute", "", 404},
+		{"POST", "/sandbox/disputes/du_1/escalate", "", 404},
 		{"POST", "/sandbox/disputes/du_1/close", `{"status": "won"}`, 404},
 		{"POST", "/sandbox/events/evt_1/resend", "", 404},
 	} {

@@ -155,7 +155,27 @@ func (c *change) openDispute(ch *charge) *dispute {
 	c.disputes.put(d)
 	c.touch(d)
 	c.emit("charge.dispute.created", d.render(c.unix()), i)
+	if !m.inquiry {
+		c.emit("charge.dispute.funds_withdrawn", d.render(c.unix()), i)
+	}
 	return d
+}
+
+// escalateDispute makes an inquiry a dispute, also one that is closed.
+func (c *change) escalateDispute(d *dispute) *apiError {
+	if d.caseType() != "inquiry" {
+		return refused("", "", "The dispute is no inquiry: %s.", d.Status)
+	}
+	ch, i := c.charges.by[d.Charge], c.intents.by[d.Intent]
+	if ch.Refunded == ch.Received {
+		return refused("", "", "The charge was refunded: the bank takes nothing.")
+	}
+	d.Status, ch.Disputed = needsResponse, true
+	c.touch(ch)
+	c.touch(d)
+	c.emit("charge.dispute.updated", d.render(c.unix()), i)
+	c.emit("charge.dispute.funds_withdrawn", d.render(c.unix()), i)
+	return nil
 }
 
 // closeDispute ends a dispute, for the shop (won) or for the buyer (lost).
@@ -163,6 +183,7 @@ func (c *change) closeDispute(d *dispute, won bool) *apiError {
 	if d.Status != needsResponse && d.Status != inquiring {
 		return refused("", "", "The dispute is closed already: %s.", d.Status)
 	}
+	i := c.intents.by[d.Intent]
 	switch {
 	case d.Status == inquiring:
 		d.Status = inquiryClosed
@@ -171,11 +192,12 @@ func (c *change) closeDispute(d *dispute, won bool) *apiError {
 		ch := c.charges.by[d.Charge]
 		ch.Disputed = false
 		c.touch(ch)
+		c.emit("charge.dispute.funds_reinstated", d.render(c.unix()), i)
 	default:
 		d.Status = "lost"
 	}
 	c.touch(d)
-	c.emit("charge.dispute.closed", d.render(c.unix()), c.intents.by[d.Intent])
+	c.emit("charge.dispute.closed", d.render(c.unix()), i)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -252,6 +253,44 @@ func TestADisputeBeginsLaterAndForbidsARefund(t *testing.T) {
 	}
 	if got := s.types(9); !slices.Contains(got, "charge.dispute.created") || !slices.Contains(got, "charge.dispute.closed") {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestAnInquiryForbidsNoRefundUntilTheBankEscalatesIt(t *testing.T) {
+	s := open(t, Settings{})
+	refunded, escalated := s.paid("pm_card_createDisputeInquiry"), s.paid("pm_card_createDisputeInquiry")
+	s.advance(2 * time.Hour)
+	inquiry := func(intent string) *stripe.Dispute {
+		for d, err := range s.sc.V1Disputes.List(t.Context(), &stripe.DisputeListParams{PaymentIntent: &intent}).All(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		return nil
+	}
+	if d := inquiry(refunded.ID); d.Status != "warning_needs_response" || !d.IsChargeRefundable {
+		t.Errorf("%+v", d)
+	}
+	if _, err := s.refund(refunded.ID, 0); err != nil {
+		t.Error(err)
+	}
+	if err := s.server.EscalateDispute(inquiry(refunded.ID).ID); err == nil {
+		t.Error("a refunded charge is disputed")
+	}
+	id := inquiry(escalated.ID).ID
+	if err := errors.Join(s.server.CloseDispute(id, true), s.server.EscalateDispute(id)); err != nil {
+		t.Fatal(err)
+	}
+	if d := inquiry(escalated.ID); d.Status != "needs_response" || d.IsChargeRefundable {
+		t.Errorf("%+v", d)
+	}
+	problem(t, second(s.refund(escalated.ID, 0)), 400, "charge_disputed")
+	if got := s.types(9); !slices.Contains(got, "charge.dispute.funds_withdrawn") {
+		t.Errorf("%q", got)
+	}
+	if err := s.server.EscalateDispute(id); err == nil {
+		t.Error("it was escalated twice")
 	}
 }
 

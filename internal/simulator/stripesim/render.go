@@ -185,7 +185,7 @@ func (d *dispute) render(now int64) object {
 		"id": d.ID, "object": "dispute", "amount": d.Amount, "balance_transactions": []any{}, "charge": d.Charge, "created": d.Created, "currency": d.Currency,
 		"enhanced_eligibility_types": []any{}, "evidence": evidence,
 		"evidence_details":     object{"due_by": due, "enhanced_eligibility": object{}, "has_evidence": false, "past_due": now > due, "submission_count": 0},
-		"is_charge_refundable": d.Status == inquiring, "livemode": false, "metadata": object{}, "payment_intent": d.Intent,
+		"is_charge_refundable": d.caseType() == "inquiry", "livemode": false, "metadata": object{}, "payment_intent": d.Intent,
 		"payment_method_details": object{"type": "card", "card": object{"brand": m.brand, "case_type": d.caseType(), "network": m.brand, "network_reason_code": "83"}},
 		"reason":                 d.Reason, "status": d.Status,
 	}

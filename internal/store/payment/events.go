@@ -47,6 +47,7 @@ type Event struct {
 	PurchaseID *uuid.UUID // as the object's metadata say
 	Status     *string    // of the object, when the event was made
 	Reason     *string    // of a dispute
+	Refundable bool       // of a dispute: its charge can be refunded
 	Payload    string
 }
 
@@ -60,7 +61,7 @@ type NewEvent struct {
 
 // Inserted is what InsertEvents has done.
 type Inserted struct {
-	Fresh   int                  // events that were not stored yet
+	Fresh   []string             // ids of the events that were not stored yet
 	Open    int                  // of these, those that are to be worked off
 	Handled map[EventOutcome]int // of these, the others
 }
@@ -76,33 +77,38 @@ func InsertEvents(ctx context.Context, db postgres.DB, events []NewEvent) (done 
 	ids, types, versions, created := make([]string, n), make([]string, n), make([]*string, n), make([]time.Time, n)
 	sources, objects, intents := make([]string, n), make([]*string, n), make([]*string, n)
 	purchases, statuses, reasons, payloads := make([]*uuid.UUID, n), make([]*string, n), make([]*string, n), make([]string, n)
-	known, ofState := make([]*EventOutcome, n), make([]bool, n)
+	known, ofState, refundable := make([]*EventOutcome, n), make([]bool, n), make([]bool, n)
 	for i, e := range events {
 		ids[i], types[i], versions[i], created[i], sources[i] = e.ID, e.Type, e.APIVersion, e.CreatedAt, string(e.Source)
 		objects[i], intents[i], purchases[i] = e.ObjectID, e.IntentID, e.PurchaseID
 		statuses[i], reasons[i], payloads[i] = e.Status, e.Reason, e.Payload
-		known[i], ofState[i] = e.Outcome, e.OfState
+		known[i], ofState[i], refundable[i] = e.Outcome, e.OfState, e.Refundable
 	}
-	outcomes, err := postgres.Collect(ctx, db, pgx.RowTo[*EventOutcome], `
-		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, outcome, handled_at)
+	type inserted struct {
+		ID      string
+		Outcome *EventOutcome
+	}
+	rows, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[inserted], `
+		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, refundable, outcome, handled_at)
 		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.reason, e.payload,
-		       o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
+		       e.refundable, o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[], $11::text[],
-		            $12::text[], $13::boolean[])
-		     AS e (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, known, of_state),
+		            $12::text[], $13::boolean[], $14::boolean[])
+		     AS e (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, known, of_state, refundable),
 		     LATERAL (SELECT coalesce(e.known, CASE WHEN e.of_state AND e.status =
 		         (SELECT p.intent_status FROM payments p WHERE p.intent_id = e.intent_id) THEN 'ignored' END) AS outcome) o
-		ON CONFLICT (id) DO NOTHING RETURNING outcome`,
-		ids, types, versions, created, sources, objects, intents, purchases, statuses, reasons, payloads, known, ofState)
+		ON CONFLICT (id) DO NOTHING RETURNING id, outcome`,
+		ids, types, versions, created, sources, objects, intents, purchases, statuses, reasons, payloads, known, ofState, refundable)
 	if err != nil {
 		return Inserted{}, fmt.Errorf("payment.InsertEvents: %w", err)
 	}
-	done = Inserted{Fresh: len(outcomes), Handled: make(map[EventOutcome]int)}
-	for _, outcome := range outcomes {
-		if outcome == nil {
+	done.Handled = make(map[EventOutcome]int)
+	for _, row := range rows {
+		done.Fresh = append(done.Fresh, row.ID)
+		if row.Outcome == nil {
 			done.Open++
 		} else {
-			done.Handled[*outcome]++
+			done.Handled[*row.Outcome]++
 		}
 	}
 	return done, nil
@@ -112,7 +118,7 @@ func InsertEvents(ctx context.Context, db postgres.DB, events []NewEvent) (done 
 // transactions at once get different events.
 func TakeEvents(ctx context.Context, tx pgx.Tx, limit int) ([]Event, error) {
 	events, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Event], `
-		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload
+		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, refundable, payload
 		FROM payment_events WHERE handled_at IS NULL ORDER BY received_at LIMIT $1 FOR UPDATE SKIP LOCKED`, limit)
 	return events, fault.At(err, "payment.TakeEvents")
 }
@@ -145,23 +151,15 @@ type Subject struct {
 	PurchaseID   uuid.UUID
 	IntentID     *string
 	IntentStatus *string
-	Dispute      *Dispute
 }
 
 // LockSubjects locks the payments of intents, and of purchases, in the order of their
 // ids.
 func LockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []uuid.UUID) ([]Subject, error) {
 	found, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Subject], `
-		SELECT purchase_id, intent_id, intent_status, dispute FROM payments
+		SELECT purchase_id, intent_id, intent_status FROM payments
 		WHERE intent_id = ANY($1) OR purchase_id = ANY($2) ORDER BY purchase_id FOR NO KEY UPDATE`, intents, purchases)
 	return found, fault.At(err, "payment.LockSubjects")
-}
-
-// QueueDispute records a dispute of a payment that is locked. It is no move of the
-// payment, so its version stays.
-func QueueDispute(b *pgx.Batch, purchaseID uuid.UUID, d Dispute) {
-	b.Queue(`UPDATE payments SET dispute = $2, disputed_at = coalesce(disputed_at, clock_timestamp()) WHERE purchase_id = $1`, purchaseID, d).
-		Exec(postgres.Exactly(1, "disputed payments"))
 }
 
 // Listed returns up to when the provider's events were listed, by its clock, and the

@@ -88,26 +88,6 @@ type Decline struct {
 	Message     string `json:"message,omitempty"`
 }
 
-// Dispute is a dispute of a charge. Nothing is released because of one.
-type Dispute struct {
-	ID     string `json:"id"`
-	Status string `json:"status"`
-	Reason string `json:"reason"`
-}
-
-// HoldsMoney reports whether the bank has the money of the charge, or has given it back to
-// the buyer: a refund would pay twice. An inquiry takes none.
-func (d *Dispute) HoldsMoney() bool {
-	if d == nil {
-		return false
-	}
-	switch d.Status {
-	case "won", "prevented", "warning_needs_response", "warning_under_review", "warning_closed":
-		return false
-	}
-	return true
-}
-
 // Payment is the payment of a purchase at a provider.
 type Payment struct {
 	PurchaseID    uuid.UUID
