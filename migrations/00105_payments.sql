@@ -165,10 +165,11 @@ CREATE TABLE payment_events (
 CREATE INDEX payment_events_open ON payment_events (received_at) WHERE handled_at IS NULL;
 CREATE INDEX payment_events_received ON payment_events (received_at);
 
--- Up to when, by the provider's clock, its events were listed: one row, or none yet.
+-- Up to when its events were listed, by the provider's clock: when the newest of them was made. One row, or none yet.
 CREATE TABLE payment_events_listed (
-    one   boolean     PRIMARY KEY DEFAULT true CHECK (one),
-    until timestamptz NOT NULL
+    one      boolean     PRIMARY KEY DEFAULT true CHECK (one),
+    until    timestamptz NOT NULL,
+    moved_at timestamptz NOT NULL DEFAULT clock_timestamp()                -- when until has become later, by our clock
 );
 
 -- +goose Down

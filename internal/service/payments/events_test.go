@@ -241,58 +241,6 @@ func TestWhatIsNotForUsIsRefused(t *testing.T) {
 	}
 }
 
-// list is a provider that remembers events, the newest first.
-type list struct {
-	stripe.Reader
-	events []payprovider.Event
-	asked  int
-	fail   error
-}
-
-func (l *list) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(payprovider.Event) error) error {
-	l.asked++
-	if l.fail != nil {
-		return l.fail
-	}
-	for _, e := range slices.Backward(l.events) {
-		if !e.CreatedAt.Before(from) && e.CreatedAt.Before(to) {
-			if err := yield(e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func TestMissedEventsAreListedInSpansAndNoteHowFarTheyCame(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	e := b.newEvents()
-	l := &list{}
-	start := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
-	for i := range 2500 { // more than are taken at once
-		one := event(fmt.Sprintf("evt_%04d", i), "payment_intent.succeeded", "pi", "", "succeeded")
-		one.CreatedAt = start.Add(time.Duration(i) * time.Second)
-		one.Livemode = i == 7 // not for us: it does not hold up the others
-		l.events = append(l.events, one)
-	}
-	b.store(e, l.events[100:200]...) // their webhooks have come
-	found, err := e.ListMissed(t.Context(), l)
-	if err != nil || found.More || found.Listed != 2500 || found.Stored != 2399 {
-		t.Fatalf("%+v, %v", found, err)
-	}
-	if again, err := e.ListMissed(t.Context(), l); err != nil || again.Listed > 200 || again.Stored != 0 {
-		t.Errorf("the second listing: %+v, %v", again, err)
-	}
-	l.fail = failed(payprovider.KindUnavailable, "")
-	if _, err := e.ListMissed(t.Context(), l); err == nil {
-		t.Error("a provider that is away is no empty list")
-	}
-	if woken := b.work(e); len(woken) != 0 || b.count(`SELECT count(*) FROM payment_events WHERE handled_at IS NULL`) != 0 {
-		t.Error("events of a list are not worked off")
-	}
-}
-
 func TestOldEventsAreDeletedWhenTheyAreHandled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

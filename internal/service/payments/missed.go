@@ -13,6 +13,7 @@ import (
 
 const (
 	listOverlap = 2 * time.Minute     // events may appear in the list some time after their creation
+	listSettled = 10 * time.Minute    // after which all that are older than the newest have appeared
 	listFirst   = time.Hour           // how far back the first listing goes
 	listOldest  = 29 * 24 * time.Hour // the provider forgets events after 30 days
 	listMost    = 1000                // events in hand at once: a span with more is halved
@@ -32,14 +33,22 @@ var errMany = errors.New("payments: more events than are taken at once")
 
 // ListMissed asks the provider for events since the last listing, and stores those that
 // are not stored yet. It goes forward in spans of time, and notes after each how far it
-// has come: so a run that is cut off loses nothing, and the next one goes on.
+// has come: so a run that is cut off loses nothing, and the next one goes on. It has come to
+// the newest event that it has seen, by the provider's clock, and not to the present moment of
+// ours: a clock of ours that is ahead would leave out what happens until the provider's is there.
 func (e *Events) ListMissed(ctx context.Context, lister payprovider.Events) (found Missed, err error) {
-	until, now, ok, err := payment.Listed(ctx, e.db)
+	until, since, now, ok, err := payment.Listed(ctx, e.db)
 	if err != nil {
 		return found, err
 	}
-	from := now.Add(-listFirst)
-	if ok {
+	from := until
+	switch {
+	case !ok:
+		from = now.Add(-listFirst)
+		if err := payment.SetListed(ctx, e.db, from); err != nil {
+			return found, err
+		}
+	case since < listSettled:
 		from = until.Add(-listOverlap)
 	}
 	if oldest := now.Add(-listOldest); from.Before(oldest) {
@@ -69,8 +78,10 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Events) (fou
 		if err != nil {
 			return found, err
 		}
-		if err := payment.SetListed(ctx, e.db, to); err != nil {
-			return found, err
+		if len(events) > 0 {
+			if err := payment.SetListed(ctx, e.db, events[len(events)-1].CreatedAt); err != nil {
+				return found, err
+			}
 		}
 		from, span = to, max(end.Sub(to), time.Second)
 	}

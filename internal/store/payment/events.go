@@ -162,25 +162,20 @@ func LockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []
 	return found, fault.At(err, "payment.LockSubjects")
 }
 
-// Listed returns up to when the provider's events were listed, by its clock, and the
-// present moment of the database. ok is false when they never were.
-func Listed(ctx context.Context, db postgres.DB) (until, now time.Time, ok bool, err error) {
-	var listed *time.Time
-	err = db.QueryRow(ctx, `SELECT (SELECT until FROM payment_events_listed), clock_timestamp()`).Scan(&listed, &now)
-	if err != nil {
-		return time.Time{}, time.Time{}, false, fmt.Errorf("payment.Listed: %w", err)
-	}
-	if listed == nil {
-		return time.Time{}, now, false, nil
-	}
-	return *listed, now, true, nil
+// Listed returns up to when the provider's events were listed, by its clock, for how long
+// that has stayed so, and the present moment of the database. ok is false when they never were.
+func Listed(ctx context.Context, db postgres.DB) (until time.Time, since time.Duration, now time.Time, ok bool, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT l.one IS NOT NULL, coalesce(l.until, now.at), coalesce(now.at - l.moved_at, interval '0'), now.at
+		FROM (SELECT clock_timestamp() AS at) now LEFT JOIN payment_events_listed l ON true`).Scan(&ok, &until, &since, &now)
+	return until, since, now, ok, fault.At(err, "payment.Listed")
 }
 
-// SetListed notes that all events before until were listed. It never goes back.
+// SetListed notes that the events before until were listed. It never goes back.
 func SetListed(ctx context.Context, db postgres.DB, until time.Time) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO payment_events_listed (until) VALUES ($1)
-		ON CONFLICT (one) DO UPDATE SET until = greatest(payment_events_listed.until, excluded.until)`, until)
+		ON CONFLICT (one) DO UPDATE SET until = excluded.until, moved_at = excluded.moved_at WHERE payment_events_listed.until < excluded.until`, until)
 	return fault.At(err, "payment.SetListed")
 }
 
