@@ -112,6 +112,31 @@ func TestACalledOffCampaignThatWaitsForMoneyIsPutOffAndNeverCounted(t *testing.T
 	expect(t, w.db, ref.ID, job.Queued, 1)
 }
 
+// What only an operator can end is not tried every second.
+func TestACalledOffCampaignThatWaitsForABrokenWalletIsTriedSeldom(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	mina := fixture.Wallet(t, w.db, "mina", 5000)
+	fixture.Finalize(t, w.db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
+	ref := cancelCampaignMessage(t, w, id).Jobs[0]
+	run := func() error { return w.finalizeCampaignCancellations(t.Context(), []job.Ref{ref}, true) }
+	if err := run(); !errors.Is(err, queue.ErrLater) {
+		t.Fatal(err)
+	}
+	servers.Exec(t, w.db, `UPDATE campaigns SET cancelled_at = cancelled_at - interval '1 hour' WHERE id = $1`, id)
+	sooner := queue.LaterIn(errors.New("sooner"), 4*time.Minute)
+	if err := run(); !errors.Is(err, queue.ErrLater) || queue.Sooner(err, sooner) != sooner {
+		t.Errorf("it comes back too soon: %v", err)
+	}
+	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)
+	if err := run(); err != nil {
+		t.Error(err)
+	}
+	expect(t, w.db, ref.ID, job.Succeeded, 1)
+}
+
 // Its attempts are counted anew with every chunk, so that deaths in other chunks do not
 // give it up.
 func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {

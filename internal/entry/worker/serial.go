@@ -96,6 +96,9 @@ func (w *Worker) finalizeCampaignCancellations(ctx context.Context, jobs []job.R
 // slot.
 func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.canceller.Run(ctx, ref)
+	if wait, ok := errors.AsType[*campaigncancel.Waiting](err); ok {
+		return job.Outcome{}, queue.LaterIn(err, wait.After)
+	}
 	if errors.Is(err, campaigncancel.ErrWaiting) {
 		return job.Outcome{}, queue.Later(err)
 	}

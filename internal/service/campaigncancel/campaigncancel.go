@@ -47,6 +47,21 @@ type Refunded struct {
 // later.
 var ErrWaiting = errors.New("campaigncancel: purchases, payments or refunds of the campaign are not finished")
 
+// Waiting is ErrWaiting for wallets that cannot take their money: an operator has to repair
+// them, or their owners to spend some.
+type Waiting struct{ After time.Duration } // until the next attempt
+
+func (w *Waiting) Error() string { return "campaigncancel: wallets cannot take the money of purchases" }
+
+// Unwrap returns ErrWaiting.
+func (w *Waiting) Unwrap() error { return ErrWaiting }
+
+// The times between two attempts while wallets cannot take their money.
+const (
+	firstRetry   = time.Second
+	longestRetry = 5 * time.Minute
+)
+
 // RowWait is how long a transaction should wait for a campaign that is locked elsewhere,
 // before the job is put off.
 const RowWait = 250 * time.Millisecond
@@ -89,6 +104,7 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return outcome, err
 	}
 	hit("campaigncancel.begun", ref)
+	var left refusals
 	for after := uuid.Nil; ; {
 		chunk, err := c.giveBack(ctx, ref, after)
 		if err != nil {
@@ -100,21 +116,24 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		if len(chunk.purchases) > 0 {
 			c.observer.Advanced(ref.ID)
 		}
+		left.add(chunk.refusals)
 		if chunk.found < Chunk {
 			break
 		}
 		after = chunk.last
 	}
-	return c.finalize(ctx, ref)
+	return c.finalize(ctx, ref, left)
 }
 
 func hit(name string, ref job.Ref) {
 	failpoint.Hit(name, func() []string { return []string{ref.CampaignID.String()} })
 }
 
-// finalize finalizes the job if all is done; otherwise it notes the progress.
-func (c *Canceller) finalize(ctx context.Context, ref job.Ref) (outcome job.Outcome, err error) {
-	var done, advanced bool
+// finalize finalizes the job if all is done; otherwise it notes the progress, and which
+// wallets it waits for.
+func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (outcome job.Outcome, err error) {
+	var done, advanced, isNews bool
+	var pause time.Duration
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
 		known, err := job.Get(ctx, tx, ref.ID)
 		if err != nil {
@@ -129,17 +148,25 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref) (outcome job.Outc
 			return err
 		}
 		if done = open == 0 && now.Done+now.Waiting == now.Total; !done {
-			if advanced = known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now; !advanced {
+			progress := &job.Progress{Refunds: now}
+			if left.count > 0 {
+				if pause, progress.Waiting, err = left.wait(ctx, tx, ref); err != nil {
+					return err
+				}
+			}
+			isNews = reasonOf(known.Progress) != reasonOf(progress)
+			advanced = isNews || known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now
+			if !advanced && left.count == 0 {
 				return nil
 			}
-			return c.note(ctx, tx, ref, now)
+			return c.note(ctx, tx, ref, progress)
 		}
 		hit("campaigncancel.finalize", ref)
 		outcome, err = resultOf(ref, counts)
 		if err != nil {
 			return err
 		}
-		if err := c.note(ctx, tx, ref, now); err != nil { // it stays with the job
+		if err := c.note(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil { // it stays with the job
 			return err
 		}
 		return job.Finalize(ctx, tx, outcome)
@@ -147,13 +174,54 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref) (outcome job.Outc
 	switch {
 	case err != nil:
 		return job.Outcome{}, fmt.Errorf("campaigncancel.finalize(%s): %w", ref.CampaignID, err)
-	case !done && advanced:
+	case done:
+		return outcome, nil
+	case advanced:
 		c.observer.Advanced(ref.ID)
-		return job.Outcome{}, ErrWaiting
-	case !done:
+	}
+	if left.count == 0 {
 		return job.Outcome{}, ErrWaiting
 	}
-	return outcome, nil
+	if isNews { // not at each attempt
+		c.logger.Warn("purchases of a cancelled campaign wait for their wallets: an operator has to look",
+			"campaign", ref.CampaignID, "job", ref.ID, "purchases", left.count, "first", left.first, "error", left.err)
+	}
+	return job.Outcome{}, &Waiting{After: pause}
+}
+
+// reasonOf returns why a job says that it waits; empty: it does not.
+func reasonOf(p *job.Progress) string {
+	if p == nil || p.Waiting == nil {
+		return ""
+	}
+	return p.Waiting.Reason
+}
+
+// refusals are purchases whose wallets cannot take their money, and will not by themselves.
+type refusals struct {
+	count int
+	first uuid.UUID
+	err   error // of the first
+}
+
+func (r *refusals) add(more refusals) {
+	if r.count == 0 {
+		r.first, r.err = more.first, more.err
+	}
+	r.count += more.count
+}
+
+// wait returns how long the job waits for the wallets, and what it says meanwhile: half as
+// long as the campaign is cancelled. So a worker that knows of no earlier attempt waits as long
+// as one that has made them all.
+func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (time.Duration, *job.Waiting, error) {
+	since, now, err := campaign.CancelledFor(ctx, tx, ref.CampaignID)
+	if err != nil {
+		return 0, nil, err
+	}
+	pause := min(max(since/2, firstRetry), longestRetry)
+	return pause, &job.Waiting{RetryAt: now.Add(pause).UTC(),
+		Reason: fmt.Sprintf("wallets cannot take the money of %d purchases; the first is %s: %s", r.count, r.first, r.err)}, nil
 }
 
 func resultOf(ref job.Ref, counts refund.Counts) (job.Outcome, error) {
@@ -177,9 +245,9 @@ func (c *Canceller) progress(ctx context.Context, db postgres.DB, campaignID uui
 }
 
 // note writes the progress of the job.
-func (c *Canceller) note(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.Refunds) error {
+func (c *Canceller) note(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.Progress) error {
 	var b pgx.Batch
-	job.QueueAdvance(&b, ref.ID, &job.Progress{Refunds: now})
+	job.QueueAdvance(&b, ref.ID, now)
 	return tx.SendBatch(ctx, &b).Close()
 }
 

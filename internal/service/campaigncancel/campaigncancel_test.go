@@ -1,8 +1,10 @@
 package campaigncancel_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
+	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -217,8 +220,9 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 2), fixture.WalletRequest(t, id, "otto", 3, 2))
 	ref := order(t, db, id, byOps)
 	unlock := fixture.LockWallet(t, db, mina)
+	var log bytes.Buffer
 	run := func() error {
-		_, err := canceller(t, db).Run(t.Context(), ref)
+		_, err := campaigncancel.New(db, campaigncancel.Observer{}, slog.New(slog.NewTextHandler(&log, nil))).Run(t.Context(), ref)
 		return err
 	}
 	if err := run(); !errors.Is(err, campaigncancel.ErrWaiting) {
@@ -231,11 +235,31 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 		t.Errorf("the progress is %+v", got.Progress.Refunds)
 	}
 	unlock()
+	if got := fixture.Job(t, db, ref.ID); got.Progress.Waiting != nil {
+		t.Errorf("a locked wallet is free soon: %+v", got.Progress.Waiting)
+	}
 	servers.Exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
-	if err := run(); !errors.Is(err, campaigncancel.ErrWaiting) {
-		t.Fatalf("broken: %v", err)
+	for _, c := range []struct{ cancelled, pause time.Duration }{{0, time.Second}, {4 * time.Minute, 2 * time.Minute}, {time.Hour, 5 * time.Minute}} {
+		servers.Exec(t, db, `UPDATE campaigns SET cancelled_at = clock_timestamp() - $2 * interval '1 second' WHERE id = $1`, id, c.cancelled.Seconds())
+		wait, ok := errors.AsType[*campaigncancel.Waiting](run())
+		if !ok || !errors.Is(wait, campaigncancel.ErrWaiting) || wait.After < c.pause || wait.After > 5*time.Minute {
+			t.Fatalf("broken since %s: %+v", c.cancelled, wait)
+		}
+		said := fixture.Job(t, db, ref.ID).Progress
+		if said.Waiting == nil || !strings.Contains(said.Waiting.Reason, "of 1 purchases") || !strings.Contains(said.Waiting.Reason, wallet.ErrBroken.Error()) ||
+			*said.Refunds != (job.Refunds{Total: 2, Done: 1}) {
+			t.Fatalf("the job says %+v", said)
+		}
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines are logged:\n%s", n, log.String())
 	}
 	servers.Exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)
+	unlock = fixture.LockWallet(t, db, mina)
+	if err := run(); !errors.Is(err, campaigncancel.ErrWaiting) || fixture.Job(t, db, ref.ID).Progress.Waiting != nil {
+		t.Errorf("repaired: %v", err)
+	}
+	unlock()
 	if err := run(); err != nil {
 		t.Fatal(err)
 	}

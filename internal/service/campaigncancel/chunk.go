@@ -2,6 +2,7 @@ package campaigncancel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -25,6 +26,7 @@ type given struct {
 	found int           // purchases, with those that were left for later
 	last  uuid.UUID     // the last of them
 	cards []agenda.Item // new refunds
+	refusals
 
 	by, reason string // of the campaign's cancellation
 	payees     *wallet.Payees
@@ -48,7 +50,7 @@ func (c *Canceller) giveBack(ctx context.Context, ref job.Ref, after uuid.UUID) 
 		if err != nil {
 			return err
 		}
-		if err := c.note(ctx, tx, ref, now); err != nil {
+		if err := c.note(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil {
 			return err
 		}
 		hit("campaigncancel.chunk", ref)
@@ -97,8 +99,11 @@ func (c *Canceller) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid
 		if p == nil || p.State != purchase.Completed {
 			return fmt.Errorf("positions are sold to purchase %s, which is not completed", id)
 		}
-		if later := g.payBack(p); later != nil {
-			c.logger.Info("a purchase of a cancelled campaign waits for its wallet", "campaign", ref.CampaignID, "purchase", id, "error", later)
+		switch later := g.payBack(p); {
+		case errors.Is(later, wallet.ErrBusy): // soon
+			continue
+		case later != nil:
+			g.add(refusals{1, id, later})
 			continue
 		}
 		g.purchases = append(g.purchases, p)

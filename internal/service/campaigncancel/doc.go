@@ -9,7 +9,8 @@
 //	    freed, counters go down, the purchase is cancelled, and a refund is written. A
 //	    wallet is credited in the same commit, card money goes back at the provider (service
 //	    refunds), and an external refund is listed for the app. A purchase whose wallet is
-//	    locked, broken or full is left for later.
+//	    locked, broken or full is left for later. Of one that is broken or full the job says
+//	    so while it waits, with growing pauses.
 //	  - wait: until no payment of the campaign is under way, and every card refund has
 //	    succeeded or waits for a person. Later money is refunded by the transaction that
 //	    concludes its payment.

@@ -37,6 +37,12 @@ func CancellationOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Cancella
 	return c, ok, fault.At(err, "campaign.CancellationOf(%s)", id)
 }
 
+// CancelledFor returns for how long a campaign is cancelled, and the present moment of the database.
+func CancelledFor(ctx context.Context, db postgres.DB, id uuid.UUID) (since time.Duration, now time.Time, err error) {
+	err = db.QueryRow(ctx, `SELECT now.at - cancelled_at, now.at FROM campaigns, (SELECT clock_timestamp() AS at) now WHERE id = $1`, id).Scan(&since, &now)
+	return since, now, fault.At(err, "campaign.CancelledFor(%s)", id)
+}
+
 // EndedUnsold returns campaigns that are to be cancelled because their sale has ended
 // before everything was sold, with the ends of their sales, the earliest first. It locks
 // nothing. A campaign whose last positions are being paid is left out: it may still be
