@@ -1383,7 +1383,7 @@ type Purchase struct {
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
-	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold.
+	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one.
 	Dispute *Dispute `json:"dispute"`
 
 	// Failure The code of the problem that ended it; null if none did.
@@ -2510,7 +2510,8 @@ func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body Ca
 // finds it among the refunds with the state `listed`.
 //
 // The job succeeds when every wallet is credited, and every card refund is made, or waits for an operator or for an action of its buyer. Its
-// `refunds` say how far it is; the campaign's event stream says it, too. A failed job has one of these codes in `problem`:
+// `refunds` say how far it is; the campaign's event stream says it, too. While a wallet cannot take its money, `waiting` says which purchase waits
+// for it, and why. A failed job has one of these codes in `problem`:
 // `state-conflict` (it is being drawn, is over or is cancelled already), `not-found`, `internal-error`.
 //
 // For operator.

@@ -130,7 +130,8 @@ export interface paths {
          *     finds it among the refunds with the state `listed`.
          *
          *     The job succeeds when every wallet is credited, and every card refund is made, or waits for an operator or for an action of its buyer. Its
-         *     `refunds` say how far it is; the campaign's event stream says it, too. A failed job has one of these codes in `problem`:
+         *     `refunds` say how far it is; the campaign's event stream says it, too. While a wallet cannot take its money, `waiting` says which purchase waits
+         *     for it, and why. A failed job has one of these codes in `problem`:
          *     `state-conflict` (it is being drawn, is over or is cancelled already), `not-found`, `internal-error`.
          */
         post: operations["cancelCampaign"];
@@ -1879,7 +1880,7 @@ export interface components {
             payment: components["schemas"]["Payment"];
             /** @description What goes back to the buyer; null if nothing does, or your app does it by itself. */
             refund: components["schemas"]["Refund"] | null;
-            /** @description What the buyer's bank has disputed; null if nothing. The positions stay sold. */
+            /** @description What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one. */
             dispute: components["schemas"]["Dispute"] | null;
             /** @description Proves the owner's leaf in the published list; in hex. */
             nonce: string;

@@ -26,7 +26,7 @@
 // [Events] stores events by their ids, once each. An event about our own call, as most
 // are, is handled by the statement that stores it. Any other event only wakes its payment;
 // the runner then asks the provider, so the order of events does not matter. Only disputes
-// are recorded from events. [Events.ListMissed] lists events without a webhook.
+// are recorded from events: one that is older changes nothing. [Events.ListMissed] lists events without a webhook.
 // A lost task costs time only.
 //
 // Package sale decides about positions and purchases.

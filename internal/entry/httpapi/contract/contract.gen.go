@@ -1425,7 +1425,7 @@ type Purchase struct {
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
-	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold.
+	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one.
 	Dispute *Dispute `json:"dispute"`
 
 	// Failure The code of the problem that ended it; null if none did.
