@@ -108,6 +108,39 @@ func TestADisputeIsShownAndReleasesNothing(t *testing.T) {
 	}
 }
 
+// An inquiry takes no money. Its dispute does, until it is won.
+func TestAnInquiryThatBecomesADisputeForbidsTheCancellationUntilItIsWon(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{})
+	id := buyPaid(s, s.Campaign(3), "alice", "pm_card_createDisputeInquiry")
+	said := func(status string) (dispute string) {
+		servers.Eventually(t, "the dispute is "+status, func() bool {
+			d := viewPurchase(s, id).Dispute
+			if d != nil {
+				dispute = d.ID
+			}
+			return d != nil && d.Status == status
+		})
+		return dispute
+	}
+	dispute := said("warning_needs_response")
+	if err := s.Sandbox.EscalateDispute(dispute); err != nil {
+		t.Fatal(err)
+	}
+	said("needs_response")
+	if j := s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID); j.State != job.Failed || j.Problem.Code != "purchase-disputed" {
+		t.Errorf("while it is disputed: %v %s", j, j.Body)
+	}
+	if err := s.Sandbox.CloseDispute(dispute, true); err != nil {
+		t.Fatal(err)
+	}
+	said("won")
+	if j := s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID); j.State != job.Succeeded {
+		t.Errorf("when it is won: %v %s", j, j.Body)
+	}
+	servers.Eventually(t, "it is refunded", func() bool { return viewPurchase(s, id).State == "refunded" })
+}
+
 func TestACancelledCampaignGivesEveryYenBack(t *testing.T) {
 	t.Parallel()
 	s := cardSystem(t, fleet.Options{Workers: 2})
