@@ -251,7 +251,7 @@ func TestADisputeBeginsLaterAndForbidsARefund(t *testing.T) {
 	if _, err := s.refund(i.ID, 0); err != nil {
 		t.Errorf("after it was won: %v", err)
 	}
-	if got := s.types(9); !slices.Contains(got, "charge.dispute.created") || !slices.Contains(got, "charge.dispute.closed") {
+	if got := s.types(11); !slices.Contains(got, "charge.dispute.created") || !slices.Contains(got, "charge.dispute.closed") {
 		t.Errorf("%q", got)
 	}
 }
@@ -286,7 +286,7 @@ func TestAnInquiryForbidsNoRefundUntilTheBankEscalatesIt(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	problem(t, second(s.refund(escalated.ID, 0)), 400, "charge_disputed")
-	if got := s.types(9); !slices.Contains(got, "charge.dispute.funds_withdrawn") {
+	if got := s.types(17); !slices.Contains(got, "charge.dispute.funds_withdrawn") {
 		t.Errorf("%q", got)
 	}
 	if err := s.server.EscalateDispute(id); err == nil {
