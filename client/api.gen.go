@@ -1526,7 +1526,7 @@ type Refund struct {
 	// FinishedAt When it succeeded or was resolved.
 	FinishedAt time.Time `json:"finished_at"`
 
-	// WaitingFor `operator`: it goes on only when an operator has it tried again, or resolves it. Null otherwise.
+	// WaitingFor `operator`: an operator has to see to it, or to the key of the provider. Null otherwise.
 	WaitingFor string `json:"waiting_for"`
 }
 
@@ -2804,7 +2804,7 @@ func streamJob(job JobID) request {
 
 // ListPayments is GET /v1/payments: list the payments that wait.
 //
-// Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that nothing else can end: what the provider says of them cannot be.
+// Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for `payments.escalate_after` (6 hours by default). When it answers, the last two go on by themselves.
 //
 // For operator.
 func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, options ...CallOption) (CardPaymentPage, error) {
@@ -2919,7 +2919,7 @@ func (c *Client) GetPurchaseProof(ctx context.Context, purchase PurchaseID, opti
 
 // ListWaitingRefunds is GET /v1/refunds: list the refunds that wait for an operator.
 //
-// Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, or refuses to tell of them. One that needs an action from its buyer (`requires_action`) is not among them.
+// Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for `payments.escalate_after`. One that needs an action from its buyer (`requires_action`) is not among them.
 //
 // For operator.
 func (c *Client) ListWaitingRefunds(ctx context.Context, params ListWaitingRefundsParams, options ...CallOption) (RefundPage, error) {
@@ -2951,7 +2951,7 @@ func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...Call
 
 // ResolveRefund is POST /v1/refunds/{refund}/resolve: say that a refund was made by hand.
 //
-// It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or refuses to tell of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
+// It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or tells nothing of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) ResolveRefund(ctx context.Context, refund RefundID, body RefundResolutionRequest, options ...CallOption) (Refund, error) {

@@ -36,6 +36,7 @@ CREATE TABLE payments (
     cancel_reason  text        CHECK (char_length(cancel_reason) <= 500),
     faults         integer     NOT NULL DEFAULT 0,                         -- attempts in vain in a row, not its fault
     waiting_for    text        CHECK (waiting_for IN ('operator', 'key', 'answer', 'provider', 'turn')), -- where more than its buyer or a time is needed
+    waiting_since  timestamptz,                                            -- the provider has not answered since, or there is no key
     last_error     text,                                                   -- the provider's words when it began to wait, for operators
     resolved_as    text        CHECK (resolved_as IN ('paid', 'unpaid')),   -- by an operator, by hand
     resolved_by    text,
@@ -45,6 +46,7 @@ CREATE TABLE payments (
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at    timestamptz,
     CHECK (deadline <= latest),
+    CHECK ((waiting_for IS NULL) = (waiting_since IS NULL) OR waiting_for IS NOT DISTINCT FROM 'operator'), -- from when on it is an operator's
     CHECK (phase NOT IN ('confirming', 'action', 'processing', 'capturing', 'captured', 'settled', 'refund_due', 'late') OR intent_id IS NOT NULL),
     CHECK (phase NOT IN ('expiring', 'late', 'ended', 'cancelled') OR ending IS NOT NULL),
     CHECK (phase NOT IN ('captured', 'settled', 'refund_due') OR received = amount),
@@ -60,6 +62,7 @@ CREATE INDEX payments_deadline ON payments (deadline) WHERE phase IN ('reserved'
 CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
 CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- how long they wait for a worker
 CREATE INDEX payments_waiting ON payments (purchase_id) WHERE waiting_for IS NOT NULL; -- lists and gauges
+CREATE INDEX payments_to_escalate ON payments (waiting_since) WHERE waiting_for <> 'operator';
 
 -- The dated steps of a payment and its refund, for the timeline.
 CREATE TABLE payment_steps (
@@ -93,7 +96,8 @@ CREATE TABLE refunds (
     provider_id   text        UNIQUE,                                      -- re_… of the last attempt
     failure       text,                                                    -- why the provider has refused it
     faults        integer     NOT NULL DEFAULT 0,
-    stuck         boolean     NOT NULL DEFAULT false,                      -- the provider refuses to tell of it: time alone will not help
+    waiting_since timestamptz,                                             -- no attempt was answered since, or there is no key; null: it does not wait
+    stuck         boolean     NOT NULL DEFAULT false,                      -- it goes on only when an operator has seen to it, or to the key
     resolved_by   text,                                                    -- the operator or app that resolved it
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -111,6 +115,8 @@ CREATE INDEX refunds_due ON refunds (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX refunds_of_campaign ON refunds (campaign_id, id);
 CREATE INDEX refunds_for_operator ON refunds (id) -- lists and gauges
     WHERE method = 'card' AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
+CREATE INDEX refunds_to_escalate ON refunds (waiting_since)
+    WHERE waiting_since IS NOT NULL AND NOT stuck AND method = 'card' AND state IN ('open', 'pending', 'requires_action');
 
 -- Refunds at the provider that we have not made, as its events have told of them.
 CREATE TABLE out_of_band_refunds (

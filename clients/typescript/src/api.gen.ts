@@ -170,7 +170,7 @@ export interface paths {
         };
         /**
          * List the refunds that wait for an operator
-         * @description Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, or refuses to tell of them. One that needs an action from its buyer (`requires_action`) is not among them.
+         * @description Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for `payments.escalate_after`. One that needs an action from its buyer (`requires_action`) is not among them.
          */
         get: operations["listWaitingRefunds"];
         put?: never;
@@ -232,7 +232,7 @@ export interface paths {
         put?: never;
         /**
          * Say that a refund was made by hand
-         * @description It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or refuses to tell of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
+         * @description It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or tells nothing of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
          */
         post: operations["resolveRefund"];
         delete?: never;
@@ -250,7 +250,7 @@ export interface paths {
         };
         /**
          * List the payments that wait
-         * @description Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that nothing else can end: what the provider says of them cannot be.
+         * @description Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for `payments.escalate_after` (6 hours by default). When it answers, the last two go on by themselves.
          */
         get: operations["listPayments"];
         put?: never;
@@ -1969,7 +1969,7 @@ export interface components {
             /** @description Why the provider has refused it, or why it waits. */
             failure: string | null;
             /**
-             * @description `operator`: it goes on only when an operator has it tried again, or resolves it. Null otherwise.
+             * @description `operator`: an operator has to see to it, or to the key of the provider. Null otherwise.
              * @enum {string|null}
              */
             waiting_for: "operator" | null;
@@ -2866,7 +2866,7 @@ export interface components {
          * @example lost-jobs
          * @enum {string}
          */
-        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
+        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
         Sweep: {
             name: components["schemas"]["SweepName"];
             interval_seconds: number;

@@ -23,7 +23,15 @@ type Provider interface {
 	CheckSignature(signature string) error                      // of a webhook whose body has not come: ErrSignature, ErrTooOld
 	ParseEvent(payload []byte, signature string) (Event, error) // a webhook's: ErrSignature, ErrTooOld, ErrEvent, or KindMismatch
 	CheckAccount(ctx context.Context) error                     // KindMismatch: the key is of another account
+	PermissionChecker
 	Close()
+}
+
+// PermissionChecker asks what the key may do, and leaves no trace at the provider.
+type PermissionChecker interface {
+	// CheckPermissions tells, of each permission that is needed, whether the key has it. It
+	// leaves out those of which the provider has not said; the error says why.
+	CheckPermissions(ctx context.Context) (map[string]bool, error)
 }
 
 // Payments makes payments. Every call ends within a timeout of its own.

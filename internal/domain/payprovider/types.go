@@ -114,7 +114,8 @@ const (
 	KindRefused     ErrorKind = "refused"     // 4xx: nothing was done, and the same call will be refused again
 	KindConflict    ErrorKind = "conflict"    // the object's state does not allow the call: fetch it
 	KindLimited     ErrorKind = "limited"     // 429, or our own pace: nothing was done
-	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, the breaker is open, the key is refused, or a read failed
+	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, the breaker is open, or a read failed
+	KindForbidden   ErrorKind = "forbidden"   // 401, 403: the key is refused, or lacks a permission. Nothing was done; the same call is good once somebody has mended the key
 	KindUnknown     ErrorKind = "unknown"     // it may have been done: a timeout, 5xx, a lost connection
 	KindMismatch    ErrorKind = "mismatch"    // what came back is not what was asked for: a person has to look, nobody repeats it
 )

@@ -32,7 +32,7 @@ func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason paym
 	s.T.Helper()
 	bought, ref := fixture.Reserve(s.T, s.DB, campaign, "mina", 1, time.Hour)
 	fixture.Advance(s.T, s.DB, bought, phase)
-	exec(s, `UPDATE payments SET waiting_for = nullif($2, '') WHERE purchase_id = $1`, bought, reason)
+	exec(s, `UPDATE payments SET waiting_for = nullif($2, ''), waiting_since = CASE WHEN $2 <> '' THEN clock_timestamp() END WHERE purchase_id = $1`, bought, reason)
 	return bought, func() {
 		if fixture.Payment(s.T, s.DB, bought).Phase != payment.Ended {
 			fixture.EndAs(s.T, s.DB, bought, payment.Expired)

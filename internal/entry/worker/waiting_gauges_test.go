@@ -19,7 +19,7 @@ func TestWhatWaitsForPeopleIsCountedWithoutAKey(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	for _, reason := range []payment.Wait{payment.WaitsForOperator, payment.WaitsForKey, payment.WaitsForKey} {
 		bought, _ := fixture.Reserve(t, w.db, id, "mina", 1, time.Hour)
-		servers.Exec(t, w.db, `UPDATE payments SET waiting_for = $2 WHERE purchase_id = $1`, bought, reason)
+		servers.Exec(t, w.db, `UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp() WHERE purchase_id = $1`, bought, reason)
 	}
 	for _, state := range []string{"failed", "requires_action"} { // what needs an action waits for its buyer
 		returned, _ := fixture.BuyByCard(t, w.db, id, "otto", 0, 1)

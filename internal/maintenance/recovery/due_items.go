@@ -19,16 +19,38 @@ const eventsGrace = 5 * time.Second // an event may wait so long for the task th
 // An item is then not due for a while, so that it has one task at a time, or few when the
 // queue is long. It also sees to events of the provider that nobody works off, and fails
 // what waits for endpoints that are disabled. Where cards are switched off nobody takes
-// tasks of payments and refunds, see withoutProvider. One table does not hold up the others.
+// tasks of payments and refunds, see withoutProvider. What has waited for long becomes the
+// operators'. One table does not hold up the others.
 func (s *Sweeper) dueItems(ctx context.Context) (Counts, error) {
-	counts := Counts{"events_enqueued": 0, "deliveries_failed": 0, "payments_waiting": 0, "payments_concluded": 0}
+	counts := Counts{"events_enqueued": 0, "deliveries_failed": 0, "payments_waiting": 0, "payments_concluded": 0, "refunds_waiting": 0,
+		"payments_escalated": 0, "refunds_escalated": 0}
 	recheck := s.settings.Payments.Recheck
 	webhooks := errors.Join(s.due(ctx, counts, webhook.Agenda, webhook.TurnAgain, s.enqueueItems), s.failDisabled(ctx, counts))
 	if !s.settings.Payments.Stripe.Enabled() {
-		return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.withoutProvider))
+		return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.withoutProvider),
+			s.due(ctx, counts, refund.Agenda, recheck, s.refundsWithoutProvider), s.escalate(ctx, counts))
 	}
 	return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.enqueueItems),
-		s.due(ctx, counts, refund.Agenda, recheck, s.enqueueItems), s.openEvents(ctx, counts))
+		s.due(ctx, counts, refund.Agenda, recheck, s.enqueueItems), s.openEvents(ctx, counts), s.escalate(ctx, counts))
+}
+
+// escalate gives payments and refunds to the operators that have waited for a key or the
+// provider for too long. They go on by themselves all the same.
+func (s *Sweeper) escalate(ctx context.Context, counts Counts) error {
+	after := s.settings.Payments.EscalateAfter
+	err := errors.Join(s.batches(func(limit int) (int, error) {
+		n, err := payment.Escalate(ctx, s.db, after, limit)
+		counts["payments_escalated"] += n
+		return n, err
+	}), s.batches(func(limit int) (int, error) {
+		n, err := refund.Escalate(ctx, s.db, after, limit)
+		counts["refunds_escalated"] += n
+		return n, err
+	}))
+	if payments, refunds := counts["payments_escalated"], counts["refunds_escalated"]; payments+refunds > 0 {
+		s.logger.Error("payments or refunds wait for the provider too long: they are the operators'", "payments", payments, "refunds", refunds, "after", after)
+	}
+	return err
 }
 
 // due takes the items of a table that are due, and does something with them.

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
+	"triprize/internal/store/refund"
 )
 
 // concludedAtOnce is how many payments a transaction of the sale concludes here.
@@ -52,6 +53,16 @@ func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, _ agenda.T
 		}
 	}
 	return nil
+}
+
+// refundsWithoutProvider notes that refunds wait for a key.
+func (s *Sweeper) refundsWithoutProvider(ctx context.Context, counts Counts, _ agenda.Table, due []agenda.Item) error {
+	n, err := refund.WaitForKey(ctx, s.db, due)
+	counts["refunds_waiting"] += n
+	if n > 0 {
+		s.logger.Error("refunds wait: payments.stripe.key is not set", "refunds", n)
+	}
+	return err
 }
 
 // conclude decides what becomes of payments whose end is known. Those whose campaign is

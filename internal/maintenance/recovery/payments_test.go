@@ -144,7 +144,7 @@ func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-	p.sweeper.UseProvider(e, told{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
+	p.sweeper.UseProvider(e, told{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}}, nil)
 	if got := p.sweep("missed-events"); got["listed"] != 1 || got["stored"] != 1 || p.queued(job.KindEvent) != 1 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
 	}

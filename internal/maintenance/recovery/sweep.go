@@ -57,6 +57,7 @@ type Sweeper struct {
 
 	events *payments.Events // nil: there is no provider of payments
 	lister payprovider.Events
+	key    payprovider.PermissionChecker
 }
 
 // RowWait is how long a sweep should wait for a campaign that is locked, before it
@@ -77,9 +78,10 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 	}
 }
 
-// UseProvider lets the sweep missed-events ask a provider of payments for its events.
-func (s *Sweeper) UseProvider(events *payments.Events, lister payprovider.Events) {
-	s.events, s.lister = events, lister
+// UseProvider lets the sweeps missed-events and missing-permissions ask a provider of
+// payments for its events, and what the key may do.
+func (s *Sweeper) UseProvider(events *payments.Events, lister payprovider.Events, key payprovider.PermissionChecker) {
+	s.events, s.lister, s.key = events, lister, key
 }
 
 // Sweeps lists the sweeps, in the best order for running each once.
@@ -91,6 +93,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"expired-reservations", every.ExpiredReservationsInterval, false, s.expiredReservations},
 		{"due-items", every.DueItemsInterval, false, s.dueItems},
 		{"missed-events", every.MissedEventsInterval, true, s.missedEvents},
+		{"missing-permissions", every.MissingPermissionsInterval, true, s.missingPermissions},
 		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
 		{"ended-sales", every.EndedSalesInterval, false, s.endedSales},
 		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},

@@ -15,6 +15,7 @@ type Payments struct {
 	Reservation  time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
 	MaxExtension time.Duration `mapstructure:"max_extension"   validate:"min=0,max=24h"`
 
+	EscalateAfter       time.Duration `mapstructure:"escalate_after" validate:"min=1m,max=168h"`
 	MaxPositionsPerUser int           `mapstructure:"max_positions_per_user" validate:"min=1,max=100000"`
 	Concurrency         int           `mapstructure:"concurrency"     validate:"min=1,max=10000"`
 	Lease               time.Duration `mapstructure:"lease" constant:"15s"` // after this another worker may go on with a payment; more than stripe.timeout + 2s

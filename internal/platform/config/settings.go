@@ -268,5 +268,6 @@ type Sweeps struct {
 	OldRecordsInterval            time.Duration `mapstructure:"old_records_interval" constant:"1m"`            // deletes records that are older than retention.*
 	DueItemsInterval              time.Duration `mapstructure:"due_items_interval" constant:"1s"`              // goes on with payments, refunds and webhook endpoints that are due and that nobody works on
 	MissedEventsInterval          time.Duration `mapstructure:"missed_events_interval" constant:"1m"`          // asks the provider for events whose webhook did not come
+	MissingPermissionsInterval    time.Duration `mapstructure:"missing_permissions_interval" constant:"1h"`    // asks what the key of the provider may do
 	EndedSalesInterval            time.Duration `mapstructure:"ended_sales_interval" constant:"10s"`           // finds campaigns whose sale has ended, and does what policies.unsold says
 }

@@ -18,19 +18,27 @@ const (
 	probeTime      = time.Second     // how soon to ask again while a probe is under way
 )
 
-// breaker leaves Stripe alone after failures in a row. Then one request at a time
-// probes. Declines and refusals are answers, so they count as health; 429 and what the
-// caller has cut off count as nothing.
+// breaker leaves a part of Stripe alone after failures in a row. Then one request at a
+// time probes. Declines and refusals, of our key too, are answers, so they count as health;
+// 429 and what the caller has cut off count as nothing.
 type breaker struct {
 	*gobreaker.CircuitBreaker[struct{}]
 	reopens atomic.Pointer[time.Time] // when the last opening ends
 }
 
-func newBreaker(logger *slog.Logger, registry prometheus.Registerer) *breaker {
+func newBreakers(logger *slog.Logger, registry prometheus.Registerer) []*breaker {
+	all := make([]*breaker, len(parts))
+	for p, name := range parts {
+		all[p] = newBreaker(name, logger, registry)
+	}
+	return all
+}
+
+func newBreaker(name string, logger *slog.Logger, registry prometheus.Registerer) *breaker {
 	b := &breaker{}
 	b.reopens.Store(&time.Time{})
 	b.CircuitBreaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:         "stripe",
+		Name:         name,
 		MaxRequests:  1,
 		Timeout:      openTime,
 		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
@@ -41,12 +49,13 @@ func newBreaker(logger *slog.Logger, registry prometheus.Registerer) *breaker {
 				end := later(openTime)
 				b.reopens.Store(&end)
 			}
-			logger.Warn("the breaker of Stripe changed", "from", from.String(), "to", to.String())
+			logger.Warn("the breaker of Stripe changed", "calls", name, "from", from.String(), "to", to.String())
 		},
 	})
 	state := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "triprize_stripe_breaker_state",
-		Help: "State of the breaker before Stripe: 0 closed (calls pass), 1 half open (one call probes), 2 open (no call passes).",
+		Name:        "triprize_stripe_breaker_state",
+		Help:        "State of the breakers before Stripe, by calls (payments, refunds, lists): 0 closed (they pass), 1 half open (one probes), 2 open (none passes).",
+		ConstLabels: prometheus.Labels{"calls": name},
 	}, func() float64 { return float64(b.State()) })
 	if registry != nil {
 		registry.MustRegister(state)

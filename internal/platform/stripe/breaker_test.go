@@ -85,7 +85,7 @@ func TestAfterFailuresInARowStripeIsLeftAloneAndThenProbedByOne(t *testing.T) {
 			t.Fatalf("got %v, %v after %d requests", first, second, out.requests())
 		}
 		opened := time.Now()
-		state := func() float64 { return c.counted(t, "triprize_stripe_breaker_state", "") }
+		state := func() float64 { return c.counted(t, "triprize_stripe_breaker_state", "payments") }
 		for range 100 {
 			e := fault(t, confirm())
 			if e.Kind != payprovider.KindUnavailable || e.RetryAt.Sub(opened) < 4*time.Second || e.RetryAt.Sub(opened) > 5*time.Second {
@@ -135,21 +135,64 @@ func TestAfterFailuresInARowStripeIsLeftAloneAndThenProbedByOne(t *testing.T) {
 func TestWhatIsAnAnswerDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]answer{
-		"declined":     {402, problem("card_error", "card_declined", ""), nil},
-		"refused":      {400, problem("invalid_request_error", "parameter_missing", ""), nil},
-		"conflict":     {400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil},
-		"limited":      {429, problem("invalid_request_error", "rate_limit", ""), nil},
-		"a stored 500": {500, problem("api_error", "", ""), map[string]string{"Idempotent-Replayed": "true"}},
-		"key in use":   {409, problem("idempotency_error", "idempotency_key_in_use", ""), nil},
-		"mismatch":     {200, intent("livemode", "true"), nil},
+		"declined":      {402, problem("card_error", "card_declined", ""), nil},
+		"refused":       {400, problem("invalid_request_error", "parameter_missing", ""), nil},
+		"conflict":      {400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil},
+		"limited":       {429, problem("invalid_request_error", "rate_limit", ""), nil},
+		"a stored 500":  {500, problem("api_error", "", ""), map[string]string{"Idempotent-Replayed": "true"}},
+		"key in use":    {409, problem("idempotency_error", "idempotency_key_in_use", ""), nil},
+		"a bad key":     {401, problem("invalid_request_error", "api_key_expired", ""), nil},
+		"no permission": {403, problem("invalid_request_error", "", ""), nil},
+		"mismatch":      {200, intent("livemode", "true"), nil},
 	} {
 		out := &wire{say: always(a)}
 		simulate(t, out, func(t *testing.T, c client, confirm func() error) {
 			for range 20 {
 				_ = confirm()
 			}
-			if out.requests() < 20 || c.counted(t, "triprize_stripe_breaker_state", "") != 0 {
+			if out.requests() < 20 || c.counted(t, "triprize_stripe_breaker_state", "payments") != 0 {
 				t.Errorf("%s: %d requests", name, out.requests())
+			}
+		})
+	}
+}
+
+// Refunds that fail, or lists, hold up no payment.
+func TestEachPartOfStripeHasABreakerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for part, c := range map[string]struct {
+		path string
+		call func(c client) error
+	}{
+		"refunds": {"/v1/refunds", func(c client) error {
+			_, err := c.CreateRefund(context.Background(), payprovider.NewRefund{Key: "k", IntentID: "pi_1", Amount: 1000})
+			_, fetched := c.Refund(context.Background(), "re_1")
+			_, listed := c.RefundsOf(context.Background(), "pi_1")
+			return errors.Join(err, fetched, listed)
+		}},
+		"lists": {"/v1/events", func(c client) error {
+			return c.ListEvents(context.Background(), time.Now(), time.Now(), nil, func(payprovider.Event) error { return nil })
+		}},
+	} {
+		out := &wire{say: func(_ int, r *http.Request) (answer, error) {
+			if strings.HasPrefix(r.URL.Path, c.path) {
+				return answer{}, errAway
+			}
+			return answer{200, intent(), nil}, nil
+		}}
+		simulate(t, out, func(t *testing.T, client client, confirm func() error) {
+			for range 3 {
+				if err := c.call(client); err == nil {
+					t.Errorf("%s do not fail", part)
+				}
+			}
+			for other, want := range map[string]float64{"payments": 0, "refunds": 0, "lists": 0, part: 2} {
+				if state := client.counted(t, "triprize_stripe_breaker_state", other); state != want {
+					t.Errorf("%s fail, and the breaker of %s is %g", part, other, state)
+				}
+			}
+			if err := confirm(); err != nil {
+				t.Errorf("%s fail, and so does a payment: %v", part, err)
 			}
 		})
 	}
@@ -167,7 +210,7 @@ func TestFailuresThatAreNotInARowDoNotOpenTheBreaker(t *testing.T) {
 		for range 50 {
 			_ = confirm()
 		}
-		if out.requests() != 50 || c.counted(t, "triprize_stripe_breaker_state", "") != 0 {
+		if out.requests() != 50 || c.counted(t, "triprize_stripe_breaker_state", "payments") != 0 {
 			t.Errorf("%d requests", out.requests())
 		}
 	})
@@ -187,7 +230,7 @@ func TestCallersThatGiveUpDoNotOpenTheBreaker(t *testing.T) {
 			}
 			cancel()
 		}
-		if out.requests() != 20 || c.counted(t, "triprize_stripe_breaker_state", "") != 0 {
+		if out.requests() != 20 || c.counted(t, "triprize_stripe_breaker_state", "payments") != 0 {
 			t.Errorf("%d requests", out.requests())
 		}
 	})

@@ -25,12 +25,25 @@ const (
 
 var calls = []call{callCreate, callConfirm, callCapture, callCancel, callFetch, callRefund, callList}
 
+// part is a part of Stripe with a breaker of its own: refunds that fail hold up no payment,
+// and lists neither.
+type part int
+
+const (
+	partPayments part = iota
+	partRefunds
+	partLists // of the scheduler and the audit
+)
+
+var parts = []string{partPayments: "payments", partRefunds: "refunds", partLists: "lists"}
+
 // request is what a call is about.
 type request struct {
 	call  call
 	what  string // what is asked for, for the log: an id, or what is listed
 	key   string // our idempotency key, of a write
 	write bool
+	part  part
 }
 
 const (
@@ -55,7 +68,7 @@ func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.
 	case failure.Kind == payprovider.KindMismatch:
 		c.logger.Error("Stripe's answer is not what was asked for", "call", failure.Call, "object", q.what, "reason", failure.Message,
 			"request_id", failure.RequestID)
-	case failure.Status == 401 || failure.Status == 403:
+	case failure.Kind == payprovider.KindForbidden:
 		c.logger.Error("Stripe refuses our key", "call", failure.Call, "reason", failure.Message, "request_id", failure.RequestID)
 	}
 	return result, &failure.public
@@ -86,12 +99,15 @@ func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx cont
 		}
 		return struct{}{}, last
 	}, backoff.WithBackOff(pauses()), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(c.settings.Timeout/2))
-	if unknown != nil && last != nil && (last.Kind == payprovider.KindUnavailable || last.Kind == payprovider.KindLimited) {
+	if unknown != nil && last != nil && nothingDone[last.Kind] {
 		unknown.RetryAt = last.RetryAt
 		last = unknown
 	}
 	return result, last
 }
+
+// nothingDone are the kinds of a request that has done nothing. An earlier one may have.
+var nothingDone = map[payprovider.ErrorKind]bool{payprovider.KindUnavailable: true, payprovider.KindLimited: true, payprovider.KindForbidden: true}
 
 // pauses are between 0.1 s and 0.3 s before the second request, and twice that before the third.
 func pauses() *backoff.ExponentialBackOff {
@@ -103,7 +119,8 @@ func pauses() *backoff.ExponentialBackOff {
 // try makes one request, when it is its turn. caller is the context of the call, without
 // the bound of the settings.
 func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx context.Context) (T, error)) (result T, failure *callError) {
-	if e := c.breaker.open(); e != nil {
+	breaker := c.breakers[q.part]
+	if e := breaker.open(); e != nil {
 		return result, e
 	}
 	if e := c.pace.wait(ctx, q.call); e != nil {
@@ -113,7 +130,7 @@ func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx
 		return result, &callError{public: public{Kind: payprovider.KindLimited, Message: "too many requests of this process are on their way", RetryAt: later(time.Second)}}
 	}
 	defer c.slots.Release(1)
-	_, err := c.breaker.Execute(func() (struct{}, error) {
+	_, err := breaker.Execute(func() (struct{}, error) {
 		began := time.Now()
 		noting, x := noted(ctx)
 		answer, err := send(noting)
@@ -127,7 +144,7 @@ func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx
 	if err == nil {
 		return result, nil
 	}
-	if e := c.breaker.refusal(err); e != nil {
+	if e := breaker.refusal(err); e != nil {
 		return result, e
 	}
 	if !errors.As(err, &failure) {

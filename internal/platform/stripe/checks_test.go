@@ -169,7 +169,7 @@ func TestTheKeyMustBeOfTheAccountOfTheSettings(t *testing.T) {
 		"the account":     {"acct_1", answer{200, `{"id":"acct_1","object":"account"}`, nil}, ""},
 		"anybody's":       {"", answer{200, `{"id":"acct_1","object":"account"}`, nil}, ""},
 		"another account": {"acct_2", answer{200, `{"id":"acct_1","object":"account"}`, nil}, payprovider.KindMismatch},
-		"a bad key":       {"acct_1", answer{401, problem("invalid_request_error", "", ""), nil}, payprovider.KindUnavailable},
+		"a bad key":       {"acct_1", answer{401, problem("invalid_request_error", "", ""), nil}, payprovider.KindForbidden},
 	} {
 		server := serve(t, c.answer)
 		with := settings(server.url)

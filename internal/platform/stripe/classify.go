@@ -75,7 +75,7 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 	case x.status == http.StatusTooManyRequests:
 		e.Kind, e.RetryAt = payprovider.KindLimited, retryAfter(x.header)
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
-		e.Kind, e.Message = payprovider.KindUnavailable, "the key was refused"
+		e.Kind, e.Message = payprovider.KindForbidden, "the key was refused"
 	case x.status != 0:
 		e.Message, e.Err = fmt.Sprintf("an answer that cannot be read, status %d", x.status), c.cause(err)
 	default:
@@ -111,7 +111,7 @@ func (c *Client) judge(e *callError, q request, x *exchange, theirs *stripego.Er
 	case x.status == http.StatusConflict:
 		e.excluded = true // a request with the same key is under way, or with the same object: Stripe is well
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
-		e.Kind = payprovider.KindUnavailable // nothing was done. An operator has to see to the key; then the same call is good
+		e.Kind = payprovider.KindForbidden
 	case theirs.Type == stripego.ErrorTypeIdempotency:
 		e.Kind = payprovider.KindMismatch // this key has done something else
 	case payment && (q.call == callConfirm || q.call == callCreate):
@@ -133,7 +133,7 @@ func again(e *callError) bool {
 	case e.Kind == payprovider.KindLimited:
 		return e.Code == string(stripego.ErrorCodeLockTimeout) // somebody else had the object for a moment
 	case e.Kind == payprovider.KindUnavailable:
-		return e.RetryAt.IsZero() && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden // RetryAt: the breaker is open
+		return e.RetryAt.IsZero() // else the breaker is open
 	case e.Kind == payprovider.KindUnknown:
 		return e.Status != http.StatusInternalServerError // Stripe stores it under the key
 	}

@@ -31,7 +31,7 @@ type Client struct {
 	secrets  []string // of webhooks
 	scrub    scrubber
 	pace     *pace
-	breaker  *breaker
+	breakers []*breaker          // by part
 	slots    *semaphore.Weighted // of requests
 	metrics  *metrics
 	logger   *slog.Logger
@@ -48,7 +48,7 @@ func New(settings config.Stripe, rdb redis.UniversalClient, namespace string, lo
 		secrets:  settings.WebhookSecrets(),
 		scrub:    newScrubber(append(settings.WebhookSecrets(), settings.Key)),
 		pace:     newPace(rdb, namespace, settings, m),
-		breaker:  newBreaker(logger, registry),
+		breakers: newBreakers(logger, registry),
 		slots:    semaphore.NewWeighted(inFlight),
 		metrics:  m,
 		logger:   logger,
@@ -69,9 +69,9 @@ func New(settings config.Stripe, rdb redis.UniversalClient, namespace string, lo
 // Close closes idle connections. Calls that are under way end by themselves.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// CheckAccount asks whose the key is. A key that Stripe does not accept is
-// KindUnavailable, another account than that of the settings KindMismatch. A restricted
-// key may lack the permission to ask; then set no account, and do not call this.
+// CheckAccount asks whose the key is. Another account than that of the settings is
+// KindMismatch. A restricted key may lack the permission to ask; then set no account, and
+// do not call this.
 func (c *Client) CheckAccount(ctx context.Context) error {
 	_, err := do(ctx, c, request{call: callFetch, what: "account"}, func(ctx context.Context) (*stripego.Account, error) {
 		return c.api.V1Accounts.Retrieve(ctx, &stripego.AccountRetrieveParams{})

@@ -43,8 +43,8 @@ func TestTheKindOfAnErrorSaysWhetherSomethingMayHaveBeenDone(t *testing.T) {
 		"declined":                    {answer{402, problem("card_error", "card_declined", ""), nil}, outcome{"declined", 1}, outcome{"conflict", 1}, "card_declined"},
 		"another request by this key": {answer{400, problem("idempotency_error", "", ""), nil}, outcome{"mismatch", 1}, outcome{"mismatch", 1}, "idempotency_error"},
 		"under way by this key":       {answer{409, problem("idempotency_error", "idempotency_key_in_use", ""), nil}, outcome{"unknown", 3}, outcome{"unavailable", 3}, "idempotency_key_in_use"},
-		"a bad key":                   {answer{401, invalid("api_key_expired"), nil}, outcome{"unavailable", 1}, outcome{"unavailable", 1}, "api_key_expired"},
-		"a key of a proxy":            {answer{403, "no", nil}, outcome{"unavailable", 1}, outcome{"unavailable", 1}, ""},
+		"a bad key":                   {answer{401, invalid("api_key_expired"), nil}, outcome{"forbidden", 1}, outcome{"forbidden", 1}, "api_key_expired"},
+		"a key of a proxy":            {answer{403, "no", nil}, outcome{"forbidden", 1}, outcome{"forbidden", 1}, ""},
 		"too many requests":           {answer{429, invalid("rate_limit"), nil}, outcome{"limited", 1}, outcome{"limited", 1}, "rate_limit"},
 		"too many, says a proxy":      {answer{429, "slow down", nil}, outcome{"limited", 1}, outcome{"limited", 1}, ""},
 		"a lock":                      {answer{429, invalid("lock_timeout"), nil}, outcome{"limited", 3}, outcome{"limited", 3}, "lock_timeout"},
@@ -133,8 +133,8 @@ func TestADeclineSaysWhyAndWhatTheBuyerCanDo(t *testing.T) {
 func TestARequestThatReachedStripeStaysUnknownWhenItsRepetitionDoesNot(t *testing.T) {
 	t.Parallel()
 	for name, second := range map[string]answer{
-		"limited":     {429, problem("invalid_request_error", "rate_limit", ""), map[string]string{"Retry-After": "7"}},
-		"unavailable": {401, problem("invalid_request_error", "", ""), nil},
+		"limited":   {429, problem("invalid_request_error", "rate_limit", ""), map[string]string{"Retry-After": "7"}},
+		"forbidden": {401, problem("invalid_request_error", "", ""), nil},
 	} {
 		server := serve(t, answer{status: -1}, second)
 		client := connect(t, settings(server.url))

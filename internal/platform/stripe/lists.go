@@ -29,7 +29,7 @@ func pageOf[T any](list *stripego.V1List[T]) (page[T], error) {
 // seconds at Stripe: the span is widened to them. Others may use the account: see the
 // metadata. Objects that are created meanwhile may be missing.
 func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func(payprovider.Intent) error) error {
-	return each(ctx, c, "intents", func(ctx context.Context, after *string) (page[*stripego.PaymentIntent], error) {
+	return each(ctx, c, request{what: "intents", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.PaymentIntent], error) {
 		p := &stripego.PaymentIntentListParams{CreatedRange: created(from, to)}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1PaymentIntents.List(ctx, p))
@@ -42,14 +42,14 @@ func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func
 
 // ListRefunds is ListIntents for refunds.
 func (c *Client) ListRefunds(ctx context.Context, from, to time.Time, yield func(payprovider.Refund) error) error {
-	return c.refunds(ctx, "refunds", func() *stripego.RefundListParams {
+	return c.refunds(ctx, request{what: "refunds", part: partLists}, func() *stripego.RefundListParams {
 		return &stripego.RefundListParams{CreatedRange: created(from, to)}
 	}, yield)
 }
 
 // RefundsOf returns all refunds of an intent, the newest first.
 func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovider.Refund, err error) {
-	err = c.refunds(ctx, intentID, func() *stripego.RefundListParams {
+	err = c.refunds(ctx, request{what: intentID, part: partRefunds}, func() *stripego.RefundListParams {
 		return &stripego.RefundListParams{PaymentIntent: &intentID}
 	}, func(r payprovider.Refund) error {
 		if r.IntentID != intentID {
@@ -66,8 +66,8 @@ func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovi
 	return all, nil
 }
 
-func (c *Client) refunds(ctx context.Context, what string, params func() *stripego.RefundListParams, yield func(payprovider.Refund) error) error {
-	return each(ctx, c, what, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
+func (c *Client) refunds(ctx context.Context, q request, params func() *stripego.RefundListParams, yield func(payprovider.Refund) error) error {
+	return each(ctx, c, q, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
 		p := params()
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1Refunds.List(ctx, p))
@@ -82,7 +82,7 @@ func (c *Client) refunds(ctx context.Context, what string, params func() *stripe
 // forgets events after 30 days. An event that is not for us, or cannot be read, is logged
 // as an error and left out: it must not keep the others from being found.
 func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(payprovider.Event) error) error {
-	return each(ctx, c, "events", func(ctx context.Context, after *string) (page[*stripego.Event], error) {
+	return each(ctx, c, request{what: "events", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.Event], error) {
 		p := &stripego.EventListParams{CreatedRange: created(from, to), Types: stripego.StringSlice(types)}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1Events.List(ctx, p))
@@ -111,13 +111,14 @@ func created(from, to time.Time) *stripego.RangeQueryParams {
 
 // each fetches page after page and calls yield for every item. A page is a call of its
 // own, and its items are in memory together.
-func each[T any](ctx context.Context, c *Client, what string, fetch func(ctx context.Context, after *string) (page[T], error),
+func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx context.Context, after *string) (page[T], error),
 	identify func(T) (id string, wrong *callError), yield func(T) error,
 ) error {
+	q.call = callList
 	var after *string
 	for {
 		var last string
-		p, err := do(ctx, c, request{call: callList, what: what}, func(ctx context.Context) (page[T], error) {
+		p, err := do(ctx, c, q, func(ctx context.Context) (page[T], error) {
 			return fetch(ctx, after)
 		}, func(p page[T]) *callError {
 			for _, item := range p.items {

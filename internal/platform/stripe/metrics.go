@@ -14,6 +14,8 @@ type metrics struct {
 	requests *prometheus.HistogramVec
 	turns    *prometheus.HistogramVec
 	alone    prometheus.Counter
+
+	forbidden *prometheus.GaugeVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -36,9 +38,13 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_stripe_turns_alone_total",
 			Help: "Questions for a turn that this process answered alone, at a share of the rate, because Redis did not answer.",
 		}),
+		forbidden: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "triprize_stripe_permission_missing",
+			Help: "1 when the key lacks a permission that we need, or is refused, as the sweep missing-permissions of this process has found last; 0 when it has it.",
+		}, []string{"permission"}),
 	}
 	if registry != nil {
-		registry.MustRegister(m.calls, m.requests, m.turns, m.alone)
+		registry.MustRegister(m.calls, m.requests, m.turns, m.alone, m.forbidden)
 	}
 	return m
 }

@@ -189,7 +189,7 @@ func TestACallWithoutATurnInTimeIsToldWhenToComeBack(t *testing.T) {
 		if s, l := served.Load(), limited.Load(); s+l != 100 || s < 9 || s > 11 || int(s) != out.requests() || time.Since(began) > 5*time.Second {
 			t.Errorf("%d were served and %d not, in %s, with %d requests", s, l, time.Since(began), out.requests())
 		}
-		if client.counted(t, "triprize_stripe_breaker_state", "") != 0 {
+		if client.counted(t, "triprize_stripe_breaker_state", "payments") != 0 {
 			t.Error("the breaker opened for our own pace")
 		}
 	})

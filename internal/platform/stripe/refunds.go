@@ -14,7 +14,7 @@ import (
 // CreateRefund gives back what an intent has captured. Its status may be any: a bank may
 // take days, and may refuse. Money that was given back before is KindConflict.
 func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
-	q := request{call: callRefund, what: n.IntentID, key: n.Key, write: true}
+	q := request{call: callRefund, what: n.IntentID, key: n.Key, write: true, part: partRefunds}
 	return c.refund(ctx, q, func(ctx context.Context) (*stripego.Refund, error) {
 		p := &stripego.RefundCreateParams{
 			PaymentIntent: &n.IntentID,
@@ -36,7 +36,7 @@ func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (pay
 
 // Refund fetches a refund as it is now.
 func (c *Client) Refund(ctx context.Context, id string) (payprovider.Refund, error) {
-	return c.refund(ctx, request{call: callFetch, what: id}, func(ctx context.Context) (*stripego.Refund, error) {
+	return c.refund(ctx, request{call: callFetch, what: id, part: partRefunds}, func(ctx context.Context) (*stripego.Refund, error) {
 		return c.api.V1Refunds.Retrieve(ctx, id, &stripego.RefundRetrieveParams{})
 	}, func(r payprovider.Refund) *callError {
 		if r.ID != id {

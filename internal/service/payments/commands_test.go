@@ -159,8 +159,8 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct{ set, why string }{
 		"it does not wait":                   {`waiting_for = NULL`, "only a payment that waits for an operator"},
-		"it waits for the provider":          {`waiting_for = 'turn'`, "only a payment that waits for an operator"},
-		"cards are switched off":             {`waiting_for = '` + string(payment.WaitsForKey) + `'`, "only a payment that waits for an operator"},
+		"it waits for the provider":          {`waiting_for = 'turn', waiting_since = clock_timestamp()`, "only a payment that waits for an operator"},
+		"cards are switched off":             {`waiting_for = '` + string(payment.WaitsForKey) + `', waiting_since = clock_timestamp()`, "only a payment that waits for an operator"},
 		"its time can still end it":          {`phase = 'action'`, "may still be paid until"},
 		"it has nothing at the provider":     {`phase = 'expiring', intent_id = NULL, ending = 'expired'`, "nothing at the provider"},
 		"a worker is just looking at it":     {`lease_until = clock_timestamp() + interval '1 hour'`, "a worker is just asking"},
@@ -321,7 +321,7 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	}
 	off := payments.NewService(b.db, false, nil, func(payment.Payment) any { return nil })
 	unpaid := b.reserve("pm_card_visa")
-	b.exec(`UPDATE payments SET waiting_for = $2, due_at = NULL WHERE purchase_id = $1`, unpaid, payment.WaitsForKey)
+	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, unpaid, payment.WaitsForKey)
 	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), unpaid); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("while cards are switched off: %+v, %v", done.Job.Problem, err)
 	}

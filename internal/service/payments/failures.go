@@ -13,7 +13,7 @@ import (
 
 const (
 	longestPause = 30 * time.Second // after calls in vain; longer only if the provider says so
-	longestRetry = 5 * time.Minute  // that the provider may ask for
+	longestRetry = 5 * time.Minute  // that the provider may ask for; also after calls with a key that is refused
 	longestLook  = time.Hour        // between two looks at what waits for people, or for a slow method that is late
 	lateShare    = 10               // a late payment is looked at after a tenth of its time so far
 	codeOtherUse = "idempotency_error"
@@ -53,24 +53,38 @@ func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome
 	r.intent.Status = "" // it may have been done
 	changed := r.p
 	changed.Faults++
-	pause := backoff(changed.Faults)
+	longest := longestPause
+	if e.Kind == payprovider.KindForbidden {
+		longest = longestRetry
+	}
+	pause := backoff(changed.Faults, longest)
 	if until := time.Until(e.RetryAt); until > pause {
 		pause = min(until, longestRetry)
 	}
-	reason := payment.WaitsForAnswer
-	switch e.Kind {
-	case payprovider.KindUnavailable:
-		reason = payment.WaitsForProvider
-	case payprovider.KindLimited:
-		reason = payment.WaitsForTurn
+	if !r.p.SeenTo() {
+		reason := r.waitAfter(e.Kind)
+		changed.WaitingFor, changed.LastError = &reason, inWords(e.Error())
 	}
-	changed.WaitingFor, changed.LastError = &reason, inWords(e.Error())
 	if c == callCreate && (e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindUnknown && changed.Faults > 1) {
 		changed.Attempt++ // what is stored under the old key would come back for ever
 	}
 	r.logger.Warn("a payment waits for the provider", "purchase", r.p.PurchaseID, "call", string(c), "faults", changed.Faults, "error", e)
 	steps := r.extend(&changed, pause)
 	return r.waits(r.store(ctx, changed, payment.Always, 0, pause, steps...))
+}
+
+// waitAfter is what a payment waits for after a call in vain. One that is an operator's stays
+// so until the provider has answered.
+func (r *run) waitAfter(kind payprovider.ErrorKind) payment.Wait {
+	switch {
+	case kind == payprovider.KindForbidden, r.p.WaitsFor() == payment.Operator:
+		return payment.WaitsForOperator
+	case kind == payprovider.KindUnavailable:
+		return payment.WaitsForProvider
+	case kind == payprovider.KindLimited:
+		return payment.WaitsForTurn
+	}
+	return payment.WaitsForAnswer
 }
 
 // spare is what a payment has left at least at the next look: its task may have to wait.
@@ -105,7 +119,7 @@ func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) 
 // perhaps the fault has gone. A payment that an operator has resolved is given back in silence, as
 // long as the provider says what it said when the operator looked.
 func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error) {
-	if r.p.Phase == payment.Cancelled && r.p.ResolvedAs != nil && sameError(r.p.LastError, inWords(what)) {
+	if r.p.SeenTo() && sameError(r.p.LastError, inWords(what)) {
 		changed := r.p // an operator has seen just this, and has said how it ended
 		changed.Faults, changed.WaitingFor = 0, nil
 		return Nothing, r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
@@ -142,10 +156,10 @@ func sameError(a, b *string) bool {
 	return a != nil && b != nil && requestID.ReplaceAllString(*a, "") == requestID.ReplaceAllString(*b, "")
 }
 
-// backoff is 1, 2, 4 … 30 s by the number of faults in a row, plus up to a quarter, so
-// that payments that failed together do not come back together.
-func backoff(faults int) time.Duration {
-	pause := min(time.Second<<min(max(faults-1, 0), 5), longestPause)
+// backoff is 1, 2, 4 … seconds by the number of faults in a row, at most longest, plus up to
+// a quarter, so that payments that failed together do not come back together.
+func backoff(faults int, longest time.Duration) time.Duration {
+	pause := min(time.Second<<min(max(faults-1, 0), 10), longest)
 	return pause + rand.N(pause/4) //nolint:gosec // a jitter is no secret
 }
 

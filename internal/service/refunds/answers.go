@@ -98,7 +98,7 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 		next = max(next, time.Until(e.RetryAt))
 	}
 	log := o.logger.Warn
-	if kind == payprovider.KindMismatch || kind == payprovider.KindRefused || kind == payprovider.KindConflict {
+	if isStuck(err) {
 		log = o.logger.Error // time alone will not help
 	}
 	log("a refund waits", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "again_in", next, "error", err)
@@ -116,16 +116,22 @@ func isStuck(err error) bool {
 	if !ok || e.Code == codeOtherUse {
 		return false
 	}
-	return e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindRefused || e.Kind == payprovider.KindConflict
+	switch e.Kind {
+	case payprovider.KindMismatch, payprovider.KindRefused, payprovider.KindConflict, payprovider.KindForbidden:
+		return true
+	}
+	return false
 }
 
-// pause is how long a refund waits after so many faults in a row: 1, 2, 4 … 60 s, and an
-// hour when a person has to look at it.
+// pause is how long a refund waits after so many faults in a row: 1, 2, 4 … 60 s, up to 5
+// minutes when the key is refused, and an hour when a person has to look at the refund.
 func pause(faults int, kind payprovider.ErrorKind) time.Duration {
-	const longest, forPeople = time.Minute, time.Hour
+	const longest, forKey, forPeople = time.Minute, 5 * time.Minute, time.Hour
 	switch kind {
 	case payprovider.KindUnavailable, payprovider.KindUnknown, payprovider.KindLimited:
 		return min(time.Second<<min(faults-1, 6), longest)
+	case payprovider.KindForbidden:
+		return min(time.Second<<min(faults-1, 9), forKey)
 	}
 	return forPeople
 }

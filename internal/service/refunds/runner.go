@@ -133,7 +133,7 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	if o.dispute.HoldsMoney() {
 		return o.disputed(ctx)
 	}
-	o.Attempt, o.Stuck = attempt, false
+	o.Attempt = attempt
 	if err := refund.Write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil {
 		return Nothing, err
 	}

@@ -82,10 +82,13 @@ func (s *Server) gone(w http.ResponseWriter) bool {
 	return false
 }
 
-// enter checks key, version and limits.
+// enter checks key, version and limits, and what the key may do.
 func (s *Server) enter(r *http.Request, endpoint string) *apiError {
 	if !s.authentic(r) {
 		return &apiError{status: http.StatusUnauthorized, kind: invalidRequest, message: "Invalid API Key provided. The sandbox takes the key that it was started with."}
+	}
+	if problem := s.permits(endpoint); problem != nil {
+		return problem
 	}
 	if v := r.Header.Get("Stripe-Version"); v != "" && v != apiVersion {
 		return refuse("", "", "Invalid Stripe API version: %s (the sandbox speaks %s)", v, apiVersion)

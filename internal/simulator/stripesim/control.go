@@ -73,6 +73,7 @@ func (s *Server) controls(mux *http.ServeMux) {
 		"PUT /sandbox/faults":    s.putFaults,
 		"DELETE /sandbox/faults": func(*http.Request) (any, error) { return Faults{}, s.SetFaults(Faults{}) },
 		"PUT /sandbox/away":      s.putAway,
+		"PUT /sandbox/key":       s.putKey,
 		"PUT /sandbox/webhook":   s.putWebhook,
 		"POST /sandbox/clock":    s.postClock,
 		"POST /sandbox/payment_intents/{id}/finish": choose("outcome", map[string]func(string) error{

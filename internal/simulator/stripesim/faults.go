@@ -67,6 +67,7 @@ type chance struct {
 	mu     sync.Mutex
 	faults Faults
 	away   Away
+	key    Key
 	dice   *rand.Rand
 }
 

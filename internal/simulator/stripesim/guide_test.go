@@ -46,7 +46,7 @@ func TestTheGuideOfTestCardsWorksAsPasted(t *testing.T) {
 	rest := string(out)
 	for _, part := range []string{
 		"has ended: succeeded.", `"status": "succeeded"`, `"object": "refund"`, `"amount_received": 500`, `"object": "list"`, `"amount": 250`, `"payment_intent.succeeded"`,
-		`"captured": {`, `"jpy": 500`, `"rate_limited": 0`, `"seed": 7`, `"seed": 0`, `"mode": "503"`, `"mode": ""`, `"now": `,
+		`"captured": {`, `"jpy": 500`, `"rate_limited": 0`, `"seed": 7`, `"seed": 0`, `"mode": "503"`, `"mode": ""`, `"lacks": [`, `"lacks": null`, `"now": `,
 	} {
 		_, after, found := strings.Cut(rest, part)
 		if !found {

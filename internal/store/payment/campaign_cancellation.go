@@ -19,7 +19,7 @@ func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
 	b.Queue(`
 		UPDATE payments
 		SET phase = 'expiring', ending = 'campaign-cancelled', version = version + 1, lease_until = NULL, due_at = clock_timestamp(),
-		    next_action = NULL, faults = 0, waiting_for = NULL
+		    next_action = NULL, `+waitsNoMore+`
 		WHERE campaign_id = $1 AND finished_at IS NULL AND `+beforeCapture+`
 		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(func(rows pgx.Rows) (err error) {
 		*given, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])

@@ -57,7 +57,7 @@ func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
 	}
 	b.Queue(`
 		UPDATE payments p
-		SET version = p.version + 1, phase = c.next, lease_until = NULL, next_action = NULL, faults = 0, waiting_for = NULL,
+		SET version = p.version + 1, phase = c.next, lease_until = NULL, next_action = NULL, `+waitsNoMore+`,
 		    due_at = CASE WHEN c.next = 'late' THEN clock_timestamp()
 		                  WHEN c.next = 'cancelled' AND p.intent_id IS NOT NULL THEN clock_timestamp() + $5 * interval '1 second' END,
 		    finished_at = CASE WHEN c.next IN ('settled', 'refund_due', 'cancelled') THEN coalesce(p.finished_at, clock_timestamp()) END

@@ -27,7 +27,7 @@ type Taking struct {
 // captures nothing any more.
 func QueueGiveUp(b *pgx.Batch, taken []Taking) {
 	queueTaken(b, taken, `, phase = 'expiring', ending = 'cancelled', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
-		    next_action = NULL, faults = 0, waiting_for = NULL`, `p.`+beforeCapture, "payments before their capture")
+		    next_action = NULL, `+waitsNoMore, `p.`+beforeCapture, "payments before their capture")
 }
 
 // QueueTakeCaptured notes cancellations of purchases whose money is being taken, or was.
@@ -63,7 +63,7 @@ func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
 		)
 		UPDATE payments p
 		SET phase = 'expiring', ending = 'expired', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
-		    next_action = NULL, faults = 0, waiting_for = NULL
+		    next_action = NULL, `+waitsNoMore+`
 		FROM over o WHERE p.purchase_id = o.purchase_id
 		RETURNING `+refColumns, limit, StepExpired)
 	return expired, fault.At(err, "payment.Expire")

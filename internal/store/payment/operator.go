@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,7 +20,7 @@ type Wait string
 
 // The waits.
 const (
-	WaitsForOperator Wait = "operator" // the provider says what cannot be
+	WaitsForOperator Wait = "operator" // the provider says what cannot be, refuses the key, or has not answered for long
 	WaitsForKey      Wait = "key"      // cards are switched off
 	WaitsForAnswer   Wait = "answer"   // a timeout or a fault of the provider: it may have been done
 	WaitsForProvider Wait = "provider" // it is not available
@@ -30,7 +31,7 @@ const (
 func (w Wait) Text() string {
 	switch w {
 	case WaitsForOperator:
-		return "the payment provider says what cannot be: an operator must look at it"
+		return "an operator must look at the payment"
 	case WaitsForKey:
 		return "cards are switched off: no key of a payment provider is set"
 	case WaitsForAnswer:
@@ -50,6 +51,9 @@ const (
 	Key      Waiter = "key"      // cards are switched off
 	Provider Waiter = "provider" // does not answer, or is busy
 )
+
+// waitsNoMore are the assignments of a payment that goes on.
+const waitsNoMore = `faults = 0, waiting_for = NULL, waiting_since = NULL`
 
 // WaitsFor returns what the payment waits for; empty: for nothing but its buyer, its
 // method or a time.
@@ -104,6 +108,19 @@ func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, e
 	return counts, nil
 }
 
+// Escalate gives up to limit payments to the operators that have waited for a key or the
+// provider for longer than after, the longest first. It leaves out what a worker has, and what
+// is locked. They are due as before: when the provider answers, they go on by themselves.
+func Escalate(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
+	tag, err := db.Exec(ctx, `
+		UPDATE payments SET waiting_for = 'operator', last_error = coalesce(payments.last_error, $3)
+		FROM (SELECT purchase_id FROM payments p
+		      WHERE waiting_for <> 'operator' AND waiting_since <= clock_timestamp() - $1 * interval '1 second' AND `+Agenda.Free()+`
+		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
+		WHERE payments.purchase_id = w.purchase_id`, after.Seconds(), limit, WaitsForKey.Text()) // what waits for a key has no error
+	return int(tag.RowsAffected()), fault.At(err, "payment.Escalate")
+}
+
 // QueueWake makes a payment that waits due at once.
 func QueueWake(b *pgx.Batch, purchaseID uuid.UUID) {
 	b.Queue(`UPDATE payments SET `+agenda.Woken+` WHERE purchase_id = $1 AND waiting_for IS NOT NULL`, purchaseID)
@@ -141,7 +158,7 @@ const (
 func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 	b.Queue(`
 		UPDATE payments
-		SET version = version + 1, lease_until = NULL, next_action = NULL, faults = 0, waiting_for = NULL,
+		SET version = version + 1, lease_until = NULL, next_action = NULL, `+waitsNoMore+`,
 		    resolved_as = $3, resolved_by = $4, resolve_reason = $5,
 		    phase = CASE WHEN $3 = 'paid' THEN 'captured' WHEN phase = 'cancelled' THEN phase ELSE 'ended' END,
 		    received = CASE WHEN $3 = 'paid' THEN amount ELSE received END,

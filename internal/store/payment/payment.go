@@ -132,6 +132,10 @@ type Payment struct {
 	ResolveReason *string
 }
 
+// SeenTo reports whether an operator has said that nothing was paid, and nothing of ours
+// depends on it any more.
+func (p *Payment) SeenTo() bool { return p.Phase == Cancelled && p.ResolvedAs != nil }
+
 // Ref returns the name of the payment at its version.
 func (p *Payment) Ref() Ref {
 	return Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version}

@@ -30,7 +30,7 @@ func EndUnsent(ctx context.Context, tx pgx.Tx, items []agenda.Item) (known, wait
 	read(&known, ` AND p.phase IN ('captured', 'ended')`)
 	read(&waiting, ` AND p.finished_at IS NULL AND p.phase NOT IN ('captured', 'ended') AND NOT (`+unsent+`) AND p.waiting_for IS DISTINCT FROM 'operator'`)
 	b.Queue(`
-		UPDATE payments p SET phase = 'ended', version = p.version + 1, lease_until = NULL, faults = 0, waiting_for = NULL
+		UPDATE payments p SET phase = 'ended', version = p.version + 1, lease_until = NULL, `+waitsNoMore+`
 		FROM (SELECT p.purchase_id`+free+` AND `+unsent+`) f WHERE p.purchase_id = f.purchase_id
 		RETURNING `+refColumns, purchases, versions).
 		Query(func(rows pgx.Rows) (err error) {

@@ -41,5 +41,5 @@ func OpenByPhase(ctx context.Context, db postgres.DB) (map[Phase]int, error) {
 // their versions stay.
 func QueueWaiting(b *pgx.Batch, purchases []uuid.UUID, reason Wait) {
 	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases) // the UPDATE alone has no order
-	b.Queue(`UPDATE payments SET waiting_for = $2, last_error = NULL WHERE purchase_id = ANY($1) AND finished_at IS NULL`, purchases, reason)
+	b.Queue(`UPDATE payments SET waiting_for = $2, waiting_since = coalesce(waiting_since, clock_timestamp()), last_error = NULL WHERE purchase_id = ANY($1) AND finished_at IS NULL`, purchases, reason)
 }

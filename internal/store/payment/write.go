@@ -102,7 +102,8 @@ func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (
 	return Agenda.Write(p.Ref().Item(), agenda.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
 		    phase = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $8, intent_status = $9, received = $10, next_action = $11, ending = $12, uncancellable = $13, decline = $14,
-		    faults = $15, waiting_for = $16, last_error = $17, deadline = least($18, latest), kept_since = kept_since + greatest(least($18, latest) - deadline, interval '0'), livemode = $19,
+		    faults = $15, waiting_for = $16, waiting_since = CASE WHEN $16::text IS NOT NULL THEN coalesce(waiting_since, clock_timestamp()) END, last_error = $17,
+		    deadline = least($18, latest), kept_since = kept_since + greatest(least($18, latest) - deadline, interval '0'), livemode = $19,
 		    finished_at = CASE WHEN $6 IN ('settled', 'refund_due', 'cancelled') THEN coalesce(finished_at, clock_timestamp()) END`, string(guard),
 		p.Phase, p.Attempt, p.IntentID, p.IntentStatus, int64(p.Received), p.NextAction, p.Ending, p.Uncancellable, p.Decline,
 		p.Faults, p.WaitingFor, p.LastError, p.Deadline, p.Livemode)

@@ -16,8 +16,9 @@
 //	    back, and the provider says failed.
 //	  - failed, canceled: the provider has refused it, and failure says why. It waits for an
 //	    operator: [QueueRetry], with a key of its own, or [QueueResolve].
-//	  - stuck, beside open, pending and requires_action: the provider refuses to tell of it.
-//	    An operator retries or resolves it.
+//	  - stuck, beside open, pending and requires_action: the provider refuses to tell of it,
+//	    refuses the key, or has not answered for long. An operator retries or resolves it; it
+//	    goes on by itself when the provider answers.
 //	  - listed: the app has the money, so the app refunds and resolves it.
 //	  - resolved: given back by hand. Final.
 //

@@ -72,7 +72,7 @@ type Refund struct {
 	ProviderID    *string       // re_… of the last attempt
 	Failure       *string       // why the provider has refused it, or what is wrong with it
 	Faults        int           // attempts in vain in a row
-	Stuck         bool          // the provider refuses to tell of it: time alone will not help
+	Stuck         bool          // the provider refuses to tell of it, refuses the key, or has not answered for long
 	ResolvedBy    *string       // role:client of who resolved it by hand, and /user when one was signed in
 	ResolveReason *string
 	CreatedAt     time.Time
@@ -81,7 +81,7 @@ type Refund struct {
 }
 
 // ForOperator reports whether the refund goes on only when an operator has seen to it: the
-// provider has refused it, or refuses to tell of it. One that needs an action waits for its buyer.
+// provider has refused it, or it is stuck. One that needs an action waits for its buyer.
 func (r *Refund) ForOperator() bool {
 	return r.State.Refused() || r.Stuck && (r.State == Open || r.State == Pending || r.State == RequiresAction)
 }

@@ -34,6 +34,7 @@ func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration
 	sql, args := Agenda.Write(r.Item(), agenda.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    provider_id = $8, failure = $9, faults = $10, stuck = $11,
+		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
 		    finished_at = CASE WHEN $6 = 'succeeded' THEN coalesce(finished_at, clock_timestamp()) END`, ` AND state <> 'resolved'`,
 		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck)
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return agenda.Fenced(r.Item(), tag, 1) })
@@ -73,7 +74,7 @@ func QueueRetry(b *pgx.Batch, id uuid.UUID) {
 	b.Queue(`
 		UPDATE refunds
 		SET state = 'open', version = version + 1, lease_until = NULL, due_at = clock_timestamp(), attempt = attempt + 1,
-		    attempt_at = clock_timestamp(), provider_id = NULL, failure = NULL, faults = 0, stuck = false
+		    attempt_at = clock_timestamp(), provider_id = NULL, failure = NULL, faults = 0, stuck = false, waiting_since = NULL
 		WHERE id = $1 AND method = 'card' AND state IN ('failed', 'canceled')`, id).
 		Exec(exactly(id, "the provider has not refused the refund"))
 }
@@ -93,12 +94,38 @@ func QueueLook(b *pgx.Batch, id uuid.UUID) {
 func QueueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
 	b.Queue(`
 		UPDATE refunds
-		SET state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, resolved_by = $2, resolve_reason = $3,
+		SET state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, waiting_since = NULL, resolved_by = $2, resolve_reason = $3,
 		    finished_at = clock_timestamp()
 		WHERE id = $1 AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
 		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`,
 		id, by, reason).
 		Exec(exactly(id, "only a refund that is listed, or whose waiting_for is operator and that no worker has, can be resolved by hand"))
+}
+
+// unfinished are the card refunds that a worker still leads to an end.
+const unfinished = `method = 'card' AND state IN ('open', 'pending', 'requires_action')`
+
+// WaitForKey notes that card refunds wait: cards are switched off.
+func WaitForKey(ctx context.Context, db postgres.DB, items []agenda.Item) (int, error) {
+	ids, _ := agenda.Split(items)
+	tag, err := db.Exec(ctx, `
+		UPDATE refunds SET waiting_since = coalesce(refunds.waiting_since, clock_timestamp()), failure = 'cards are switched off: no key of a payment provider is set'
+		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+Agenda.Free()+` ORDER BY id FOR NO KEY UPDATE) w
+		WHERE refunds.id = w.id`, ids)
+	return int(tag.RowsAffected()), fault.At(err, "refund.WaitForKey")
+}
+
+// Escalate makes up to limit refunds stuck that have waited for a key or the provider for
+// longer than after, the longest first. It leaves out what a worker has, and what is locked.
+// They are due as before: when the provider answers, they go on by themselves.
+func Escalate(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
+	tag, err := db.Exec(ctx, `
+		UPDATE refunds SET stuck = true
+		FROM (SELECT id FROM refunds r
+		      WHERE waiting_since <= clock_timestamp() - $1 * interval '1 second' AND NOT stuck AND `+unfinished+` AND `+Agenda.Free()+`
+		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
+		WHERE refunds.id = w.id`, after.Seconds(), limit)
+	return int(tag.RowsAffected()), fault.At(err, "refund.Escalate")
 }
 
 // exactly makes a guard that does not hold a state-conflict Error.

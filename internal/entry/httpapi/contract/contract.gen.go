@@ -1595,7 +1595,7 @@ type Refund struct {
 	// FinishedAt When it succeeded or was resolved.
 	FinishedAt *time.Time `json:"finished_at"`
 
-	// WaitingFor `operator`: it goes on only when an operator has it tried again, or resolves it. Null otherwise.
+	// WaitingFor `operator`: an operator has to see to it, or to the key of the provider. Null otherwise.
 	WaitingFor *string `json:"waiting_for"`
 }
 
