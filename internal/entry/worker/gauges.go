@@ -77,8 +77,8 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 // agenda is behind, also where cards are switched off.
 func (w *Worker) waitingGauges() prometheus.Collector {
 	paid := desc("payments_waiting_for",
-		"Payments that wait, by what for: operator (only an operator can end it: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
-	refunds := desc("refunds_waiting_for_operator", "Card refunds that go on only when an operator has seen to them: GET /v1/refunds lists them. Should stay 0.")
+		"Payments that wait, by what for: operator (a person has to see to it, or to the key: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
+	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator has to see to, or to the key: GET /v1/refunds lists them. Should stay 0.")
 	draws := desc("draws_waiting", "Draws that wait for a round of the beacon or a timestamp, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
 	drawsAge := desc("draws_waiting_age_seconds",
 		"For how long the oldest campaign is drawing whose draw waits or fails; 0 when none does. More than a few minutes means that no relay of the beacon answers, or that the draw fails (triprize_degraded).")

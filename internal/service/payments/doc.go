@@ -21,7 +21,8 @@
 //   - No row is locked during a call, and no campaign is ever locked here.
 //
 // While the provider is away, slow or refuses, a payment waits with growing pauses, its
-// job says so, and the deadline of its reservation moves along, up to its bound.
+// job says so, and the deadline of its reservation moves along, up to its bound. One that
+// meets a refused key, or waits for long, waits for an operator, until the provider answers.
 //
 // [Events] stores events by their ids, once each. An event about our own call, as most
 // are, is handled by the statement that stores it. Any other event only wakes its payment;

@@ -108,8 +108,8 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 	return Waits, nil
 }
 
-// isStuck reports whether a failed look or call says that time alone will not help. A key
-// that was used for something else is replaced, so that is none.
+// isStuck reports whether a failed look or call says that time alone will not help. An
+// idempotency key that was used for something else is replaced, so that is none.
 func isStuck(err error) bool {
 	const codeOtherUse = "idempotency_error"
 	e, ok := errors.AsType[*payprovider.Error](err)

@@ -47,7 +47,7 @@ type Waiter string
 
 // The waiters.
 const (
-	Operator Waiter = "operator" // only an operator can end it
+	Operator Waiter = "operator" // a person has to see to it, or to the key
 	Key      Waiter = "key"      // cards are switched off
 	Provider Waiter = "provider" // does not answer, or is busy
 )

@@ -80,7 +80,7 @@ type Refund struct {
 	FinishedAt    *time.Time
 }
 
-// ForOperator reports whether the refund goes on only when an operator has seen to it: the
+// ForOperator reports whether an operator has to see to the refund, or to the key: the
 // provider has refused it, or it is stuck. One that needs an action waits for its buyer.
 func (r *Refund) ForOperator() bool {
 	return r.State.Refused() || r.Stuck && (r.State == Open || r.State == Pending || r.State == RequiresAction)

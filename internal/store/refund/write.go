@@ -85,7 +85,7 @@ func QueueLook(b *pgx.Batch, id uuid.UUID) {
 	b.Queue(`
 		UPDATE refunds SET `+agenda.Woken+`
 		WHERE id = $1 AND method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action')`, id).
-		Exec(exactly(id, "the provider does not refuse to tell of the refund"))
+		Exec(exactly(id, "the refund is not stuck"))
 }
 
 // QueueResolve notes that a refund was given back by hand, by whom and why: one that was
