@@ -35,14 +35,14 @@ func NewService(db postgres.Beginner, cards bool, dispatch func([]agenda.Item), 
 }
 
 // Retry has a payment that waits looked at now: the provider is asked again. One that does
-// not wait is a state-conflict Error, as is any while there is no key; an unknown one is a
-// not-found Error.
+// not wait is a state-conflict Error, as is one that waits for a key while there is none; an
+// unknown one is a not-found Error.
 func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
 	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
 		if known.WaitsFor() == "" {
 			return fault.New(fault.StateConflict, "the payment waits neither for the provider nor for an operator: it is in phase %s", known.Phase)
 		}
-		if !s.cards {
+		if known.WaitsFor() == payment.Key && !s.cards {
 			return fault.New(fault.StateConflict, "cards are switched off: nobody can ask the provider until payments.stripe.key is set")
 		}
 		payment.QueueWake(b, purchaseID)
