@@ -167,6 +167,7 @@ const (
 	RefundReasonCampaignCancelled RefundReason = "campaign-cancelled"
 	RefundReasonCancelled         RefundReason = "cancelled"
 	RefundReasonLatePayment       RefundReason = "late-payment"
+	RefundReasonOutOfBand         RefundReason = "out-of-band"
 )
 
 // Defines values for RefundState.
@@ -989,7 +990,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund or CardPayment.
+	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
@@ -1374,6 +1375,9 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
+	// AmountRefunded How much of `amount` is back with the buyer: the refunds that have succeeded or were resolved, together. In minor units.
+	AmountRefunded int64 `json:"amount_refunded"`
+
 	// Campaign Only with `include=campaign`.
 	Campaign *CampaignSummary `json:"campaign,omitempty,omitzero"`
 
@@ -1397,8 +1401,8 @@ type Purchase struct {
 	Nonce   string  `json:"nonce"`
 	Payment Payment `json:"payment"`
 
-	// Refund What goes back to the buyer; null if nothing does, or your app does it by itself.
-	Refund *Refund `json:"refund"`
+	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Empty if nothing does.
+	Refunds []Refund `json:"refunds"`
 
 	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
@@ -1486,7 +1490,7 @@ type PurchaseState string
 // Reference Your own reference; a client can use each only once.
 type Reference = string
 
-// Refund Money that goes back to a buyer. A purchase has one at most.
+// Refund Money of a purchase that goes back to its buyer. A card purchase may have several.
 type Refund struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -1499,13 +1503,13 @@ type Refund struct {
 	UserID     string       `json:"user_id"`
 	Method     RefundMethod `json:"method"`
 
-	// Amount In minor units of the currency (cents; yen).
-	Amount Money `json:"amount"`
+	// Amount What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back the rest; 0 when nothing was left.
+	Amount int64 `json:"amount"`
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
-	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
 	Reason RefundReason `json:"reason"`
 
 	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
@@ -1550,7 +1554,7 @@ type RefundProgress struct {
 	Waiting int `json:"waiting"`
 }
 
-// RefundReason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+// RefundReason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
 type RefundReason string
 
 // RefundResolution What somebody says about a refund that was made by hand.
@@ -1571,6 +1575,18 @@ type RefundState string
 
 // RefundWaitingFor Who must see to a refund before it goes on.
 type RefundWaitingFor string
+
+// RefundsResolved defines model for RefundsResolved.
+type RefundsResolved struct {
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// Resolved How many refunds were resolved.
+	Resolved int `json:"resolved"`
+
+	// More There may be more.
+	More bool `json:"more"`
+}
 
 // Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
@@ -2694,6 +2710,15 @@ func (c *Client) Refunds(ctx context.Context, campaign CampaignID, params ListRe
 		page, err := c.ListRefunds(ctx, campaign, params)
 		return page.Refunds, page.NextCursor, err
 	})
+}
+
+// ResolveRefunds is POST /v1/campaigns/{campaign}/refunds/resolve: say that refunds of a campaign were made by hand.
+//
+// Resolves up to 1,000 refunds of a campaign at once, with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat it with a fresh key while `more` is true.
+//
+// For app, operator.
+func (c *Client) ResolveRefunds(ctx context.Context, campaign CampaignID, body RefundResolutionRequest, options ...CallOption) (RefundsResolved, error) {
+	return send[RefundsResolved](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/refunds/resolve", campaign), body: body}, options)
 }
 
 // ResumeCampaign is POST /v1/campaigns/{campaign}/resume: resume a campaign.

@@ -118,7 +118,7 @@ func TestAnOperatorSeesToTheRefundsThatNobodyElseCanEnd(t *testing.T) {
 		s.AwaitJob(0, s.Cancel(s.App, bought, uuid.NewString(), "").ID)
 	}
 	servers.Eventually(t, "both refunds wait", func() bool {
-		one, other := viewPurchase(s, refused).Refund, viewPurchase(s, asks).Refund
+		one, other := viewPurchase(s, refused).Refund(), viewPurchase(s, asks).Refund()
 		return one.State == "failed" && other.State == "requires_action"
 	})
 	env := []string{"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL}
@@ -130,14 +130,14 @@ func TestAnOperatorSeesToTheRefundsThatNobodyElseCanEnd(t *testing.T) {
 	if !strings.Contains(string(a.Body), refused.String()) || strings.Contains(string(a.Body), asks.String()) {
 		t.Errorf("the api lists %s", a.Body)
 	}
-	refund := viewPurchase(s, refused).Refund.ID
+	refund := viewPurchase(s, refused).Refund().ID
 	if stdout, stderr, status := run(t, env, "refunds", "resolve", refund, "--reason", "by bank transfer", "--by", "otto"); status != 0 || !strings.Contains(stdout, `"by":"operator:triprize/otto"`) {
 		t.Errorf("settle: %d %s%s", status, stdout, stderr)
 	}
-	if p := viewPurchase(s, refused); p.State != "refunded" || p.Refund.State != "resolved" {
-		t.Errorf("it is %s, its refund is %s", p.State, p.Refund.State)
+	if p := viewPurchase(s, refused); p.State != "refunded" || p.Refund().State != "resolved" {
+		t.Errorf("it is %s, its refund is %s", p.State, p.Refund().State)
 	}
-	other := viewPurchase(s, asks).Refund.ID
+	other := viewPurchase(s, asks).Refund().ID
 	if _, stderr, status := run(t, env, "refunds", "retry", other, "--by", "otto"); status != 1 || !strings.Contains(stderr, "waiting_for is operator") {
 		t.Errorf("a retry of what waits for its buyer: %d %s", status, stderr)
 	}

@@ -30,7 +30,7 @@ func TestACancelledCardPurchaseIsRefundedOnce(t *testing.T) {
 	if succeeded != 1 {
 		t.Errorf("%d of 5 cancellations succeeded", succeeded)
 	}
-	if p := awaitPurchase(s, id, "refunded"); !p.happened("refunded") || p.Refund == nil || p.Refund.State != "succeeded" {
+	if p := awaitPurchase(s, id, "refunded"); !p.happened("refunded") || p.Refund() == nil || p.Refund().State != "succeeded" {
 		t.Errorf("%+v", p)
 	}
 	if n := len(s.Sandbox.RefundsOf(s.Sandbox.PaymentsOf(id.String())[0].ID)); n != 1 {
@@ -72,11 +72,11 @@ func TestARefundThatTheProviderRefusesWaitsForAnOperator(t *testing.T) {
 	failed := func() (p purchaseView) {
 		servers.Eventually(t, "the refund has failed", func() bool {
 			p = viewPurchase(s, id)
-			return p.State == "refunding" && p.Refund != nil && p.Refund.State == "failed"
+			return p.State == "refunding" && p.Refund() != nil && p.Refund().State == "failed"
 		})
 		return p
 	}
-	path := "/v1/refunds/" + failed().Refund.ID
+	path := "/v1/refunds/" + failed().Refund().ID
 	if a := s.Post(path+"/retry", nil); a.Status != http.StatusOK {
 		t.Errorf("the retry: %s, %s", a, a.Body)
 	}

@@ -60,9 +60,24 @@ type purchaseView struct {
 		At    time.Time
 		Event string
 	}
-	Refund  *struct{ ID, State string }
+	Refunds []refundView
 	Dispute *struct{ ID, Status string }
 	Items   []struct{ Layer, Column int }
+}
+
+type refundView struct {
+	ID, State, Reason, Reference string
+	Amount                       int64
+}
+
+// Refund is the first of ours, nil when there is none.
+func (p purchaseView) Refund() *refundView {
+	for i := range p.Refunds {
+		if p.Refunds[i].Reason != "out-of-band" {
+			return &p.Refunds[i]
+		}
+	}
+	return nil
 }
 
 func (p purchaseView) happened(event string) bool {

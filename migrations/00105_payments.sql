@@ -74,17 +74,18 @@ CREATE TABLE payment_steps (
     PRIMARY KEY (purchase_id, number)
 );
 
--- Money that goes back, one row per purchase. A card refund is its own agenda, as a
--- payment is.
+-- Money of a purchase that went back or is to: by us, and by hand at the provider. A card refund of ours is
+-- its own agenda, as a payment is.
 CREATE TABLE refunds (
     id            uuid        PRIMARY KEY,
-    purchase_id   uuid        NOT NULL UNIQUE,                             -- a purchase is refunded once
+    purchase_id   uuid        NOT NULL,
+    number        smallint    CHECK (number > 0),                          -- of those of the purchase that are ours, from 1 on; null: it is not
     campaign_id   uuid        NOT NULL,
     user_id       text        NOT NULL,
     method        text        NOT NULL CHECK (method IN ('wallet', 'card', 'external')),
-    amount        bigint      NOT NULL CHECK (amount > 0),
+    amount        bigint      NOT NULL CHECK (amount >= 0),                -- minor units; 0: nothing was left to be given back
     currency      text        NOT NULL,
-    reason        text        NOT NULL CHECK (reason IN ('cancelled', 'campaign-cancelled', 'late-payment')),
+    reason        text        NOT NULL CHECK (reason IN ('cancelled', 'campaign-cancelled', 'late-payment', 'out-of-band')),
     state         text        NOT NULL
                               CHECK (state IN ('open', 'pending', 'requires_action', 'succeeded', 'failed', 'canceled', 'listed', 'resolved')),
     version       bigint      NOT NULL DEFAULT 0,
@@ -102,9 +103,13 @@ CREATE TABLE refunds (
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at   timestamptz,
+    UNIQUE (purchase_id, number),
     CHECK (method <> 'wallet' OR state = 'succeeded'),
     CHECK (method <> 'external' OR state IN ('listed', 'resolved')),
     CHECK (method <> 'card' OR state <> 'listed'),
+    CHECK (amount > 0 OR number IS NOT NULL AND state = 'succeeded' AND method = 'card'),
+    CHECK ((number IS NULL) = (reason = 'out-of-band')),
+    CHECK (reason <> 'out-of-band' OR method = 'card' AND state NOT IN ('open', 'resolved') AND provider_id IS NOT NULL AND due_at IS NULL),
     CHECK ((state = 'resolved') = (resolved_by IS NOT NULL)),
     CHECK ((resolved_by IS NULL) = (resolve_reason IS NULL)),
     CHECK ((state IN ('succeeded', 'resolved')) = (finished_at IS NOT NULL)),
@@ -114,21 +119,10 @@ CREATE TABLE refunds (
 CREATE INDEX refunds_due ON refunds (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX refunds_of_campaign ON refunds (campaign_id, id);
 CREATE INDEX refunds_for_operator ON refunds (id) -- lists and gauges
-    WHERE method = 'card' AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
+    WHERE method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
+CREATE UNIQUE INDEX refunds_open_of_purchase ON refunds (purchase_id) WHERE state = 'open'; -- each asks for what the others leave
 CREATE INDEX refunds_to_escalate ON refunds (waiting_since)
-    WHERE waiting_since IS NOT NULL AND NOT stuck AND method = 'card' AND state IN ('open', 'pending', 'requires_action');
-
--- Refunds at the provider that we have not made, as its events have told of them.
-CREATE TABLE out_of_band_refunds (
-    provider_id text        PRIMARY KEY,                                   -- re_… of the provider
-    purchase_id uuid        NOT NULL,
-    amount      bigint      NOT NULL,                                      -- minor units
-    currency    text        NOT NULL,
-    status      text,                                                      -- as told last
-    seen_at     timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-
-CREATE INDEX out_of_band_refunds_seen ON out_of_band_refunds (seen_at); -- for their retention
+    WHERE waiting_since IS NOT NULL AND NOT stuck AND method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action');
 
 -- The disputes of payments, each as the newest event has told it. Events come in any order: a dispute
 -- never goes back to a lower rank. An inquiry can become a dispute, also when it was closed; a
@@ -179,4 +173,4 @@ CREATE TABLE payment_events_listed (
 );
 
 -- +goose Down
-DROP TABLE payment_events_listed, payment_events, disputes, out_of_band_refunds, refunds, payment_steps, payments;
+DROP TABLE payment_events_listed, payment_events, disputes, refunds, payment_steps, payments;

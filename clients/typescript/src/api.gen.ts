@@ -161,6 +161,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/campaigns/{campaign}/refunds/resolve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say that refunds of a campaign were made by hand
+         * @description Resolves up to 1,000 refunds of a campaign at once, with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat it with a fresh key while `more` is true.
+         */
+        post: operations["resolveRefunds"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/refunds": {
         parameters: {
             query?: never;
@@ -1878,8 +1898,13 @@ export interface components {
             currency: components["schemas"]["Currency"];
             items: components["schemas"]["PurchaseItem"][];
             payment: components["schemas"]["Payment"];
-            /** @description What goes back to the buyer; null if nothing does, or your app does it by itself. */
-            refund: components["schemas"]["Refund"] | null;
+            /**
+             * Format: int64
+             * @description How much of `amount` is back with the buyer: the refunds that have succeeded or were resolved, together. In minor units.
+             */
+            amount_refunded: number;
+            /** @description What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Empty if nothing does. */
+            refunds: components["schemas"]["Refund"][];
             /** @description What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one. */
             dispute: components["schemas"]["Dispute"] | null;
             /** @description Proves the owner's leaf in the published list; in hex. */
@@ -1938,10 +1963,10 @@ export interface components {
             detail?: string;
         };
         /**
-         * @description `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation.
+         * @description `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
          * @enum {string}
          */
-        RefundReason: "cancelled" | "campaign-cancelled" | "late-payment";
+        RefundReason: "cancelled" | "campaign-cancelled" | "late-payment" | "out-of-band";
         /**
          * @description Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
          * @enum {string}
@@ -1952,7 +1977,7 @@ export interface components {
          * @enum {string}
          */
         RefundWaitingFor: "operator";
-        /** @description Money that goes back to a buyer. A purchase has one at most. */
+        /** @description Money of a purchase that goes back to its buyer. A card purchase may have several. */
         Refund: {
             id: components["schemas"]["ID"];
             purchase_id: components["schemas"]["ID"];
@@ -1960,7 +1985,11 @@ export interface components {
             user_id: string;
             /** @enum {string} */
             method: "wallet" | "card" | "external";
-            amount: components["schemas"]["Money"];
+            /**
+             * Format: int64
+             * @description What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back the rest; 0 when nothing was left.
+             */
+            amount: number;
             currency: components["schemas"]["Currency"];
             reason: components["schemas"]["RefundReason"];
             state: components["schemas"]["RefundState"];
@@ -1992,6 +2021,13 @@ export interface components {
         RefundResolutionRequest: {
             /** @description For the records; the buyer can read it. */
             reason: string;
+        };
+        RefundsResolved: {
+            campaign_id: components["schemas"]["ID"];
+            /** @description How many refunds were resolved. */
+            resolved: number;
+            /** @description There may be more. */
+            more: boolean;
         };
         RefundPage: {
             refunds: components["schemas"]["Refund"][];
@@ -2311,8 +2347,8 @@ export interface components {
              * @description When a payment is tried again; as in `waiting`.
              */
             retry_at: string | null;
-            /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund or CardPayment. */
-            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["CardPayment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
+            /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment. */
+            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["RefundsResolved"] | components["schemas"]["CardPayment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
             problem: components["schemas"]["Problem"] | null;
             /** @description What a payment needs from the buyer, while the state is `awaiting_action`. */
             next_action: components["schemas"]["NextAction"] | null;
@@ -2322,12 +2358,12 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only when there is one. */
             purchase?: components["schemas"]["Purchase"];
-        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
          * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "payment-retry" | "payment-resolve" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -3342,6 +3378,7 @@ export type RefundWaitingFor = components['schemas']['RefundWaitingFor'];
 export type Refund = components['schemas']['Refund'];
 export type RefundResolution = components['schemas']['RefundResolution'];
 export type RefundResolutionRequest = components['schemas']['RefundResolutionRequest'];
+export type RefundsResolved = components['schemas']['RefundsResolved'];
 export type RefundPage = components['schemas']['RefundPage'];
 export type WaitingFor = components['schemas']['WaitingFor'];
 export type CardPayment = components['schemas']['CardPayment'];
@@ -3872,6 +3909,52 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    resolveRefunds: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RefundResolutionRequest"];
+            };
+        };
+        responses: {
+            /** @description How many were resolved. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RefundsResolved"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];

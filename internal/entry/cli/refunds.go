@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,7 +39,18 @@ read the reason. One that can still end by itself is refused.`,
 			return refundsOn(t.db).Resolve(ctx, t.request, t.id, t.by, t.reason, false)
 		},
 	}
-	parent.AddCommand(list, retry.command(), resolve.command())
+	campaign := action{
+		use: "resolve-campaign CAMPAIGN", short: fmt.Sprintf("Say it of the card refunds of a campaign that wait for an operator, of %d at most", refunds.MostResolved),
+		long: `Say that the money of the card refunds of a campaign that wait for an operator was given
+back in another way, and how: as resolve does it for one. Repeat it while it says that there
+are more.`,
+		what: "a campaign", kind: job.KindRefundsResolve, by: true, reason: "how the money was given back, for the records",
+		do: func(ctx context.Context, t target) (job.Accepted, error) {
+			t.request.CampaignID = t.id
+			return refundsOn(t.db).ResolveCampaign(ctx, t.request, t.by, t.reason, false)
+		},
+	}
+	parent.AddCommand(list, retry.command(), resolve.command(), campaign.command())
 	return parent
 }
 

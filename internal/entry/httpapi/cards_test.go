@@ -256,7 +256,7 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 			PaymentMethod     string     `json:"payment_method"`
 			ExpiresAt         *time.Time `json:"expires_at"`
 		}
-		Refund *struct {
+		Refunds []struct {
 			ID        uuid.UUID
 			State     string
 			Reference string
@@ -275,8 +275,8 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 			if p.Payment.Method != "card" || p.Payment.Reference != "pi_"+id.String() || p.Payment.PaymentMethod != "pm_card_visa" || p.Payment.ExpiresAt != nil {
 				t.Errorf("%s: the payment is %+v", who, p.Payment)
 			}
-			if p.Refund == nil || p.Refund.ID != refund || p.Refund.State != "failed" || p.Refund.Reference == "" || (p.Refund.Failure == nil) != (who == "user") {
-				t.Errorf("%s: the refund is %+v", who, p.Refund)
+			if len(p.Refunds) != 1 || p.Refunds[0].ID != refund || p.Refunds[0].State != "failed" || p.Refunds[0].Reference == "" || (p.Refunds[0].Failure == nil) != (who == "user") {
+				t.Errorf("%s: the refunds are %+v", who, p.Refunds)
 			}
 			if p.Dispute == nil || p.Dispute.ID != "dp_1" || p.Dispute.Status != "needs_response" {
 				t.Errorf("%s: the dispute is %+v", who, p.Dispute)

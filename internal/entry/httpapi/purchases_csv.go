@@ -45,12 +45,14 @@ var purchaseColumns = []struct {
 	{"cancel_reason", func(p *contract.Purchase) string {
 		return cellOf(p.Cancellation, func(c contract.Cancellation) string { return cellText(response.ValueOf(c.Reason)) })
 	}},
-	{"refund_state", func(p *contract.Purchase) string {
-		return cellOf(p.Refund, func(r contract.Refund) string { return string(r.State) })
+	{"refund_states", func(p *contract.Purchase) string {
+		states := make([]string, len(p.Refunds))
+		for i, r := range p.Refunds {
+			states[i] = string(r.State)
+		}
+		return strings.Join(states, " ")
 	}},
-	{"refund_amount", func(p *contract.Purchase) string {
-		return cellOf(p.Refund, func(r contract.Refund) string { return strconv.FormatInt(r.Amount, 10) })
-	}},
+	{"amount_refunded", func(p *contract.Purchase) string { return strconv.FormatInt(p.AmountRefunded, 10) }},
 	{"job_id", func(p *contract.Purchase) string { return p.JobID.String() }},
 	{"position_numbers", func(p *contract.Purchase) string {
 		return joined(p, " ", func(item contract.PurchaseItem) string { return strconv.Itoa(item.Number) })

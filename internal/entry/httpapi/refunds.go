@@ -70,10 +70,29 @@ func (s refundHandlers) RetryRefund(ctx context.Context, r operations.RetryRefun
 // ResolveRefund notes that a refund was made by hand.
 func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	if strings.TrimSpace(r.Body.Reason) == "" {
-		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say how the money was given back, for the records"})
+	if err := checkResolution(r.Body); err != nil {
+		return nil, err
 	}
 	request := s.command(ctx, job.KindRefundResolve, http.StatusOK)
 	done, err := s.service.Resolve(ctx, request, r.Refund, who.Signature(), r.Body.Reason, who.Role == resource.App)
 	return s.commandDone(done, err, "")
+}
+
+// ResolveRefunds notes that refunds of a campaign were made by hand.
+func (s refundHandlers) ResolveRefunds(ctx context.Context, r operations.ResolveRefundsRequestObject) (operations.Answer, error) {
+	who := call.Of(ctx)
+	if err := checkResolution(r.Body); err != nil {
+		return nil, err
+	}
+	request := s.command(ctx, job.KindRefundsResolve, http.StatusOK)
+	request.CampaignID = r.Campaign
+	done, err := s.service.ResolveCampaign(ctx, request, who.Signature(), r.Body.Reason, who.Role == resource.App)
+	return s.commandDone(done, err, "")
+}
+
+func checkResolution(body *contract.RefundResolutionRequest) error {
+	if strings.TrimSpace(body.Reason) == "" {
+		return fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say how the money was given back, for the records"})
+	}
+	return nil
 }

@@ -53,6 +53,7 @@ func (c *comparison) intent(ctx context.Context, there payprovider.Intent, here 
 		here, known = now[there.ID]
 		v, entry = compareIntent(there, here, known)
 	}
+	c.received[there.ID] = there.Received
 	c.totals(there.Currency).CapturedThere += there.Received
 	if known {
 		c.totals(here.Currency).CapturedHere += here.Received

@@ -59,7 +59,8 @@ type comparison struct {
 	db       postgres.DB
 	provider payprovider.Books
 	report   *PaymentsReport
-	seen     map[string]bool // intents and refunds that were compared
+	seen     map[string]bool         // intents and refunds that were compared
+	received map[string]money.Amount // by intents that were compared, at the provider
 }
 
 // verdict is what becomes of one object after a look at both books.
@@ -74,10 +75,11 @@ const (
 // ComparePayments compares our payments and refunds with what the provider has made in
 // [from, to), to the smallest unit, in both directions. The books change meanwhile: what
 // seems to differ is looked at again, on both sides. Objects without our metadata that
-// nobody here knows are somebody else's.
+// nobody here knows are somebody else's. A refund of an intent that has received nothing has
+// released an authorization: it is left out.
 func ComparePayments(ctx context.Context, db postgres.DB, provider payprovider.Books, from, to time.Time) (PaymentsReport, error) {
 	report := PaymentsReport{From: from.UTC(), To: to.UTC(), Totals: make(map[string]*Totals), Differences: []Entry{}, UnderWay: []Entry{}}
-	c := &comparison{db: db, provider: provider, report: &report, seen: make(map[string]bool)}
+	c := &comparison{db: db, provider: provider, report: &report, seen: make(map[string]bool), received: make(map[string]money.Amount)}
 	for _, part := range []func(context.Context, time.Time, time.Time) error{c.listedIntents, c.missingIntents, c.listedRefunds, c.missingRefunds} {
 		if err := part(ctx, from, to); err != nil {
 			return PaymentsReport{}, fmt.Errorf("audit.ComparePayments: %w", err)

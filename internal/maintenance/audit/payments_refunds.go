@@ -33,9 +33,9 @@ func (c *comparison) listedRefunds(ctx context.Context, from, to time.Time) erro
 
 // refundBooks is what we know of refunds of the provider.
 type refundBooks struct {
-	byID       map[string]refund.Refund    // by the provider's id
-	byPurchase map[uuid.UUID]refund.Refund // of the purchases of their intents
-	payments   map[string]payment.Payment  // by intent
+	byID       map[string]refund.Refund      // by the provider's id
+	byPurchase map[uuid.UUID][]refund.Refund // of the purchases of their intents
+	payments   map[string]payment.Payment    // by intent
 }
 
 func (c *comparison) readRefunds(ctx context.Context, page []payprovider.Refund) (b refundBooks, err error) {
@@ -74,10 +74,14 @@ func (b refundBooks) isOurs(r payprovider.Refund) bool {
 // refund compares one refund with ours.
 func (c *comparison) refund(ctx context.Context, there payprovider.Refund, books refundBooks) error {
 	c.seen[there.ID] = true
-	c.report.Refunds++
 	v, entry := books.compare(there)
-	if v == differs { // one side may have moved since
-		again, err := c.provider.Refund(ctx, there.ID)
+	if v == differs {
+		if _, known := books.byID[there.ID]; !known {
+			if released, err := c.released(ctx, there.IntentID); err != nil || released {
+				return err
+			}
+		}
+		again, err := c.provider.Refund(ctx, there.ID) // one side may have moved since
 		if err != nil {
 			return err
 		}
@@ -87,6 +91,7 @@ func (c *comparison) refund(ctx context.Context, there payprovider.Refund, books
 		}
 		v, entry = books.compare(there)
 	}
+	c.report.Refunds++
 	if there.Status == payprovider.RefundSucceeded {
 		c.totals(there.Currency).RefundedThere += there.Amount
 	}
@@ -95,6 +100,19 @@ func (c *comparison) refund(ctx context.Context, there payprovider.Refund, books
 	}
 	c.note(v, entry)
 	return nil
+}
+
+// released reports whether an intent has received nothing: then its refund has released what
+// a card had authorized, and gave nothing back.
+func (c *comparison) released(ctx context.Context, intentID string) (bool, error) {
+	if received, seen := c.received[intentID]; seen {
+		return received == 0, nil
+	}
+	intent, err := c.provider.Intent(ctx, intentID)
+	if gone(err) {
+		return false, nil
+	}
+	return err == nil && intent.Received == 0, err
 }
 
 // compare decides about one refund: succeeded there is succeeded here, and the other way
@@ -131,13 +149,11 @@ func (b refundBooks) compareUnknown(there payprovider.Refund, e Entry) (verdict,
 	if there.Status == payprovider.RefundFailed || there.Status == payprovider.RefundCanceled {
 		return agreed, e
 	}
-	here, ok := b.byPurchase[b.purchaseOf(there)]
-	if ok {
-		e.Here = here.Amount
-	}
-	if ok && here.Method == refund.Card && here.State == refund.Open {
-		e.What = "the refund is open, at the provider " + string(there.Status)
-		return underWay, e
+	for _, here := range b.byPurchase[b.purchaseOf(there)] {
+		if here.Method == refund.Card && here.State == refund.Open {
+			e.Here, e.What = here.Amount, "the refund is open, at the provider "+string(there.Status)
+			return underWay, e
+		}
 	}
 	e.What = "refunded at the provider (" + string(there.Status) + "), and no refund here has its id"
 	return differs, e

@@ -11,7 +11,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
 	"triprize/internal/store/webhook"
 )
 
@@ -30,15 +29,14 @@ type prune func(ctx context.Context, limit int) (deleted int, more bool, err err
 func (s *Sweeper) retentions() map[string]prune {
 	keep := s.settings.Retention
 	return map[string]prune{
-		"jobs_deleted":                s.expiredJobs(), // retention.jobs and retention.purchases, as each job was made with
-		"refused_deleted":             s.refusedJobs(), // retention.refused
-		"holds_deleted":               s.olderThan(keep.Holds, inventory.DeleteEndedHolds),
-		"held_times_deleted":          s.olderThan(keep.Holds, inventory.DeleteHeldTimes), // they count no more
-		"events_deleted":              s.olderThan(keep.PaymentEvents, payment.DeleteEvents),
-		"out_of_band_refunds_deleted": s.olderThan(keep.Purchases, refund.DeleteOutOfBand),
-		"webhook_events_deleted":      s.olderThan(keep.Webhooks, webhook.DeleteEvents),
-		"webhook_endpoints_deleted":   s.webhookEndpoints(),     // soon: they were deleted, or their time is over
-		"positions_deleted":           s.unpublishedPositions(), // at once: they will never be published
+		"jobs_deleted":              s.expiredJobs(), // retention.jobs and retention.purchases, as each job was made with
+		"refused_deleted":           s.refusedJobs(), // retention.refused
+		"holds_deleted":             s.olderThan(keep.Holds, inventory.DeleteEndedHolds),
+		"held_times_deleted":        s.olderThan(keep.Holds, inventory.DeleteHeldTimes), // they count no more
+		"events_deleted":            s.olderThan(keep.PaymentEvents, payment.DeleteEvents),
+		"webhook_events_deleted":    s.olderThan(keep.Webhooks, webhook.DeleteEvents),
+		"webhook_endpoints_deleted": s.webhookEndpoints(),     // soon: they were deleted, or their time is over
+		"positions_deleted":         s.unpublishedPositions(), // at once: they will never be published
 	}
 }
 

@@ -468,5 +468,5 @@ func refundOf(t *testing.T, db postgres.DB, purchaseID uuid.UUID) uuid.UUID {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return of[purchaseID].ID
+	return of[purchaseID][0].ID
 }

@@ -63,13 +63,13 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 		dispute: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
 			Help: "Disputes of charges, by status as it was told."}, []string{"status"}),
 		others: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_out_of_band_refunds_total",
-			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ), known (it is given back here, too) or resolved (it was given back by hand, and now once more)."},
+			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ) or known (it is given back here, too)."},
 			[]string{"refund"}),
 		orphaned: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_orphaned_intents_total",
 			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
 	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.orphaned, m.others)
-	for _, known := range []string{refundNone, refundKnown, refundResolved} { // an increase from nothing is not seen
+	for _, known := range []string{refundNone, refundKnown} { // an increase from nothing is not seen
 		m.others.WithLabelValues(known)
 	}
 	return &Events{db: db, reader: reader, logger: logger, metrics: m, versions: make(map[string]bool)}

@@ -2,14 +2,13 @@ package payments
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 )
 
@@ -18,26 +17,28 @@ const refundField = "refund_id"
 
 // Our knowledge of a purchase whose money was given back by others, as the metric says it.
 const (
-	refundNone     = "none"     // it is kept here: the books differ
-	refundKnown    = "known"    // it is given back here, too
-	refundResolved = "resolved" // its refund was resolved by hand: it was paid back twice
+	refundNone  = "none"  // it is kept here: the books differ
+	refundKnown = "known" // it is given back here, too
 )
 
-// outOfBand is what a batch of events tells of a refund that is not ours, or that is ours
-// and was resolved by hand.
+// outOfBand is what a batch of events tells of a refund that is not ours.
 type outOfBand struct {
-	refund.OutOfBand
-	ourID  string // of our refund, if it is one that we have made
+	refund.There
+	ourID  string // in its metadata
 	made   bool   // an event tells that it gives money back
 	events []string
-	known  string // what we know of the purchase: none, known or resolved
+	known  string // what we know of the purchase: none or known
 }
 
 // noteOutOfBand notes the refunds of our payments that somebody else has made at the
-// provider: in a table and in the timeline of the purchase. They change nothing else. Where
-// our own refund is still open, its runner takes one of the whole amount for it.
+// provider: in the table and in the timeline of the purchase. Ours, if there is one, asks for
+// what is left when it is made.
 //
-// A bank can send the money back even later: then the timeline says that, too.
+// A bank can send the money back even later: then the timeline says that, too, and what we
+// have to give back is owed again.
+//
+// Where one of ours was resolved by hand, events come too late to be believed: it was woken,
+// and its worker asks the provider.
 func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []payment.Event) error {
 	found := work.outOfBandOf(events)
 	if len(found) == 0 {
@@ -47,50 +48,52 @@ func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, 
 	for _, f := range found {
 		purchases = append(purchases, f.PurchaseID)
 	}
-	ours, err := refund.OfPurchases(ctx, tx, purchases)
+	rows, err := refund.OfPurchases(ctx, tx, purchases)
 	if err != nil {
 		return err
 	}
-	var all []refund.OutOfBand
+	var all []refund.There
 	for _, f := range found {
-		r, ok := ours[f.PurchaseID]
-		switch {
-		case !ok:
-			f.known = refundNone
-		case r.State == refund.Resolved:
-			f.known = refundResolved
-		default:
-			f.known = refundKnown
+		f.known = refundNone
+		isOurs, byHand := false, false
+		for _, r := range rows[f.PurchaseID] {
+			if r.Reason != refund.OutOfBand {
+				f.known, isOurs, byHand = refundKnown, isOurs || f.ourID == r.ID.String(), byHand || r.State == refund.Resolved
+			}
 		}
-		if f.ourID == "" || f.known == refundResolved && f.ourID == r.ID.String() {
-			all = append(all, f.OutOfBand)
+		if !isOurs && !byHand {
+			all = append(all, f.There)
 			work.recorded(f)
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	noted, err := refund.NoteOutOfBand(ctx, tx, all)
+	noted, err := refund.Note(ctx, tx, all)
 	if err != nil {
 		return err
 	}
+	var owing []uuid.UUID
 	for _, one := range noted {
 		f := found[one.ProviderID]
-		amount := money.Currency(f.Currency).Format(f.Amount)
+		if one.State.Refused() {
+			owing = append(owing, one.PurchaseID)
+		}
 		if one.Fresh && f.made {
-			how := "and not by us"
-			if f.ourID != "" {
-				how = "although it was resolved by hand"
-			}
-			work.stepOutOfBand(f, payment.StepOutOfBand, "%s of %s was made at the provider, %s", f.ProviderID, amount, how)
+			work.stepOutOfBand(f, payment.StepOutOfBand, one.Made("and not by us"))
 			work.outOfBandMade = append(work.outOfBandMade, *f)
 		}
-		if failedThere(f.Status) && (!one.Fresh || f.made) {
-			work.stepOutOfBand(f, payment.StepOutOfBandFailed, "%s of %s is %s at the provider: that money was not given back", f.ProviderID, amount, f.Status)
+		if one.State.Refused() && (!one.Fresh || f.made) {
+			work.stepOutOfBand(f, payment.StepOutOfBandFailed, one.Broken())
 			work.outOfBandFailed = append(work.outOfBandFailed, *f)
 		}
 	}
-	return nil
+	if len(owing) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	purchase.QueueFollow(&b, owing...)
+	return tx.SendBatch(ctx, &b).Close()
 }
 
 // recorded notes that the events of a refund have done something.
@@ -102,13 +105,7 @@ func (w *eventWork) recorded(f *outOfBand) {
 	}
 }
 
-// failedThere reports whether a refund is over at the provider, and has given nothing back.
-func failedThere(status string) bool {
-	return status == string(payprovider.RefundFailed) || status == string(payprovider.RefundCanceled)
-}
-
-func (w *eventWork) stepOutOfBand(f *outOfBand, what, format string, args ...any) {
-	detail := fmt.Sprintf(format, args...)
+func (w *eventWork) stepOutOfBand(f *outOfBand, what, detail string) {
 	w.steps = append(w.steps, payment.Step{PurchaseID: f.PurchaseID, Event: what, Detail: &detail})
 }
 
@@ -116,11 +113,11 @@ func (w *eventWork) stepOutOfBand(f *outOfBand, what, format string, args ...any
 func (e *Events) sayOutOfBand(w *eventWork) {
 	for _, f := range w.outOfBandMade {
 		e.metrics.others.WithLabelValues(f.known).Inc()
-		e.logger.Error("a payment was refunded at the provider, and not by us, or beside what was resolved by hand", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
+		e.logger.Error("a payment was refunded at the provider, and not by us", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
 			"currency", f.Currency, "our_refund", f.known)
 	}
 	for _, f := range w.outOfBandFailed {
-		e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "status", f.Status)
+		e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "state", f.State)
 	}
 }
 
@@ -135,28 +132,29 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 		}
 		f := found[told.ProviderID]
 		if f == nil {
-			f = &outOfBand{OutOfBand: told, ourID: ourID}
+			f = &outOfBand{There: told, ourID: ourID}
 			found[told.ProviderID] = f
 		}
 		f.events = append(f.events, event.ID)
-		if !failedThere(f.Status) {
-			f.Status = told.Status
+		if told.State.Refused() || f.State != refund.Succeeded && !f.State.Refused() {
+			f.State = told.State
 		}
-		f.made = f.made || !failedThere(told.Status)
+		f.made = f.made || !told.State.Refused()
 	}
 	return found
 }
 
 // readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
-// money was captured, with the id of our own refund if we have made it.
-func (w *eventWork) readOutOfBand(event payment.Event) (f refund.OutOfBand, ourID string, ok bool) {
+// money was captured, with the id of our own refund if its metadata have one.
+func (w *eventWork) readOutOfBand(event payment.Event) (f refund.There, ourID string, ok bool) {
 	s := w.subjectOf(event)
 	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) || text0(s.IntentStatus) != string(payprovider.Succeeded) {
 		return f, "", false
 	}
 	told, ok := w.reader.RefundIn([]byte(event.Payload))
-	if !ok {
+	state := refund.StateOf(payprovider.RefundStatus(text0(event.Status)))
+	if !ok || state == "" || told.Amount <= 0 {
 		return f, "", false
 	}
-	return refund.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, Status: text0(event.Status)}, told.Metadata[refundField], true
+	return refund.There{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true
 }

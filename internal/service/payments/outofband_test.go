@@ -2,19 +2,20 @@ package payments_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
 	"triprize/internal/testkit/servers"
 )
 
@@ -65,8 +66,8 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	}
 	kept, intent := settled()
 	returned, itsIntent := settled()
-	b.exec(`INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
-		SELECT gen_random_uuid(), purchase_id, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'failed' FROM payments WHERE purchase_id = $1`, returned)
+	b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT gen_random_uuid(), purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'failed' FROM payments WHERE purchase_id = $1`, returned)
 	unpaid := b.reserve("pm_action")
 	itsOwn := *b.want(unpaid, payments.Waits, payment.Action).IntentID
 
@@ -74,18 +75,19 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 		refundEvent("evt_1", "refund.created", "re_hand", intent, "pending", ""),
 		refundEvent("evt_2", "refund.updated", "re_hand", intent, "succeeded", ""),
 		refundEvent("evt_3", "charge.refunded", "ch_1", intent, "succeeded", ""),
-		refundEvent("evt_4", "refund.created", "re_ours", intent, "succeeded", uuid.NewString()),
+		refundEvent("evt_4", "refund.created", "re_strange", "pi_strange", "succeeded", uuid.NewString()),
 		refundEvent("evt_5", "refund.failed", "re_failed", intent, "failed", ""),
 		refundEvent("evt_6", "refund.created", "re_known", itsIntent, "succeeded", ""),
 		refundEvent("evt_7", "refund.created", "re_released", itsOwn, "succeeded", ""), // of money that was never captured
-		refundEvent("evt_8", "refund.created", "re_strange", "pi_strange", "succeeded", ""))
+		refundEvent("evt_8", "refund.created", "re_strange", "pi_strange", "succeeded", ""),
+		refundEvent("evt_13", "refund.created", "re_odd", intent, "lost", ""))
 	b.work(e)
 	b.store(e, refundEvent("evt_9", "refund.updated", "re_hand", intent, "failed", ""), refundEvent("evt_10", "charge.refund.updated", "re_hand", intent, "succeeded", ""))
 	b.work(e)
 	b.store(e, refundEvent("evt_11", "refund.failed", "re_hand", intent, "failed", ""), refundEvent("evt_12", "refund.created", "re_failed", intent, "pending", ""))
 	b.work(e)
 
-	if n := b.count(`SELECT count(*) FROM out_of_band_refunds`); n != 3 || counted("none") != 1 || counted("known") != 1 {
+	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band'`); n != 3 || counted("none") != 1 || counted("known") != 1 {
 		t.Errorf("%d are recorded, counted are %g and %g", n, counted("none"), counted("known"))
 	}
 	for id, want := range map[uuid.UUID]string{kept: "refunded-out-of-band(re_hand of 1200 JPY was made at the provider, and not by us)", returned: "refunded-out-of-band(re_known "} {
@@ -97,7 +99,7 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 		!strings.Contains(steps, "out-of-band-refund-failed(re_hand of 1200 JPY is failed at the provider: that money was not given back)") {
 		t.Errorf("the timeline of one that was given nothing back says %s", steps)
 	}
-	if n := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE status = 'failed'`); n != 2 { // also after later news of them
+	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND state = 'failed'`); n != 2 { // also after later news of them
 		t.Errorf("%d have failed", n)
 	}
 	if steps := stepsOf(t, b.db, unpaid); strings.Contains(steps, "elsewhere") {
@@ -133,7 +135,7 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	if n := countOutOfBand(t, registry, "none"); n != 1 {
 		t.Errorf("counted are %g", n)
 	}
-	if n := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE status = 'failed'`); n != 1 {
+	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND state = 'failed'`); n != 1 {
 		t.Errorf("%d have failed", n)
 	}
 	steps := stepsOf(t, b.db, id)
@@ -142,46 +144,75 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	}
 }
 
-// An operator has paid the buyer in another way, and then the provider has, too.
-func TestARefundThatIsMadeAfterItWasSettledByHandIsSaid(t *testing.T) {
+// Ours is not out of band, unless nobody here knows it: a database that was restored has forgotten it.
+func TestARefundUnderAnIdOfOursIsOursOnlyWhenWeHaveIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	registry := prometheus.NewRegistry()
-	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
 	id := b.reserve("pm_card_visa")
 	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
 	b.conclude(id)
 	ours := uuid.New()
-	b.exec(`INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
-		SELECT $2, purchase_id, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'open' FROM payments WHERE purchase_id = $1`, id, ours)
+	b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT $2, purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'open' FROM payments WHERE purchase_id = $1`, id, ours)
 	b.store(e, refundEvent("evt_1", "refund.created", "re_1", intent, "pending", ours.String()))
 	b.work(e)
-	if n := b.count(`SELECT count(*) FROM out_of_band_refunds`); n != 0 {
+	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band'`); n != 0 {
 		t.Errorf("%d of our own are recorded", n)
 	}
-	b.exec(`UPDATE refunds SET state = 'resolved', resolved_by = 'operator:ops', resolve_reason = 'by bank transfer', finished_at = clock_timestamp() WHERE id = $1`, ours)
-	b.store(e, refundEvent("evt_2", "refund.updated", "re_1", intent, "succeeded", ours.String()),
-		refundEvent("evt_3", "refund.created", "re_2", intent, "succeeded", uuid.NewString())) // of another of ours: nothing that we know
+	b.store(e, refundEvent("evt_2", "refund.created", "re_2", intent, "succeeded", uuid.NewString()))
 	b.work(e)
-	if counted := countOutOfBand(t, registry, "resolved"); counted != 1 || b.count(`SELECT count(*) FROM out_of_band_refunds`) != 1 {
-		t.Errorf("counted are %g", counted)
-	}
-	if steps := stepsOf(t, b.db, id); !strings.Contains(steps, "refunded-out-of-band(re_1 of 1200 JPY was made at the provider, although it was resolved by hand)") {
-		t.Errorf("the timeline says %s", steps)
+	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND provider_id = 're_2'`); n != 1 {
+		t.Errorf("%d are recorded", n)
 	}
 }
 
-func TestOutOfBandRefundsAreDeletedAfterTheirRetention(t *testing.T) {
+// Events come in any order: one that is late makes nothing of what is over.
+func TestLateNewsOfARefundTakeNothingBack(t *testing.T) {
+	t.Parallel()
+	for told, want := range map[string]string{
+		"pending": "pending", "pending requires_action": "requires_action", "succeeded pending": "succeeded", "succeeded failed": "failed", "failed succeeded": "failed",
+		"canceled pending": "canceled", "requires_action succeeded": "succeeded",
+	} {
+		b := newBench(t)
+		e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+		id := b.reserve("pm_card_visa")
+		intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
+		b.conclude(id)
+		for i, status := range strings.Fields(told) {
+			b.store(e, refundEvent(fmt.Sprintf("evt_%d", i), "refund.updated", "re_hand", intent, status, ""))
+			b.work(e)
+		}
+		var state string
+		if err := b.db.QueryRow(t.Context(), `SELECT state FROM refunds WHERE provider_id = 're_hand'`).Scan(&state); err != nil || state != want {
+			t.Errorf("%s: it is %s, %v", told, state, err)
+		}
+	}
+}
+
+// Where one was resolved by hand, an event is no proof: it says nothing and records nothing.
+func TestAnEventAboutWhatWasResolvedByHandIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.exec(`INSERT INTO out_of_band_refunds (provider_id, purchase_id, amount, currency, seen_at)
-		SELECT 're_' || n, gen_random_uuid(), 1, 'JPY', clock_timestamp() - n * interval '10 days' FROM generate_series(0, 4) AS n`)
-	first, from, err := refund.DeleteOutOfBand(t.Context(), b.db, 15*24*time.Hour, nil, 2)
-	if err != nil || first != 2 {
-		t.Fatalf("%d, %v", first, err)
+	registry := prometheus.NewRegistry()
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
+	var woken []payments.RefundHint
+	e.OnRefunds(func(_ context.Context, _ pgx.Tx, hints []payments.RefundHint) ([]string, error) {
+		woken = append(woken, hints...)
+		return nil, nil
+	})
+	id := b.reserve("pm_card_visa")
+	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
+	b.conclude(id)
+	ours := uuid.New()
+	b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, resolved_by, resolve_reason, finished_at, provider_id)
+		SELECT $2, purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'resolved', 'operator:ops', 'by bank', clock_timestamp(), 're_1' FROM payments WHERE purchase_id = $1`, id, ours)
+	b.store(e, refundEvent("evt_1", "refund.created", "re_1", intent, "pending", ours.String()), refundEvent("evt_2", "refund.created", "re_2", intent, "succeeded", ""))
+	b.work(e)
+	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band'`); n != 0 || len(woken) != 2 || *woken[0].PurchaseID != id {
+		t.Errorf("%d are recorded, woken by %+v", n, woken)
 	}
-	second, _, err := refund.DeleteOutOfBand(t.Context(), b.db, 15*24*time.Hour, from, 2)
-	if left := b.count(`SELECT count(*) FROM out_of_band_refunds WHERE provider_id IN ('re_0', 're_1')`); err != nil || second != 1 || left != 2 {
-		t.Errorf("%d more, %d are left: %v", second, left, err)
+	if steps := stepsOf(t, b.db, id); strings.Contains(steps, "out-of-band") || countOutOfBand(t, registry, "none")+countOutOfBand(t, registry, "known") != 0 {
+		t.Errorf("the timeline says %s", steps)
 	}
 }

@@ -11,24 +11,6 @@ import (
 	"triprize/internal/store/refund"
 )
 
-// stateOf returns the state that a status of the provider means, empty for one that is
-// not known.
-func stateOf(status payprovider.RefundStatus) refund.State {
-	switch status {
-	case payprovider.RefundPending:
-		return refund.Pending
-	case payprovider.RefundRequiresAction:
-		return refund.RequiresAction
-	case payprovider.RefundSucceeded:
-		return refund.Succeeded
-	case payprovider.RefundFailed:
-		return refund.Failed
-	case payprovider.RefundCanceled:
-		return refund.Canceled
-	}
-	return ""
-}
-
 // steps are the steps of the timeline that states are.
 var steps = map[refund.State]string{
 	refund.Pending:        payment.StepRefundPending,
@@ -38,19 +20,17 @@ var steps = map[refund.State]string{
 	refund.Canceled:       payment.StepRefundFailed,
 }
 
-// pick returns which of the refunds of an intent is the one that we want, if any: ours,
-// unless it is a failure of an earlier attempt; else one of the whole amount that somebody
-// made by hand. One that gives money back comes before one that does not.
+// pick returns which of the refunds of an intent is the one that we want, if any: ours, unless
+// it is a failure of an earlier attempt. One that gives money back comes before one that does
+// not.
 func pick(all []payprovider.Refund, wanted *refund.Refund) (found payprovider.Refund, ok bool) {
 	for _, one := range all {
-		refused := stateOf(one.Status).Refused()
-		ours := one.Metadata[MetaRefund] == wanted.ID.String()
-		byHand := one.Metadata[MetaRefund] == "" && one.Amount == wanted.Amount && !refused
+		refused := refund.StateOf(one.Status).Refused()
 		stale := refused && one.Metadata[MetaAttempt] != strconv.Itoa(wanted.Attempt)
-		if !ours && !byHand || ours && stale {
+		if one.Metadata[MetaRefund] != wanted.ID.String() || stale {
 			continue
 		}
-		if !ok || stateOf(found.Status).Refused() && !refused {
+		if !ok || refund.StateOf(found.Status).Refused() && !refused {
 			found, ok = one, true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -61,10 +62,48 @@ func (s *Service) Resolve(ctx context.Context, r job.Request, id uuid.UUID, by, 
 		}
 		refund.QueueResolve(b, id, by, reason)
 		if known.Method == refund.Card {
-			purchase.QueueRefunded(b, known.PurchaseID)
+			purchase.QueueFollow(b, known.PurchaseID)
 		}
 		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundResolved, Detail: &reason})
 		return nil
+	})
+}
+
+// MostResolved is how many refunds one request resolves at most.
+const MostResolved = 1000
+
+// Resolved is what a request for the refunds of a campaign has done.
+type Resolved struct {
+	CampaignID uuid.UUID `json:"campaign_id"`
+	Resolved   int       `json:"resolved"`
+	More       bool      `json:"more"` // of those that Resolve would accept
+}
+
+// ResolveCampaign is [Service.Resolve] for refunds of a campaign, [MostResolved] at most: those that
+// the app, or else an operator, may resolve one by one now. An unknown campaign is a not-found Error.
+func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, by, reason string, asApp bool) (job.Accepted, error) {
+	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		if _, err := campaign.Get(ctx, tx, r.CampaignID); err != nil {
+			return nil, err
+		}
+		method := refund.Card
+		if asApp {
+			method = refund.External
+		}
+		purchases, more, err := refund.ResolveOf(ctx, tx, r.CampaignID, method, by, reason, MostResolved)
+		if err != nil {
+			return nil, err
+		}
+		steps := make([]payment.Step, len(purchases))
+		for i, id := range purchases {
+			steps[i] = payment.Step{PurchaseID: id, Event: payment.StepRefundResolved, Detail: &reason}
+		}
+		var b pgx.Batch
+		if method == refund.Card {
+			purchase.QueueFollow(&b, purchases...)
+		}
+		payment.QueueSteps(&b, steps...)
+		return Resolved{r.CampaignID, len(purchases), more}, fault.At(tx.SendBatch(ctx, &b).Close(), "refunds.ResolveCampaign")
 	})
 }
 

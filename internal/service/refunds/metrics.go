@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	states *prometheus.CounterVec // by state
 	faults *prometheus.CounterVec // by kind
+	twice  prometheus.Counter
 }
 
 // NewRunner returns a Runner. db is a pool, or a view of it for transactions that may wait
@@ -24,7 +25,10 @@ func NewRunner(db postgres.Pool, provider payprovider.Refunds, settings Settings
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "triprize_refund_faults_total", Help: "Calls for refunds that have not told their state, by kind. A mismatch is for a person.",
 		}, []string{"kind"}),
+		twice: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "triprize_refunds_paid_twice_total", Help: "Refunds that were resolved by hand, and whose money the provider gives back, too. Must stay 0.",
+		}),
 	}
-	registry.MustRegister(m.states, m.faults)
+	registry.MustRegister(m.states, m.faults, m.twice)
 	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: m}
 }

@@ -153,7 +153,7 @@ func TestARefundIsMadeOnceAndRefundsItsPurchase(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	n := w.provider.creates[0]
-	if n.Key != "re:"+w.bought.String()+":1" || n.IntentID != w.provider.intent || n.Amount != 400 || n.Metadata["refund_id"] != w.id.String() ||
+	if n.Key != "re:"+w.id.String()+":1" || n.IntentID != w.provider.intent || n.Amount != 400 || n.Metadata["refund_id"] != w.id.String() ||
 		n.Metadata["purchase_id"] != w.bought.String() || n.Metadata["campaign_id"] != r.CampaignID.String() {
 		t.Errorf("asked for %+v", n)
 	}
@@ -267,7 +267,7 @@ func TestAKeyIsUsedAgainForADayAtMost(t *testing.T) {
 		w.run()
 		w.sql(`UPDATE refunds SET attempt_at = attempt_at - interval '` + age + `' WHERE id = $1`)
 		w.run()
-		if key := w.provider.creates[1].Key; key != "re:"+w.bought.String()+":"+attempt || w.provider.creates[1].Metadata["attempt"] != attempt {
+		if key := w.provider.creates[1].Key; key != "re:"+w.id.String()+":"+attempt || w.provider.creates[1].Metadata["attempt"] != attempt {
 			t.Errorf("after %s: %s", age, key)
 		}
 	}
@@ -277,7 +277,7 @@ func TestAKeyIsUsedAgainForADayAtMost(t *testing.T) {
 func TestAKeyThatFailsAgainAndAgainIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := "re:" + w.bought.String() + ":1"
+	first := "re:" + w.id.String() + ":1"
 	w.provider.keys[first] = answer{err: errLost}
 	for range 3 {
 		w.run()
@@ -285,39 +285,8 @@ func TestAKeyThatFailsAgainAndAgainIsReplaced(t *testing.T) {
 	w.expect(refund.Open, purchase.Refunding, 0)
 	w.run()
 	w.expect(refund.Succeeded, purchase.Refunded, 1)
-	if key := w.provider.creates[3].Key; key != "re:"+w.bought.String()+":2" {
+	if key := w.provider.creates[3].Key; key != "re:"+w.id.String()+":2" {
 		t.Errorf("the fourth key is %s", key)
-	}
-}
-
-func TestWhatSomebodyHasRefundedByHandIsDone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provider.add(w.provider.captured, payprovider.RefundSucceeded, nil)
-	if result := w.run(); result != refunds.Finished {
-		t.Errorf("got %s", result)
-	}
-	w.expect(refund.Succeeded, purchase.Refunded, 1)
-	fixture.Sound(t, w.db)
-}
-
-func TestARefundOfAPartByHandIsNotOurs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provider.add(100, payprovider.RefundSucceeded, nil)
-	if result := w.run(); result != refunds.Refused {
-		t.Errorf("got %s", result)
-	}
-	r := w.expect(refund.Failed, purchase.Refunding, 1)
-	if r.Failure == nil || !strings.HasPrefix(*r.Failure, "charge_already_refunded") || r.DueAt != nil {
-		t.Errorf("got %+v", r)
-	}
-	if _, err := refund.Wake(t.Context(), w.db, []uuid.UUID{w.bought}, nil); err != nil { // an event about it
-		t.Fatal(err)
-	}
-	w.run()
-	if r = w.expect(refund.Failed, purchase.Refunding, 1); len(w.provider.creates) != 1 || r.DueAt != nil {
-		t.Errorf("an event has had it tried again: %+v", r)
 	}
 }
 

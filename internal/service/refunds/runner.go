@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
@@ -38,9 +39,9 @@ type Result string
 
 // The results.
 const (
-	Nothing  Result = "nothing"  // the refund has changed, is another worker's, or was resolved by hand
+	Nothing  Result = "nothing"  // the refund has changed, or is another worker's
 	Waits    Result = "waits"    // for the provider
-	Finished Result = "finished" // it has succeeded
+	Finished Result = "finished" // it has succeeded, or was resolved by hand
 	Refused  Result = "refused"  // by the provider; it waits for an operator
 )
 
@@ -63,6 +64,7 @@ type run struct {
 	intentID string
 	dispute  *payment.Dispute // of the charge
 	was      refund.State     // in the table
+	wanted   money.Amount     // all that the payment has captured
 }
 
 // Run does a refund as far as it goes now. A failure at the provider is stored
@@ -80,7 +82,7 @@ func (r *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {
 	if !ok || paid.IntentID == nil {
 		return Nothing, fmt.Errorf("refunds.Run(%s): purchase %s has no payment at the provider", claimed.ID, claimed.PurchaseID)
 	}
-	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State}
+	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, wanted: paid.Received}
 	one.hit("refunds.claimed")
 	result, err := one.lead(ctx)
 	if errors.Is(err, agenda.ErrFenced) { // somebody else goes on
@@ -96,25 +98,59 @@ func (o *run) hit(name string) {
 // lead chooses the call, as in doc.go.
 func (o *run) lead(ctx context.Context) (Result, error) {
 	switch {
+	case o.State == refund.Resolved:
+		return o.confirm(ctx)
 	case o.ProviderID != nil:
 		got, err := call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) { return o.provider.Refund(ctx, *o.ProviderID) })
 		if err != nil {
 			return o.put(ctx, err)
 		}
-		return o.apply(ctx, got)
+		if !o.State.Refused() || refund.StateOf(got.Status) != o.State {
+			return o.apply(ctx, got)
+		}
+	case o.Amount == 0: // there was nothing to be made
+		return o.write(ctx)
 	case o.Attempt == 0 && !o.State.Refused():
-		return o.create(ctx, 1)
+		left, err := refund.Left(ctx, o.db, o.ID)
+		if err != nil {
+			return Nothing, err
+		}
+		if left >= o.Amount {
+			return o.create(ctx, 1)
+		}
 	}
 	found, ok, err := o.look(ctx)
+	if err != nil {
+		return o.put(ctx, err)
+	}
+	if ok && (!o.State.Refused() || !refund.StateOf(found.Status).Refused()) {
+		return o.apply(ctx, found)
+	}
+	return o.rest(ctx, func(less bool) (Result, error) {
+		switch {
+		case o.State.Refused(): // only an operator has it tried again
+			return o.write(ctx)
+		case less && o.Attempt > 0: // the provider knows the key with another amount
+			return o.create(ctx, o.Attempt+1)
+		}
+		return o.create(ctx, max(o.nextAttempt(), 1))
+	})
+}
+
+// rest goes on with what other refunds have left, which may be less than was wanted. When it
+// is nothing, the money is with the buyer.
+func (o *run) rest(ctx context.Context, next func(less bool) (Result, error)) (Result, error) {
+	left, err := refund.Left(ctx, o.db, o.ID)
 	switch {
 	case err != nil:
-		return o.put(ctx, err)
-	case ok:
-		return o.apply(ctx, found)
-	case o.State.Refused(): // only an operator has it tried again
+		return Nothing, err
+	case left <= 0:
+		o.State, o.Amount, o.Failure, o.Faults, o.Stuck = refund.Succeeded, 0, nil, 0, false
 		return o.write(ctx)
 	}
-	return o.create(ctx, o.nextAttempt())
+	less := left < o.Amount
+	o.Amount = min(o.Amount, left)
+	return next(less)
 }
 
 // nextAttempt is the attempt whose key is used next, when the provider has nothing of the
@@ -140,7 +176,7 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	o.hit("refunds.attempt.stored")
 	got, err := call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) {
 		return o.provider.CreateRefund(ctx, payprovider.NewRefund{
-			Key: fmt.Sprintf("re:%s:%d", o.PurchaseID, o.Attempt), IntentID: o.intentID, Amount: o.Amount,
+			Key: fmt.Sprintf("re:%s:%d", o.ID, o.Attempt), IntentID: o.intentID, Amount: o.Amount,
 			Metadata: map[string]string{MetaRefund: o.ID.String(), MetaPurchase: o.PurchaseID.String(), MetaCampaign: o.CampaignID.String(),
 				MetaAttempt: strconv.Itoa(o.Attempt)},
 		})
@@ -164,7 +200,7 @@ func (o *run) disputed(ctx context.Context) (Result, error) {
 }
 
 // refused handles a refusal to make the refund: somebody may have refunded the charge by
-// hand, which is as good.
+// hand, all of it or a part.
 func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 	if err := refund.Write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
 		return Nothing, err
@@ -176,16 +212,24 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 	case ok:
 		return o.apply(ctx, found)
 	}
-	failure := failureOf(refusal)
-	o.State, o.Failure, o.Faults, o.Stuck = refund.Failed, &failure, 0, false
-	return o.write(ctx)
+	return o.rest(ctx, func(less bool) (Result, error) {
+		if less {
+			return o.create(ctx, o.Attempt+1)
+		}
+		failure := failureOf(refusal)
+		o.State, o.Failure, o.Faults, o.Stuck = refund.Failed, &failure, 0, false
+		return o.write(ctx)
+	})
 }
 
-// look finds what the provider has of this refund: the one with our id in its metadata,
-// or one that somebody made by hand.
+// look finds what the provider has of this refund, by our id in its metadata, and notes the
+// refunds of the intent that are not ours.
 func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
 	all, err := call(ctx, o, func(ctx context.Context) ([]payprovider.Refund, error) { return o.provider.RefundsOf(ctx, o.intentID) })
 	if err != nil {
+		return payprovider.Refund{}, false, err
+	}
+	if err := o.note(ctx, all); err != nil {
 		return payprovider.Refund{}, false, err
 	}
 	found, ok := pick(all, o.Refund)
@@ -206,7 +250,7 @@ func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error)
 	if wrong := o.check(got); wrong != "" {
 		return o.put(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
 	}
-	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = stateOf(got.Status), &got.ID, nil, 0, false
+	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = refund.StateOf(got.Status), &got.ID, nil, 0, false
 	if o.State.Refused() {
 		failure := got.Failure
 		if failure == "" {
@@ -224,7 +268,7 @@ func (o *run) check(got payprovider.Refund) string {
 		return fmt.Sprintf("%s is of intent %q, not of %s", got.ID, got.IntentID, o.intentID)
 	case got.Amount != o.Amount || got.Currency != o.Currency:
 		return fmt.Sprintf("%s gives back %d %s, not %d %s", got.ID, got.Amount, got.Currency, o.Amount, o.Currency)
-	case got.ID == "" || stateOf(got.Status) == "":
+	case got.ID == "" || refund.StateOf(got.Status) == "":
 		return fmt.Sprintf("%s has the status %q", got.ID, got.Status)
 	}
 	return ""
@@ -239,14 +283,11 @@ func (o *run) write(ctx context.Context) (Result, error) {
 	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		refund.QueueWrite(&b, o.Refund, 0, next)
-		switch {
-		case o.State == refund.Succeeded && o.was != refund.Succeeded:
-			purchase.QueueRefunded(&b, o.PurchaseID)
-		case o.State != refund.Succeeded && o.was == refund.Succeeded:
-			purchase.QueueRefundFailed(&b, o.PurchaseID)
-		}
 		if o.State != o.was {
-			payment.QueueSteps(&b, payment.Step{PurchaseID: o.PurchaseID, Event: steps[o.State], Detail: o.Failure})
+			if o.State.Finished() != o.was.Finished() {
+				purchase.QueueFollow(&b, o.PurchaseID)
+			}
+			payment.QueueSteps(&b, payment.Step{PurchaseID: o.PurchaseID, Event: steps[o.State], Detail: o.detail()})
 		}
 		return tx.SendBatch(ctx, &b).Close()
 	})
@@ -256,6 +297,15 @@ func (o *run) write(ctx context.Context) (Result, error) {
 	o.hit("refunds.written")
 	o.tell()
 	return o.result(), nil
+}
+
+// detail is what the timeline says beside the state.
+func (o *run) detail() *string {
+	if o.State == refund.Succeeded && o.Amount < o.wanted {
+		said := fmt.Sprintf("%s; the rest was given back in other refunds", money.Currency(o.Currency).Format(o.Amount))
+		return &said
+	}
+	return o.Failure
 }
 
 // wait is when to look at a refund again that the provider works on: soon while it is
@@ -270,7 +320,7 @@ func (o *run) wait() time.Duration {
 
 func (o *run) result() Result {
 	switch {
-	case o.State == refund.Succeeded:
+	case o.State.Finished():
 		return Finished
 	case o.State.Refused():
 		return Refused

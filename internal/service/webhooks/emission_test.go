@@ -190,8 +190,8 @@ func (s *shop) holdService(t *testing.T) {
 			}
 			s.tx(func(tx pgx.Tx) error {
 				var b pgx.Batch
-				purchase.QueueRefunded(&b, id)
 				b.Queue(`UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), attempt = 1, attempt_at = clock_timestamp(), provider_id = 're_' || id WHERE purchase_id = $1`, id)
+				purchase.QueueFollow(&b, id)
 				return tx.SendBatch(t.Context(), &b).Close()
 			})
 		},

@@ -63,6 +63,7 @@ const (
 	KindAuthorizationVoid    Kind = "authorization-void"
 	KindRefundRetry          Kind = "refund-retry"
 	KindRefundResolve        Kind = "refund-resolve"
+	KindRefundsResolve       Kind = "refunds-resolve"
 	KindPaymentRetry         Kind = "payment-retry"
 	KindPaymentResolve       Kind = "payment-resolve"
 

@@ -90,13 +90,14 @@ func QueueCancel(b *pgx.Batch, ids []uuid.UUID, by, reasons []string) {
 		WHERE p.id = c.id AND p.state = 'completed'`, ids, by, reasons).Exec(postgres.Exactly(len(ids), "completed purchases"))
 }
 
-// QueueRefunded notes that the money of a purchase is given back.
-func QueueRefunded(b *pgx.Batch, id uuid.UUID) {
-	b.Queue(`UPDATE purchases SET state = 'refunded' WHERE id = $1 AND state = 'refunding'`, id).Exec(postgres.Exactly(1, "refunding purchases"))
-}
-
-// QueueRefundFailed notes that the money of a purchase came back after all: its refund
-// had succeeded, and then the buyer's bank refused it.
-func QueueRefundFailed(b *pgx.Batch, id uuid.UUID) {
-	b.Queue(`UPDATE purchases SET state = 'refunding' WHERE id = $1 AND state = 'refunded'`, id).Exec(postgres.Exactly(1, "refunded purchases"))
+// QueueFollow makes card purchases that are given back what their refunds have come to:
+// refunded when each of ours is finished, else refunding. Refunds out of band leave them
+// alone. The purchases are locked first: several refunds of one may end at once.
+func QueueFollow(b *pgx.Batch, ids ...uuid.UUID) {
+	b.Queue(`SELECT FROM purchases WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, ids)
+	b.Queue(`
+		UPDATE purchases p SET state = r.state
+		FROM (SELECT purchase_id, CASE WHEN bool_and(finished_at IS NOT NULL) THEN 'refunded' ELSE 'refunding' END AS state
+		      FROM refunds WHERE purchase_id = ANY($1) AND number IS NOT NULL GROUP BY purchase_id) r
+		WHERE p.id = r.purchase_id AND p.state IN ('refunding', 'refunded') AND p.state <> r.state`, ids)
 }

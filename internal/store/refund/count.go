@@ -26,7 +26,7 @@ func (c Counts) Total() int { return c.Wallet + c.Card + c.External }
 
 // forOperator is Refund.ForOperator in SQL, and the condition of the index
 // refunds_for_operator.
-const forOperator = `method = 'card' AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'))`
+const forOperator = `method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'))`
 
 // CountForOperator counts the card refunds that wait for an operator, those of all
 // campaigns.

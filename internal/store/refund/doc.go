@@ -1,5 +1,6 @@
-// Package refund owns money that goes back: one row per purchase, for every way of
-// payment.
+// Package refund owns money that goes back, for every way of payment. Refunds of ours are
+// numbered from 1 on for each purchase. Those that others have made at the provider, out of
+// band, have no number.
 //
 //		card      open ─▶ pending ⇄ requires_action ─▶ succeeded
 //		            ▲        └───────────┴──────┬──────────┘
@@ -7,6 +8,7 @@
 //		            └──────── retry ─── failed, canceled ─▶ resolved
 //		wallet    succeeded
 //		external  listed ─▶ resolved
+//		out of band   pending, requires_action, succeeded, failed, canceled: as the provider tells
 //
 //	  - open: a refund is to be made at the provider. attempt says whether its idempotency
 //	    key is stored: from then on it may exist there.

@@ -7,9 +7,10 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// QueueInsert stores new refunds. The state follows from the method: a wallet was
-// credited in this transaction, an external one is listed for the app, and a card
-// refund is open and due at once. The batch fails when a purchase has a refund already.
+// QueueInsert stores new refunds of ours, the first of their purchases. The state follows from
+// the method: a wallet was credited in this transaction, an external one is listed for the app,
+// and a card refund is open and due at once. The batch fails when a purchase has one of ours
+// already.
 func QueueInsert(b *pgx.Batch, refunds []Refund) {
 	n := len(refunds)
 	ids, purchases, campaigns, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
@@ -19,8 +20,8 @@ func QueueInsert(b *pgx.Batch, refunds []Refund) {
 		methods[i], amounts[i], currencies[i], reasons[i] = string(r.Method), int64(r.Amount), r.Currency, string(r.Reason)
 	}
 	b.Queue(`
-		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, due_at, finished_at)
-		SELECT r.*, CASE r.method WHEN 'wallet' THEN 'succeeded' WHEN 'external' THEN 'listed' ELSE 'open' END,
+		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, number, state, due_at, finished_at)
+		SELECT r.*, 1, CASE r.method WHEN 'wallet' THEN 'succeeded' WHEN 'external' THEN 'listed' ELSE 'open' END,
 		       CASE WHEN r.method = 'card' THEN t.now END, CASE WHEN r.method = 'wallet' THEN t.now END
 		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
 		     AS r (id, purchase_id, campaign_id, user_id, method, amount, currency, reason),

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 )
 
@@ -52,20 +53,33 @@ func WaitingForOperator(ctx context.Context, db postgres.DB, after uuid.UUID, li
 	return list, fault.At(err, "refund.WaitingForOperator")
 }
 
-// OfPurchases returns the refunds of purchases, by purchase. It leaves out those that
-// have none.
-func OfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (map[uuid.UUID]Refund, error) {
+// OfPurchases returns the refunds of purchases, by purchase, in the order of their ids. It
+// leaves out those that have none.
+func OfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (map[uuid.UUID][]Refund, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS p (id)
-		CROSS JOIN LATERAL (SELECT * FROM refunds WHERE purchase_id = p.id) r`, purchases)
+		CROSS JOIN LATERAL (SELECT * FROM refunds WHERE purchase_id = p.id) r ORDER BY r.id`, purchases)
 	if err != nil {
 		return nil, fmt.Errorf("refund.OfPurchases: %w", err)
 	}
-	of := make(map[uuid.UUID]Refund, len(list))
+	of := make(map[uuid.UUID][]Refund)
 	for _, r := range list {
-		of[r.PurchaseID] = r
+		of[r.PurchaseID] = append(of[r.PurchaseID], r)
 	}
 	return of, nil
+}
+
+// left is how much of what a card purchase r.purchase_id has paid is left for its refund r:
+// without what other refunds give back, ours and others'.
+const left = `coalesce((SELECT y.received FROM payments y WHERE y.purchase_id = r.purchase_id), 0) - coalesce((
+	SELECT sum(o.amount) FROM refunds o
+	WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN ('pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
+
+// Left returns how much money is left that a card refund can give back. Less than nothing:
+// more was given back than was captured.
+func Left(ctx context.Context, db postgres.DB, id uuid.UUID) (amount money.Amount, err error) {
+	err = db.QueryRow(ctx, `SELECT `+left+` FROM refunds r WHERE id = $1`, id).Scan(&amount)
+	return amount, fault.At(err, "refund.Left(%s)", id)
 }
 
 // OfProvider returns the refunds that have ids of the provider, by that id. It leaves out
@@ -84,11 +98,11 @@ func OfProvider(ctx context.Context, db postgres.DB, ids []string) (map[string]R
 }
 
 // EachSucceeded calls each with the provider's id of every card refund that has succeeded and
-// was asked for in [from, to). It reads the whole table.
+// was asked for, or noted when it is not ours, in [from, to). It reads the whole table.
 func EachSucceeded(ctx context.Context, db postgres.DB, from, to time.Time, each func(providerID string)) error {
 	rows, err := db.Query(ctx, `
 		SELECT provider_id FROM refunds
-		WHERE method = 'card' AND state = 'succeeded' AND provider_id IS NOT NULL AND attempt_at >= $1 AND attempt_at < $2`, from, to)
+		WHERE method = 'card' AND state = 'succeeded' AND provider_id IS NOT NULL AND coalesce(attempt_at, created_at) >= $1 AND coalesce(attempt_at, created_at) < $2`, from, to)
 	if err != nil {
 		return fmt.Errorf("refund.EachSucceeded: %w", err)
 	}

@@ -49,17 +49,18 @@ const (
 	PurchaseCancelled Reason = "cancelled"
 	CampaignCancelled Reason = "campaign-cancelled"
 	LatePayment       Reason = "late-payment"
+	OutOfBand         Reason = "out-of-band" // by hand at the provider: it is not ours
 )
 
-// Refund is money of one purchase that goes back.
+// Refund is money of one purchase that goes back, by us or out of band.
 type Refund struct {
 	ID            uuid.UUID
 	PurchaseID    uuid.UUID
 	CampaignID    uuid.UUID
 	UserID        string
 	Method        Method
-	Amount        money.Amount
-	Currency      string // ISO 4217, capitals
+	Amount        money.Amount // 0 of one of ours that has succeeded: others had left nothing
+	Currency      string       // ISO 4217, capitals
 	Reason        Reason
 	State         State
 	Version       int64
@@ -83,7 +84,7 @@ type Refund struct {
 // ForOperator reports whether an operator has to see to the refund, or to the key: the
 // provider has refused it, or it is stuck. One that needs an action waits for its buyer.
 func (r *Refund) ForOperator() bool {
-	return r.State.Refused() || r.Stuck && (r.State == Open || r.State == Pending || r.State == RequiresAction)
+	return r.Reason != OutOfBand && (r.State.Refused() || r.Stuck && (r.State == Open || r.State == Pending || r.State == RequiresAction))
 }
 
 // Item returns the refund as an agenda item.

@@ -14,29 +14,31 @@ import (
 	"triprize/internal/store/agenda"
 )
 
-// Agenda is the table of card refunds that are due.
-var Agenda = agenda.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.state <> 'resolved'`, Due: `true`}
+// Agenda is the table of card refunds of ours that are due. One that was resolved by hand is
+// due when the provider has news of it: it may have been made there, too.
+var Agenda = agenda.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.number IS NOT NULL`, Due: `true`}
 
-// Claim gives a card refund to a worker, see [agenda.Claim]; not one that was resolved by
-// hand.
+// Claim gives a card refund to a worker, see [agenda.Claim].
 func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Duration) (r Refund, ok bool, err error) {
 	return agenda.Claim(ctx, db, Agenda, item, lease, ``, ``, columns, scan)
 }
 
-// QueueWrite writes what a worker has found out about a card refund: state, attempt, the
+// QueueWrite writes what a worker has found out about a card refund: amount, state, attempt, the
 // provider's id, failure, faults, and whether it is stuck. The batch fails with [agenda.ErrFenced] unless the refund
-// still has the version of r. keep is how much longer the worker keeps it (the lease is
+// still has the version of r. A further attempt is refused in the same way when it would give
+// back more than is left. keep is how much longer the worker keeps it (the lease is
 // renewed); with 0 it is given back, and is due after next, or not before an event comes.
-// attempt_at is set when the attempt grows.
+// attempt_at is set when the attempt grows. What was resolved by hand stays so.
 //
 // After the commit the refund has r.Version + 1.
 func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration) {
 	sql, args := Agenda.Write(r.Item(), agenda.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
-		    provider_id = $8, failure = $9, faults = $10, stuck = $11,
+		    provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
-		    finished_at = CASE WHEN $6 = 'succeeded' THEN coalesce(finished_at, clock_timestamp()) END`, ` AND state <> 'resolved'`,
-		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck)
+		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
+		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+left+`)`,
+		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck, int64(r.Amount))
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return agenda.Fenced(r.Item(), tag, 1) })
 }
 
@@ -55,7 +57,7 @@ func Write(ctx context.Context, db postgres.DB, r *Refund, keep time.Duration, n
 // ids: something has happened to them there. One that succeeded can have failed since.
 // It returns the purchases of those it has found. See [agenda.Wake].
 func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]uuid.UUID, error) {
-	return agenda.Wake(ctx, db, Agenda, `SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)`,
+	return agenda.Wake(ctx, db, Agenda, `SELECT id FROM refunds WHERE purchase_id = ANY($1) AND number IS NOT NULL UNION SELECT id FROM refunds WHERE provider_id = ANY($2) AND number IS NOT NULL`,
 		`r.purchase_id`, pgx.RowTo[uuid.UUID], purchases, providerIDs)
 }
 
@@ -75,8 +77,9 @@ func QueueRetry(b *pgx.Batch, id uuid.UUID) {
 		UPDATE refunds
 		SET state = 'open', version = version + 1, lease_until = NULL, due_at = clock_timestamp(), attempt = attempt + 1,
 		    attempt_at = clock_timestamp(), provider_id = NULL, failure = NULL, faults = 0, stuck = false, waiting_since = NULL
-		WHERE id = $1 AND method = 'card' AND state IN ('failed', 'canceled')`, id).
-		Exec(exactly(id, "the provider has not refused the refund"))
+		WHERE id = $1 AND method = 'card' AND number IS NOT NULL AND state IN ('failed', 'canceled')
+		  AND NOT EXISTS (SELECT FROM refunds o WHERE o.purchase_id = refunds.purchase_id AND o.state = 'open')`, id).
+		Exec(exactly(id, "the provider has not refused the refund, or another one of the purchase is just being made"))
 }
 
 // QueueLook makes a stuck refund due now. The worker that has it looks at it again when it
@@ -88,22 +91,39 @@ func QueueLook(b *pgx.Batch, id uuid.UUID) {
 		Exec(exactly(id, "the refund is not stuck"))
 }
 
+// resolvable is the condition of refunds that can be resolved by hand.
+const resolvable = `number IS NOT NULL AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
+		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`
+
+// resolved are the assignments that resolve a refund: $1 and $2 say by whom and why.
+const resolved = `state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
+		    finished_at = clock_timestamp()`
+
 // QueueResolve notes that a refund was given back by hand, by whom and why: one that was
 // listed, one that the provider has refused, or one that is stuck and that no worker has:
 // a worker could still make that one. A worker that still has it is fenced.
 func QueueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
-	b.Queue(`
-		UPDATE refunds
-		SET state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, waiting_since = NULL, resolved_by = $2, resolve_reason = $3,
-		    finished_at = clock_timestamp()
-		WHERE id = $1 AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
-		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`,
-		id, by, reason).
+	b.Queue(`UPDATE refunds SET `+resolved+` WHERE id = $3 AND `+resolvable, by, reason, id).
 		Exec(exactly(id, "only a refund that is listed, or whose waiting_for is operator and that no worker has, can be resolved by hand"))
 }
 
+// ResolveOf is [QueueResolve] for up to limit refunds of a campaign that were paid by one method.
+// It passes over those that somebody else has locked. It returns their purchases, and whether
+// there are more.
+func ResolveOf(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, method Method, by, reason string, limit int) (purchases []uuid.UUID, more bool, err error) {
+	purchases, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
+		WITH chosen AS MATERIALIZED (
+			SELECT id FROM refunds WHERE campaign_id = $3 AND method = $4 AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
+		UPDATE refunds SET `+resolved+` WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
+	if err != nil {
+		return nil, false, fmt.Errorf("refund.ResolveOf(%s): %w", campaignID, err)
+	}
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM refunds WHERE campaign_id = $1 AND method = $2 AND `+resolvable+`)`, campaignID, string(method)).Scan(&more)
+	return purchases, more, fault.At(err, "refund.ResolveOf(%s)", campaignID)
+}
+
 // unfinished are the card refunds that a worker still leads to an end.
-const unfinished = `method = 'card' AND state IN ('open', 'pending', 'requires_action')`
+const unfinished = `method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action')`
 
 // WaitForKey notes that card refunds wait: cards are switched off.
 func WaitForKey(ctx context.Context, db postgres.DB, items []agenda.Item) (int, error) {

@@ -22,7 +22,7 @@ import (
 // PurchaseDetails are what other tables have of purchases, by purchase.
 type PurchaseDetails struct {
 	payments map[uuid.UUID]*payment.Payment
-	refunds  map[uuid.UUID]refund.Refund
+	refunds  map[uuid.UUID][]refund.Refund
 	steps    map[uuid.UUID][]payment.Step
 }
 
@@ -77,9 +77,12 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 	if paid := details.payments[p.ID]; paid != nil {
 		addPayment(&d, paid)
 	}
-	if back, ok := details.refunds[p.ID]; ok {
-		document := Refund(back, who)
-		d.Refund = &document
+	d.Refunds = make([]contract.Refund, len(details.refunds[p.ID]))
+	for i, back := range details.refunds[p.ID] {
+		d.Refunds[i] = Refund(back, who)
+		if back.State.Finished() {
+			d.AmountRefunded += int64(back.Amount)
+		}
 	}
 	return d
 }

@@ -70,6 +70,9 @@ type ServerInterface interface {
 	// ListRefunds List the refunds of a campaign
 	// (GET /v1/campaigns/{campaign}/refunds)
 	ListRefunds(c *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error
+	// ResolveRefunds Say that refunds of a campaign were made by hand
+	// (POST /v1/campaigns/{campaign}/refunds/resolve)
+	ResolveRefunds(c *fiber.Ctx, campaign CampaignID, params ResolveRefundsParams) error
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(c *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error
@@ -1200,6 +1203,59 @@ func (siw *ServerInterfaceWrapper) ListRefunds(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListRefunds(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ResolveRefunds operation middleware
+func (siw *ServerInterfaceWrapper) ResolveRefunds(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResolveRefundsParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ResolveRefunds(c, campaign, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3749,6 +3805,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/refunds", wrapper.ListRefunds)
 
+	router.Post(options.BaseURL+"/v1/campaigns/:campaign/refunds/resolve", wrapper.ResolveRefunds)
+
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/resume", wrapper.ResumeCampaign)
 
 	router.Get(options.BaseURL+"/v1/holds", wrapper.ListHolds)
@@ -4054,6 +4112,20 @@ type ListRefundsRequestObject struct {
 
 // ListRefunds200 answers with a document, unless there is an error.
 func ListRefunds200(body RefundPage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type ResolveRefundsRequestObject struct {
+	Campaign CampaignID
+	Params   ResolveRefundsParams
+	Body     *ResolveRefundsJSONRequestBody
+}
+
+// ResolveRefunds200 answers with a document, unless there is an error.
+func ResolveRefunds200(body RefundsResolved, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -4681,6 +4753,9 @@ type StrictServerInterface interface {
 	// ListRefunds List the refunds of a campaign
 	// (GET /v1/campaigns/{campaign}/refunds)
 	ListRefunds(ctx context.Context, request ListRefundsRequestObject) (Answer, error)
+	// ResolveRefunds Say that refunds of a campaign were made by hand
+	// (POST /v1/campaigns/{campaign}/refunds/resolve)
+	ResolveRefunds(ctx context.Context, request ResolveRefundsRequestObject) (Answer, error)
 	// ResumeCampaign Resume a campaign
 	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (Answer, error)
@@ -4983,6 +5058,18 @@ func (sh *strictHandler) RequestPurchase(ctx *fiber.Ctx, campaign CampaignID, pa
 func (sh *strictHandler) ListRefunds(ctx *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error {
 	request := ListRefundsRequestObject{Campaign: campaign, Params: params}
 	answer, err := sh.ssi.ListRefunds(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// ResolveRefunds implements ServerInterface.
+func (sh *strictHandler) ResolveRefunds(ctx *fiber.Ctx, campaign CampaignID, params ResolveRefundsParams) error {
+	request := ResolveRefundsRequestObject{Campaign: campaign, Params: params}
+	var body ResolveRefundsJSONRequestBody
+	if err := ctx.BodyParser(&body); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+	answer, err := sh.ssi.ResolveRefunds(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 

@@ -1,0 +1,122 @@
+package refunds
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+)
+
+// note notes those refunds of the intent that are not ours, in the table and in the timeline.
+// One that was made under the id of ours is not ours, either, when ours was resolved by hand.
+func (o *run) note(ctx context.Context, all []payprovider.Refund) error {
+	var noted []refund.Noted
+	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
+		if _, err := payment.LockSubjects(ctx, tx, nil, []uuid.UUID{o.PurchaseID}); err != nil {
+			return err
+		}
+		known, err := refund.OfPurchases(ctx, tx, []uuid.UUID{o.PurchaseID})
+		if err != nil {
+			return err
+		}
+		there := o.notOurs(all, known[o.PurchaseID])
+		if len(there) == 0 {
+			return nil
+		}
+		if noted, err = refund.Note(ctx, tx, there); err != nil {
+			return err
+		}
+		var b pgx.Batch
+		for _, n := range noted {
+			o.queueNoted(&b, n)
+		}
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("refunds.note(%s): %w", o.ID, err)
+	}
+	for _, n := range noted {
+		if o.ProviderID != nil && *o.ProviderID == n.ProviderID { // see refund.Note
+			o.ProviderID = nil
+		}
+		o.logger.Warn("a refund at the provider is not ours", "purchase", o.PurchaseID, "refund", n.ProviderID, "amount", int64(n.Amount),
+			"currency", n.Currency, "state", n.State)
+	}
+	return nil
+}
+
+// notOurs returns the refunds of the intent that are not of our rows.
+func (o *run) notOurs(all []payprovider.Refund, rows []refund.Refund) (there []refund.There) {
+	ours := make(map[string]refund.State) // by our id
+	for _, r := range rows {
+		if r.Reason != refund.OutOfBand {
+			ours[r.ID.String()] = r.State
+		}
+	}
+	for _, one := range all {
+		state := refund.StateOf(one.Status)
+		as, known := ours[one.Metadata[MetaRefund]]
+		if state == "" || one.Amount <= 0 || known && (as != refund.Resolved || state.Refused()) {
+			continue
+		}
+		there = append(there, refund.There{ProviderID: one.ID, PurchaseID: o.PurchaseID, Amount: one.Amount, Currency: one.Currency, State: state})
+	}
+	return there
+}
+
+func (o *run) queueNoted(b *pgx.Batch, n refund.Noted) {
+	if n.Fresh && !n.State.Refused() {
+		how := "and not by us"
+		if o.State == refund.Resolved {
+			how = "although ours was resolved by hand"
+		}
+		detail := n.Made(how)
+		payment.QueueSteps(b, payment.Step{PurchaseID: o.PurchaseID, Event: payment.StepOutOfBand, Detail: &detail})
+	}
+	if n.State.Refused() {
+		purchase.QueueFollow(b, o.PurchaseID)
+	}
+	if n.State.Refused() && !n.Fresh {
+		detail := n.Broken()
+		payment.QueueSteps(b, payment.Step{PurchaseID: o.PurchaseID, Event: payment.StepOutOfBandFailed, Detail: &detail})
+	}
+}
+
+// confirm looks at the provider after news of a refund that was resolved by hand: only what is
+// there now says whether the money was given back twice.
+func (o *run) confirm(ctx context.Context) (Result, error) {
+	before, err := refund.Left(ctx, o.db, o.ID)
+	if err != nil {
+		return Nothing, err
+	}
+	var next *time.Duration
+	if _, _, err := o.look(ctx); err != nil {
+		o.Faults++
+		wait := pause(o.Faults, kindOf(err))
+		next = &wait
+		o.logger.Warn("it is not known whether a refund that was resolved by hand was made, too", "refund", o.ID, "purchase", o.PurchaseID, "again_in", wait, "error", err)
+	} else {
+		o.Faults = 0
+	}
+	left, err := refund.Left(ctx, o.db, o.ID)
+	if err != nil {
+		return Nothing, err
+	}
+	if err := refund.Write(ctx, o.db, o.Refund, 0, next); err != nil {
+		return Nothing, err
+	}
+	if left < before && left < o.Amount {
+		o.metrics.twice.Inc()
+		o.logger.Error("money was given back twice: by hand, as somebody has said, and at the provider", "refund", o.ID, "purchase", o.PurchaseID,
+			"by_hand", int64(o.Amount), "too_much", int64(o.Amount-left), "currency", o.Currency)
+	}
+	return o.result(), nil
+}

@@ -1,0 +1,373 @@
+package refunds_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/refunds"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// byHand makes a refund at the provider, as somebody does in its dashboard; it returns its place.
+func (w *world) byHand(amount money.Amount, status payprovider.RefundStatus) int {
+	w.provider.add(amount, status, nil)
+	return len(w.provider.refunds) - 1
+}
+
+// hear notes what an event tells of a refund at the provider, as the worker of events does.
+func (w *world) hear(at int) {
+	w.t.Helper()
+	r := w.provider.refunds[at]
+	err := postgres.InTx(w.t.Context(), w.db, func(tx pgx.Tx) error {
+		if _, err := payment.LockSubjects(w.t.Context(), tx, nil, []uuid.UUID{w.bought}); err != nil {
+			return err
+		}
+		if _, err := refund.Wake(w.t.Context(), tx, []uuid.UUID{w.bought}, nil); err != nil {
+			return err
+		}
+		if _, err := refund.Note(w.t.Context(), tx, []refund.There{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: refund.StateOf(r.Status)}}); err != nil {
+			return err
+		}
+		var b pgx.Batch
+		purchase.QueueFollow(&b, w.bought)
+		return tx.SendBatch(w.t.Context(), &b).Close()
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// all returns the refunds of the purchase: ours, and those out of band.
+func (w *world) all() (ours, others []refund.Refund) {
+	w.t.Helper()
+	of, err := refund.OfPurchases(w.t.Context(), w.db, []uuid.UUID{w.bought})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range of[w.bought] {
+		if r.Reason == refund.OutOfBand {
+			others = append(others, r)
+		} else {
+			ours = append(ours, r)
+		}
+	}
+	return ours, others
+}
+
+func (w *world) timeline() (said string) {
+	w.t.Helper()
+	steps, err := payment.StepsOf(w.t.Context(), w.db, []uuid.UUID{w.bought})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, s := range steps {
+		said += " " + s.Event
+		if s.Detail != nil {
+			said += "(" + *s.Detail + ")"
+		}
+	}
+	return said
+}
+
+// Somebody has refunded a part at the provider, or all of it, before ours: known by an event or not.
+func TestARefundByHandLeavesOursTheRest(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		byHand []money.Amount
+		heard  bool
+		ours   money.Amount
+		calls  string
+	}{
+		"a part, unknown":     {[]money.Amount{100}, false, 300, "create list create"},
+		"a part, heard of":    {[]money.Amount{100}, true, 300, "list create"},
+		"two parts":           {[]money.Amount{100, 250}, false, 50, "create list create"},
+		"all of it":           {[]money.Amount{400}, false, 0, "create list"},
+		"all of it, heard of": {[]money.Amount{400}, true, 0, "list"},
+		"all of it in parts":  {[]money.Amount{150, 250}, false, 0, "create list"},
+	} {
+		w := newWorld(t)
+		for _, amount := range c.byHand {
+			if at := w.byHand(amount, payprovider.RefundSucceeded); c.heard {
+				w.hear(at)
+			}
+		}
+		if result := w.run(); result != refunds.Finished {
+			t.Errorf("%s: %s", name, result)
+		}
+		if got := strings.Join(w.provider.calls, " "); got != c.calls {
+			t.Errorf("%s: called %s", name, got)
+		}
+		ours, others := w.all()
+		if len(ours) != 1 || ours[0].State != refund.Succeeded || ours[0].Amount != c.ours || len(others) != len(c.byHand) || w.provider.returned() != w.provider.captured {
+			t.Errorf("%s: ours are %+v, others %+v, %d are back", name, ours, others, w.provider.returned())
+		}
+		keys := make(map[string]money.Amount)
+		for _, n := range w.provider.creates {
+			if before, used := keys[n.Key]; used && before != n.Amount {
+				t.Errorf("%s: the key %s has two amounts", name, n.Key)
+			}
+			keys[n.Key] = n.Amount
+		}
+		if said := w.timeline(); !c.heard && strings.Count(said, "refunded-out-of-band(") != len(c.byHand) || !strings.Contains(said, "refunded("+money.Currency("JPY").Format(c.ours)+"; the rest was given back in other refunds)") {
+			t.Errorf("%s: the timeline says %s", name, said)
+		}
+		w.run() // an event
+		w.expect(refund.Succeeded, purchase.Refunded, len(w.provider.refunds))
+		fixture.Sound(t, w.db)
+	}
+}
+
+// What was refused stays so until an operator has it tried again: then it asks for the rest, and
+// what somebody has refunded in the meantime ends it.
+func TestARefusedRefundFollowsWhatIsRefundedByHand(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, payprovider.RefundFailed)
+	w.provider.status = payprovider.RefundSucceeded
+	w.hear(w.byHand(100, payprovider.RefundSucceeded))
+	w.run()
+	if r := w.expect(refund.Failed, purchase.Refunding, 2); r.Amount != 300 || !r.ForOperator() {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	if r := w.expect(refund.Succeeded, purchase.Refunded, 3); r.Amount != 300 || w.provider.returned() != 400 {
+		t.Errorf("got %+v", r)
+	}
+	fixture.Sound(t, w.db)
+
+	w = refusedWorld(t, payprovider.RefundFailed)
+	w.hear(w.byHand(400, payprovider.RefundSucceeded))
+	w.run()
+	if r := w.expect(refund.Succeeded, purchase.Refunded, 2); r.Amount != 0 || r.ForOperator() {
+		t.Errorf("nobody has to do anything any more: %+v", r)
+	}
+	fixture.Sound(t, w.db)
+}
+
+// A bank sends back what somebody had refunded by hand, after ours has given back the rest: that
+// part is owed again, and an operator sees to it.
+func TestARefundByHandThatFailsLaterIsOwedAgain(t *testing.T) {
+	t.Parallel()
+	for name, byHand := range map[string]money.Amount{"a part": 100, "all": 400} {
+		w := newWorld(t)
+		at := w.byHand(byHand, payprovider.RefundSucceeded)
+		w.run()
+		w.expect(refund.Succeeded, purchase.Refunded, len(w.provider.refunds))
+		w.provider.refunds[at].Status = payprovider.RefundFailed
+		w.hear(at)
+		w.hear(at) // once more
+		ours, _ := w.all()
+		if len(ours) != 2 || ours[1].State != refund.Failed || ours[1].Amount != byHand || !ours[1].ForOperator() || ours[1].Failure == nil || waiting(w) != 1 {
+			t.Fatalf("%s: ours are %+v", name, ours)
+		}
+		w.expect(refund.Succeeded, purchase.Refunding, len(w.provider.refunds))
+		fixture.Sound(t, w.db)
+		w.id = ours[1].ID
+		if _, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil {
+			t.Fatal(err)
+		}
+		w.run()
+		if w.expect(refund.Succeeded, purchase.Refunded, len(w.provider.refunds)); w.provider.returned() != 400 {
+			t.Errorf("%s: %d are back", name, w.provider.returned())
+		}
+		fixture.Sound(t, w.db)
+	}
+}
+
+// A further attempt that would give back more than is left is refused where it is stored: then
+// nothing is called.
+func TestNoAttemptAsksForMoreThanIsLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.hear(w.byHand(100, payprovider.RefundSucceeded))
+	r := w.refund()
+	for amount, ok := range map[money.Amount]bool{301: false, 300: true} {
+		r.Attempt, r.Amount = r.Attempt+1, amount
+		if err := refund.Write(t.Context(), w.db, &r, 0, nil); (err == nil) != ok {
+			t.Errorf("%d of 300: %v", amount, err)
+		}
+		r = w.refund()
+	}
+}
+
+// Two that are to be made at once would both ask for the same money.
+func TestOneRefundOfAPurchaseIsMadeAtATime(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, payprovider.RefundFailed)
+	second := uuidv7.New()
+	w.sql(`UPDATE refunds SET amount = 300 WHERE id = $1`)
+	servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT $1, purchase_id, 2, campaign_id, user_id, method, 100, currency, reason, 'failed' FROM refunds`, second)
+	retry := func(id uuid.UUID) error {
+		return outcome(service(w).Retry(t.Context(), request(job.KindRefundRetry), id, "operator:ops"))
+	}
+	if err := retry(w.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := retry(second); err == nil || !strings.Contains(err.Error(), "another one of the purchase is just being made") {
+		t.Errorf("both are open: %v", err)
+	}
+	if _, err := w.db.Exec(t.Context(), `UPDATE refunds SET state = 'open' WHERE id = $1`, second); err == nil {
+		t.Error("the schema allows both")
+	}
+	w.provider.status = payprovider.RefundSucceeded
+	w.run()
+	w.expect(refund.Succeeded, purchase.Refunding, 2)
+	if err := retry(second); err != nil {
+		t.Fatal(err)
+	}
+	w.id = second
+	w.run()
+	w.expect(refund.Succeeded, purchase.Refunded, 3)
+	fixture.Sound(t, w.db)
+}
+
+// An event about a refund that was resolved by hand is late: what rings is the provider's word.
+func TestMoneyIsCalledPaidTwiceOnlyWhenTheProviderSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		there func(w *world)
+		rings float64
+	}{
+		"it has failed there":               {func(*world) {}, 0},
+		"ours was made after all":           {func(w *world) { w.provider.set(payprovider.RefundPending, "") }, 1},
+		"by hand, too":                      {func(w *world) { w.byHand(400, payprovider.RefundSucceeded) }, 1},
+		"a part of it by hand":              {func(w *world) { w.byHand(1, payprovider.RefundSucceeded) }, 1},
+		"somebody tried, and it has failed": {func(w *world) { w.byHand(400, payprovider.RefundFailed) }, 0},
+	} {
+		w := refusedWorld(t, payprovider.RefundFailed)
+		registry := prometheus.NewRegistry()
+		w.runner = refunds.NewRunner(w.db, w.provider, refunds.Settings{Lease: 1e12, Recheck: 1e10}, servers.Logger(t), registry)
+		if err := outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "by bank transfer", false)); err != nil {
+			t.Fatal(err)
+		}
+		c.there(w)
+		if woken, err := refund.Wake(t.Context(), w.db, []uuid.UUID{w.bought}, nil); err != nil || len(woken) != 1 {
+			t.Fatalf("%s: woken are %v, %v", name, woken, err)
+		}
+		away := &payprovider.Error{Kind: payprovider.KindUnavailable}
+		w.provider.fault = once("list", 1, away, true)
+		w.run()
+		if r := w.refund(); r.State != refund.Resolved || r.DueAt == nil || r.FinishedAt == nil {
+			t.Errorf("%s: while the provider is away: %+v", name, r)
+		}
+		w.run()
+		w.run()
+		w.expect(refund.Resolved, purchase.Refunded, len(w.provider.refunds))
+		if r := w.refund(); r.DueAt != nil || r.Faults != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if got := paidTwice(t, registry); got != c.rings {
+			t.Errorf("%s: it rings %g times", name, got)
+		}
+		if said := w.timeline(); strings.Contains(said, "although ours was resolved by hand") != (c.rings == 1) {
+			t.Errorf("%s: the timeline says %s", name, said)
+		}
+		fixture.Sound(t, w.db)
+	}
+}
+
+func paidTwice(t *testing.T, registry *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "triprize_refunds_paid_twice_total" {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	return -1
+}
+
+// Resolving a campaign does exactly what one by one would be done.
+func TestTheRefundsOfACampaignAreResolvedTogether(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, payprovider.RefundFailed)
+	campaignID := w.refund().CampaignID
+	w.hear(w.byHand(1, payprovider.RefundFailed))
+	external, wallet := otherRefund(t, w, refund.External), otherRefund(t, w, refund.Wallet)
+	other := refusedWorldOn(t, w)
+	resolve := func(asApp bool) string {
+		t.Helper()
+		r := request(job.KindRefundsResolve)
+		r.CampaignID = campaignID
+		done, err := service(w).ResolveCampaign(t.Context(), r, "operator:ops", "by bank transfer", asApp)
+		if err != nil || done.Job.Problem != nil {
+			t.Fatalf("%+v, %v", done.Job.Problem, err)
+		}
+		return string(done.Job.Result)
+	}
+	state := func(id uuid.UUID) refund.State {
+		r, err := refund.Get(t.Context(), w.db, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.State
+	}
+	servers.Exec(t, w.db, `UPDATE refunds SET state = 'open', stuck = true, lease_until = clock_timestamp() + interval '1 hour' WHERE id = $1`, w.id)
+	if got := resolve(false); !strings.Contains(got, `"resolved":0,"more":false`) {
+		t.Errorf("one that a worker has: %s", got)
+	}
+	servers.Exec(t, w.db, `UPDATE refunds SET lease_until = NULL WHERE id = $1`, w.id)
+	if got := resolve(false); !strings.Contains(got, `"resolved":1,"more":false`) || state(external) != refund.Listed {
+		t.Errorf("an operator: %s, the external one is %s", got, state(external))
+	}
+	r := w.expect(refund.Resolved, purchase.Refunded, 2)
+	if *r.ResolvedBy != "operator:ops" || *r.ResolveReason != "by bank transfer" || !strings.Contains(w.timeline(), "refund-resolved(by bank transfer)") {
+		t.Errorf("got %+v, the timeline says %s", r, w.timeline())
+	}
+	if got := resolve(true); !strings.Contains(got, `"resolved":1,"more":false`) || state(external) != refund.Resolved || state(wallet) != refund.Succeeded {
+		t.Errorf("an app: %s", got)
+	}
+	if got := resolve(false) + resolve(true); strings.Contains(got, `"resolved":1`) || state(other) != refund.Failed {
+		t.Errorf("again: %s; that of another campaign is %s", got, state(other))
+	}
+	unknown := request(job.KindRefundsResolve)
+	unknown.CampaignID = uuid.New()
+	if err := outcome(service(w).ResolveCampaign(t.Context(), unknown, "operator:ops", "r", false)); err == nil {
+		t.Error("an unknown campaign")
+	}
+}
+
+// refusedWorldOn is a refused refund of another campaign in the same database.
+func refusedWorldOn(t *testing.T, w *world) uuid.UUID {
+	t.Helper()
+	other := worldOn(t, w.db)
+	other.provider.status = payprovider.RefundFailed
+	other.run()
+	return other.id
+}
+
+// A batch has an end, and says that there is more.
+func TestTheRefundsOfACampaignAreResolvedInBatches(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, payprovider.RefundFailed)
+	campaignID := w.refund().CampaignID
+	servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT gen_random_uuid(), gen_random_uuid(), 1, $1, 'u', 'card', 100, 'JPY', 'cancelled', 'failed' FROM generate_series(1, $2)`, campaignID, refunds.MostResolved)
+	for _, want := range []string{`"resolved":1000,"more":true`, `"resolved":1,"more":false`} {
+		r := request(job.KindRefundsResolve)
+		r.CampaignID = campaignID
+		done, err := service(w).ResolveCampaign(t.Context(), r, "operator:ops", "r", false)
+		if err != nil || !strings.Contains(string(done.Job.Result), want) {
+			t.Errorf("%s, %v; wanted %s", done.Job.Result, err, want)
+		}
+	}
+}
