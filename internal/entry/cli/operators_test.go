@@ -33,8 +33,8 @@ func returned(t *testing.T, db *pgxpool.Pool, campaign uuid.UUID, state, failure
 	t.Helper()
 	purchase, _ = fixture.BuyByCard(t, db, campaign, "mina", 0, 1)
 	id = uuid.New()
-	execute(t, db, `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, failure)
-		SELECT $1, id, campaign_id, user_id, 'card', 1250, 'EUR', 'cancelled', $3, $4 FROM purchases WHERE id = $2`, id, purchase, state, failure)
+	execute(t, db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, failure)
+		SELECT $1, id, 1, campaign_id, user_id, 'card', 1250, 'EUR', 'cancelled', $3, $4 FROM purchases WHERE id = $2`, id, purchase, state, failure)
 	execute(t, db, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, purchase)
 	return id, purchase
 }

@@ -68,8 +68,8 @@ func insertRefund(s *fleet.System, purchase uuid.UUID, method, state string) (id
 		exec(s, `DELETE FROM payment_steps WHERE purchase_id = $1`, purchase)
 	})
 	exec(s, `
-		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, attempt, attempt_at, provider_id, failure)
-		SELECT $1, id, campaign_id, user_id, $3, amount, currency, 'campaign-cancelled', $4, c.n, CASE WHEN c.n > 0 THEN clock_timestamp() END,
+		INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, attempt, attempt_at, provider_id, failure)
+		SELECT $1, id, 1, campaign_id, user_id, $3, amount, currency, 'campaign-cancelled', $4, c.n, CASE WHEN c.n > 0 THEN clock_timestamp() END,
 		       CASE WHEN c.n > 0 THEN 're_' || id END, CASE WHEN c.n > 0 THEN 'expired_or_canceled_card' END
 		FROM purchases, (SELECT CASE $3 WHEN 'card' THEN 1 ELSE 0 END AS n) c WHERE id = $2`, id, purchase, method, state)
 	return id

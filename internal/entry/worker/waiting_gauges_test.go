@@ -23,8 +23,8 @@ func TestWhatWaitsForPeopleIsCountedWithoutAKey(t *testing.T) {
 	}
 	for _, state := range []string{"failed", "requires_action"} { // what needs an action waits for its buyer
 		returned, _ := fixture.BuyByCard(t, w.db, id, "otto", 0, 1)
-		servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state)
-			SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', amount, currency, 'cancelled', $2 FROM purchases WHERE id = $1`, returned, state)
+		servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+			SELECT gen_random_uuid(), id, 1, campaign_id, user_id, 'card', amount, currency, 'cancelled', $2 FROM purchases WHERE id = $1`, returned, state)
 	}
 	families, err := registry.Gather()
 	if err != nil {

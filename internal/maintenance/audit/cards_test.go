@@ -75,16 +75,21 @@ var cardDamages = []struct{ buyer, sql, invariant string }{
 	{"taken", `UPDATE jobs SET payload = '{"purchase_id": "x"}' WHERE purchase_id = $1 AND kind = 'cancellation'`, waits},
 	{"taken", `UPDATE payments SET phase = 'action', next_action = 'x', intent_id = 'pi' WHERE purchase_id = $1`, "a payment whose buyer took it back is given up or captured"},
 
-	{"back", `DELETE FROM refunds WHERE purchase_id = $1`, oneRefund},
-	{"back", `UPDATE refunds SET amount = amount - 1 WHERE purchase_id = $1`, oneRefund},
-	{"back", `UPDATE refunds SET currency = 'EUR' WHERE purchase_id = $1`, oneRefund},
-	{"back", `UPDATE refunds SET user_id = 'x' WHERE purchase_id = $1`, oneRefund},
-	{"returned", `UPDATE refunds SET campaign_id = gen_random_uuid() WHERE purchase_id = $1`, oneRefund},
-	{"back", `UPDATE purchases SET state = 'completed', cancelled_at = NULL, cancelled_by = NULL, cancel_reason = NULL WHERE id = $1`, oneRefund},
-	{"failed", refundSQL, oneRefund},
-	{"done", refundSQL, oneRefund},
-	{"back", `UPDATE refunds SET state = 'succeeded', finished_at = now() WHERE purchase_id = $1`, "a purchase is refunded when its refund is finished, and not before"},
-	{"back", `UPDATE purchases SET state = 'refunded' WHERE id = $1`, "a purchase is refunded when its refund is finished, and not before"},
+	{"back", `DELETE FROM refunds WHERE purchase_id = $1`, refunded},
+	{"back", `UPDATE refunds SET amount = amount - 1 WHERE purchase_id = $1`, addsUp},
+	{"back", `WITH p AS (UPDATE purchases SET state = 'refunded' WHERE id = $1) UPDATE refunds SET amount = 0, state = 'succeeded', finished_at = now() WHERE purchase_id = $1`, addsUp},
+	{"back", outOfBandSQL + `, amount + 1, 'succeeded', now() FROM purchases WHERE id = $1`, addsUp},
+	{"done", outOfBandSQL + `, amount + 1, 'pending', NULL FROM purchases WHERE id = $1`, addsUp},
+	{"back", `WITH w AS (UPDATE refunds SET state = 'pending', amount = amount - 1 WHERE purchase_id = $1) ` + outOfBandSQL + `, 1, 'failed', NULL FROM purchases WHERE id = $1`, addsUp},
+	{"failed", outOfBandSQL + `, 1, 'succeeded', now() FROM purchases WHERE id = $1`, "only captured money is refunded by card"},
+	{"back", `UPDATE refunds SET currency = 'EUR' WHERE purchase_id = $1`, refunded},
+	{"back", `UPDATE refunds SET user_id = 'x' WHERE purchase_id = $1`, refunded},
+	{"returned", `UPDATE refunds SET campaign_id = gen_random_uuid() WHERE purchase_id = $1`, refunded},
+	{"back", `UPDATE purchases SET state = 'completed', cancelled_at = NULL, cancelled_by = NULL, cancel_reason = NULL WHERE id = $1`, refunded},
+	{"failed", refundSQL, refunded},
+	{"done", refundSQL, refunded},
+	{"back", `UPDATE refunds SET state = 'succeeded', finished_at = now() WHERE purchase_id = $1`, "a purchase is refunded when its refunds are finished, and not before"},
+	{"back", `UPDATE purchases SET state = 'refunded' WHERE id = $1`, "a purchase is refunded when its refunds are finished, and not before"},
 	{"failed", refundSQL, "only captured money is refunded by card"},
 	{"back", `UPDATE payments SET phase = 'cancelled', ending = 'expired' WHERE purchase_id = $1`, "only captured money is refunded by card"},
 	{"back", `DELETE FROM payments WHERE purchase_id = $1`, "only captured money is refunded by card"},
@@ -102,11 +107,15 @@ const (
 	saysHow    = "a purchase that waits for its buyer says how to go on, and so does its job"
 	itsJob     = "the job of a payment is open as long as its purchase, and ends with it"
 	waits      = "a cancellation waits for the open payment that ends with it, and for no other"
-	oneRefund  = "a card purchase that is given back has one refund, of all its money to its buyer"
+	refunded   = "a card purchase that is given back has refunds of ours to its buyer, and no other has one"
+	addsUp     = "what a card has paid is kept, given back by us, or given back out of band"
 
+	outOfBandSQL = `
+		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, currency, reason, provider_id, amount, state, finished_at)
+		SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', currency, 'out-of-band', 're_hand'`
 	refundSQL = `
-		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, due_at)
-		SELECT gen_random_uuid(), id, campaign_id, user_id, 'card', amount, currency, 'cancelled', 'open', now() FROM purchases WHERE id = $1`
+		INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, due_at)
+		SELECT gen_random_uuid(), id, 1, campaign_id, user_id, 'card', amount, currency, 'cancelled', 'open', now() FROM purchases WHERE id = $1`
 )
 
 // cardBuyers makes a purchase for each buyer of cardDamages.

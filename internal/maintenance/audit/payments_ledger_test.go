@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/audit"
@@ -134,6 +135,18 @@ func (l *ledgers) sql(statement string) {
 	servers.Exec(l.t, l.db, statement)
 }
 
+// note notes a refund of mina's purchase that somebody has made at the provider.
+func (l *ledgers) note(id string, amount money.Amount) {
+	l.t.Helper()
+	err := postgres.InTx(l.t.Context(), l.db, func(tx pgx.Tx) error {
+		_, err := refund.Note(l.t.Context(), tx, []refund.There{{ProviderID: id, PurchaseID: l.mina, Amount: amount, Currency: "JPY", State: refund.Succeeded}})
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 func TestEqualBooksHaveNoDifference(t *testing.T) {
 	t.Parallel()
 	l := newLedgers(t)
@@ -142,12 +155,15 @@ func TestEqualBooksHaveNoDifference(t *testing.T) {
 		payprovider.Intent{ID: "pi_first", Status: payprovider.RequiresConfirmation, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()})
 	l.there.refunds = append(l.there.refunds, // not ours, and an earlier attempt
 		payprovider.Refund{ID: "re_strange", IntentID: "pi_strange", Status: payprovider.RefundSucceeded, Amount: 5000, Currency: "JPY", CreatedAt: time.Now()},
+		payprovider.Refund{ID: "re_released", IntentID: "pi_first", Status: payprovider.RefundSucceeded, Amount: 400, Currency: "JPY", Metadata: map[string]string{"purchase_id": l.mina.String()}, CreatedAt: time.Now()},
+		payprovider.Refund{ID: "re_part", IntentID: intentOf(l.mina), Status: payprovider.RefundSucceeded, Amount: 100, Currency: "JPY", CreatedAt: time.Now()}, // by hand, and noted
 		payprovider.Refund{ID: "re_before", IntentID: intentOf(l.otto), Status: payprovider.RefundFailed, Amount: 300, Currency: "JPY", CreatedAt: time.Now()})
+	l.note("re_part", 100)
 	r := l.compare()
-	if len(r.Differences)+len(r.UnderWay) != 0 || r.Intents != 3 || r.Refunds != 2 {
+	if len(r.Differences)+len(r.UnderWay) != 0 || r.Intents != 3 || r.Refunds != 3 {
 		t.Errorf("got %+v", r)
 	}
-	if got := *r.Totals["JPY"]; got != (audit.Totals{CapturedHere: 700, CapturedThere: 700, RefundedHere: 300, RefundedThere: 300}) {
+	if got := *r.Totals["JPY"]; got != (audit.Totals{CapturedHere: 700, CapturedThere: 700, RefundedHere: 400, RefundedThere: 400}) {
 		t.Errorf("the totals are %+v", got)
 	}
 }
@@ -181,6 +197,15 @@ func TestEveryDifferenceOfTheBooksIsFound(t *testing.T) {
 			l.sql(`UPDATE refunds SET state = 'resolved', resolved_by = 'operator:ops', resolve_reason = 'by bank'`)
 		}, "the refund is resolved, at the provider succeeded"},
 		"refunded there by hand": {func(l *ledgers) {
+			l.there.refunds = append(l.there.refunds, payprovider.Refund{ID: "re_hand", IntentID: intentOf(l.mina), Status: payprovider.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
+		}, "no refund here has its id"},
+		"noted as refunded by hand, unknown there": {func(l *ledgers) { l.note("re_hand", 100) }, "does not know the refund"},
+		"refunded by hand, and failed there": {func(l *ledgers) {
+			l.note("re_hand", 100)
+			l.there.refunds = append(l.there.refunds, payprovider.Refund{ID: "re_hand", IntentID: intentOf(l.mina), Status: payprovider.RefundFailed, Amount: 100, Currency: "JPY", CreatedAt: time.Now()})
+		}, "the refund is succeeded, at the provider failed"},
+		"refunded there of an intent of an older span": {func(l *ledgers) {
+			l.there.intents[0].CreatedAt = l.from.Add(-time.Minute)
 			l.there.refunds = append(l.there.refunds, payprovider.Refund{ID: "re_hand", IntentID: intentOf(l.mina), Status: payprovider.RefundSucceeded, Amount: 400, Currency: "JPY", CreatedAt: time.Now()})
 		}, "no refund here has its id"},
 		"a yen less refunded": {func(l *ledgers) { l.there.refunds[0].Amount-- }, "another amount or currency than the refund's"},
