@@ -60,9 +60,10 @@ type purchaseView struct {
 		At    time.Time
 		Event string
 	}
-	Refunds []refundView
-	Dispute *struct{ ID, Status string }
-	Items   []struct{ Layer, Column int }
+	AmountRefunded int64 `json:"amount_refunded"`
+	Refunds        []refundView
+	Dispute        *struct{ ID, Status string }
+	Items          []struct{ Layer, Column int }
 }
 
 type refundView struct {

@@ -65,6 +65,7 @@ var mayCall = map[string]string{
 	"listWaitingRefunds":   "operator",
 	"retryRefund":          "operator",
 	"resolveRefund":        "operator app",
+	"resolveRefunds":       "operator app",
 
 	"listJobs":                "operator app user",
 	"listCampaignPurchases":   "operator app",

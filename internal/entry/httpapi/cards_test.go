@@ -250,14 +250,19 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 	exec(s, `UPDATE payments SET dispute = '{"id":"dp_1","status":"needs_response","reason":"fraudulent"}', disputed_at = clock_timestamp() WHERE purchase_id = $1`, id)
 	refund := insertRefund(s, id, "card", "failed")
 	exec(s, `INSERT INTO payment_steps (purchase_id, event, detail) VALUES ($1, 'refund-failed', 'expired_or_canceled_card')`, id)
+	exec(s, `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, provider_id, finished_at)
+		SELECT 'ffffffff-ffff-4fff-8fff-ffffffffffff', id, campaign_id, user_id, 'card', 1, currency, 'out-of-band', 'succeeded', 're_hand', clock_timestamp() FROM purchases WHERE id = $1`, id)
 	type view struct {
 		Payment struct {
 			Method, Reference string
 			PaymentMethod     string     `json:"payment_method"`
 			ExpiresAt         *time.Time `json:"expires_at"`
 		}
-		Refunds []struct {
+		AmountRefunded int `json:"amount_refunded"`
+		Refunds        []struct {
 			ID        uuid.UUID
+			Reason    string
+			Amount    int
 			State     string
 			Reference string
 			Failure   *string
@@ -275,7 +280,10 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 			if p.Payment.Method != "card" || p.Payment.Reference != "pi_"+id.String() || p.Payment.PaymentMethod != "pm_card_visa" || p.Payment.ExpiresAt != nil {
 				t.Errorf("%s: the payment is %+v", who, p.Payment)
 			}
-			if len(p.Refunds) != 1 || p.Refunds[0].ID != refund || p.Refunds[0].State != "failed" || p.Refunds[0].Reference == "" || (p.Refunds[0].Failure == nil) != (who == "user") {
+			if p.AmountRefunded != 1 || len(p.Refunds) != 2 || p.Refunds[1].Reason != "out-of-band" || p.Refunds[1].Amount != 1 || p.Refunds[1].State != "succeeded" {
+				t.Errorf("%s: %d are back, the refunds are %+v", who, p.AmountRefunded, p.Refunds)
+			}
+			if len(p.Refunds) == 0 || p.Refunds[0].ID != refund || p.Refunds[0].State != "failed" || p.Refunds[0].Reference == "" || (p.Refunds[0].Failure == nil) != (who == "user") {
 				t.Errorf("%s: the refunds are %+v", who, p.Refunds)
 			}
 			if p.Dispute == nil || p.Dispute.ID != "dp_1" || p.Dispute.Status != "needs_response" {

@@ -47,6 +47,9 @@ func TestADraftIsTheOperatorsAlone(t *testing.T) {
 					if strings.HasSuffix(o.Path, "/holds") {
 						body = fleet.RawJSON(`{"user_id":"` + user + `","quantity":1}`)
 					}
+					if strings.HasSuffix(o.Path, "/refunds/resolve") {
+						body = fleet.RawJSON(`{"reason":"r"}`)
+					}
 				}
 				a := s.Do(0, credential, o.Method, path, header, body)
 				if a.Status != http.StatusNotFound || strings.Contains(string(a.Body), "draft") {

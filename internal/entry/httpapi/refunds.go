@@ -81,6 +81,9 @@ func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveR
 // ResolveRefunds notes that refunds of a campaign were made by hand.
 func (s refundHandlers) ResolveRefunds(ctx context.Context, r operations.ResolveRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
+	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
+		return nil, err
+	}
 	if err := checkResolution(r.Body); err != nil {
 		return nil, err
 	}

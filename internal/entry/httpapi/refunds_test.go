@@ -145,6 +145,56 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 	}
 }
 
+func TestTheRefundsOfACampaignAreResolvedByThoseWhoMay(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	id := s.Campaign(4)
+	listed := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed")
+	card, _ := fixture.BuyByCard(t, s.DB, id, "mina", 0, 1)
+	failed := insertRefund(s, card, "card", "failed")
+	exec(s, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, card)
+	t.Cleanup(func() { exec(s, `UPDATE purchases SET state = 'completed' WHERE id = $1`, card) }) // before the audit
+	path := "/v1/campaigns/" + id.String() + "/refunds/resolve"
+	send := func(credential, path, key, body string) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": key}, fleet.RawJSON(body))
+	}
+	reason := `{"reason":"by bank transfer"}`
+	for name, c := range map[string]struct {
+		credential, path, body string
+		status                 int
+	}{
+		"a user":           {fleet.TokenFor(t, "mina", ""), path, reason, 403},
+		"without a reason": {s.Operator, path, `{}`, 400},
+		"a blank reason":   {s.Operator, path, `{"reason":" "}`, 400},
+		"an unknown field": {s.Operator, path, `{"reason":"r","limit":1}`, 400},
+		"no campaign":      {s.Operator, "/v1/campaigns/" + uuid.NewString() + "/refunds/resolve", reason, 404},
+	} {
+		if a := send(c.credential, c.path, uuid.NewString(), c.body); a.Status != c.status {
+			t.Errorf("%s: %v %s", name, a, a.Body)
+		}
+	}
+	first := send(s.Operator, path, "k1", reason)
+	if want := `{"campaign_id":"` + id.String() + `","resolved":1,"more":false}`; first.Status != http.StatusOK || string(first.Body) != want {
+		t.Errorf("an operator: %v %s, want %s", first, first.Body, want)
+	}
+	if again := send(s.Operator, path, "k1", reason); string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("with the same key: %v %s", again, again.Body)
+	}
+	state := func(refund uuid.UUID) refundView {
+		return decoded[refundView](s, s.Do(0, s.App, http.MethodGet, "/v1/refunds/"+refund.String(), nil, nil))
+	}
+	if r := state(failed); r.State != "resolved" || r.Resolution == nil || r.Resolution.Reason != "by bank transfer" || state(listed).State != "listed" {
+		t.Errorf("got %+v, and %+v", r, state(listed))
+	}
+	if a := send(s.App, path, "k2", reason); !strings.Contains(string(a.Body), `"resolved":1`) || state(listed).State != "resolved" {
+		t.Errorf("an app: %v %s", a, a.Body)
+	}
+	jobs := s.Do(0, s.Operator, http.MethodGet, "/v1/jobs?kind=refunds-resolve&campaign_id="+id.String(), nil, nil)
+	if !strings.Contains(string(jobs.Body), `"resolved":1`) {
+		t.Errorf("its job: %v %s", jobs, jobs.Body)
+	}
+}
+
 func TestACampaignIsCancelledAsAJobWithAReason(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)

@@ -44,6 +44,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"cancelCampaign":          func() any { return new(contract.CampaignCancellation) },
 		"resolvePayment":          func() any { return new(contract.PaymentResolutionRequest) },
 		"resolveRefund":           func() any { return new(contract.RefundResolutionRequest) },
+		"resolveRefunds":          func() any { return new(contract.RefundResolutionRequest) },
 		"stripeWebhook":           func() any { return new(map[string]any) },
 	}
 	for i := range document.Operations {

@@ -1,0 +1,196 @@
+//go:build soak
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/simulator/stripesim"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+// refundPart refunds a part of a purchase at the provider, as somebody does in its dashboard.
+func refundPart(s *fleet.System, bought uuid.UUID, amount int64) {
+	s.T.Helper()
+	form := url.Values{"payment_intent": {s.Sandbox.PaymentsOf(bought.String())[0].ID}, "amount": {fmt.Sprint(amount)}}
+	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+"/v1/refunds", strings.NewReader(form.Encode()))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Authorization", "Bearer "+fleet.SandboxKey)
+	if a := fleet.Send(request); a.Status != http.StatusOK {
+		s.T.Fatalf("the refund by hand: %v %s", a, a.Body)
+	}
+}
+
+// endReservation ends the time that a purchase has for its payment.
+func endReservation(s *fleet.System, ordered uuid.UUID) {
+	s.T.Helper()
+	servers.Exec(s.T, s.DB, `UPDATE payments SET deadline = now(), latest = now() WHERE job_id = $1`, ordered)
+}
+
+// everyEnd leads purchases to every end that a payment can have, and returns them by name.
+func everyEnd(s *fleet.System) map[string]uuid.UUID {
+	s.T.Helper()
+	t, id, other := s.T, s.Campaign(6), s.Campaign(3)
+	at := make(map[string]uuid.UUID)
+	cancel := func(bought uuid.UUID) {
+		t.Helper()
+		if j := s.AwaitJob(0, s.Cancel(s.Operator, bought, uuid.NewString(), "").ID); j.State != job.Succeeded {
+			t.Fatalf("a cancellation: %v %s", j, j.Body)
+		}
+	}
+	for name, method := range map[string]string{"paid": "pm_card_visa", "cancelled": "pm_card_visa", "by hand": "pm_card_visa", "by hand in part": "pm_card_visa", "by hand, then cancelled": "pm_card_visa",
+		"in part, then cancelled": "pm_card_visa", "by hand, and failed": "pm_card_refundFail", "disputed": "pm_card_createDispute", "resolved": "pm_card_refundFail"} {
+		at[name] = buyPaid(s, id, "alice", method)
+	}
+	at["of a cancelled campaign"] = buyPaid(s, other, "alice", "pm_card_visa")
+	refused := buyByCard(s, id, "bob", "pm_card_chargeDeclined")
+	s.AwaitJob(0, refused)
+	at["declined"] = viewJob(s, refused).PurchaseID
+
+	asked := buyByCard(s, id, "bob", "pm_card_authenticationRequired")
+	at["cancelled before it was paid"] = awaitAction(s, asked).PurchaseID
+	cancel(at["cancelled before it was paid"])
+	asked = buyByCard(s, id, "bob", "pm_card_authenticationRequired")
+	at["expired"] = awaitAction(s, asked).PurchaseID
+	endReservation(s, asked)
+	awaitPurchase(s, at["expired"], "failed")
+
+	late := buyByCard(s, id, "bob", "pm_sandbox_processing")
+	servers.Eventually(t, "the provider has it", func() bool {
+		return servers.Value[bool](t, s.DB, `SELECT EXISTS (SELECT FROM payments WHERE job_id = $1 AND phase = 'processing')`, late)
+	})
+	endReservation(s, late)
+	at["late"] = viewJob(s, late).PurchaseID
+	servers.Eventually(t, "the positions are free again", func() bool { return viewPurchase(s, at["late"]).happened("released") })
+	if err := s.Sandbox.Finish(s.Sandbox.PaymentsOf(at["late"].String())[0].ID, true); err != nil {
+		t.Fatal(err)
+	}
+
+	refundByHand(s, at["by hand"])
+	refundPart(s, at["by hand in part"], 1)
+	refundByHand(s, at["by hand, then cancelled"])
+	refundPart(s, at["in part, then cancelled"], 1)
+	refundByHand(s, at["by hand, and failed"])
+	for _, name := range []string{"cancelled", "by hand, then cancelled", "in part, then cancelled", "resolved"} {
+		cancel(at[name])
+	}
+	if a := s.Post("/v1/campaigns/"+other.String()+"/cancel", fleet.Fields{"reason": "a fire"}); a.Status != http.StatusAccepted {
+		t.Fatalf("%v %s", a, a.Body)
+	}
+	for _, name := range []string{"cancelled", "by hand, then cancelled", "in part, then cancelled", "of a cancelled campaign", "late"} {
+		awaitPurchase(s, at[name], "refunded")
+	}
+	servers.Eventually(t, "a refund has failed", func() bool {
+		r := viewPurchase(s, at["resolved"]).Refund()
+		return r != nil && r.State == "failed"
+	})
+	if a := s.Post("/v1/campaigns/"+id.String()+"/refunds/resolve", fleet.Fields{"reason": "by bank transfer"}); a.Status != http.StatusOK || !strings.Contains(string(a.Body), `"resolved":1`) {
+		t.Fatalf("%v %s", a, a.Body)
+	}
+	servers.Eventually(t, "the dispute is recorded", func() bool { return viewPurchase(s, at["disputed"]).Dispute != nil })
+
+	// Its buyer authenticates when the reservation is over: what the card has authorized is released.
+	asked = buyByCard(s, id, "bob", "pm_card_authenticationRequired")
+	awaiting := awaitAction(s, asked)
+	at["released"] = awaiting.PurchaseID
+	s.StopAll("worker")
+	endReservation(s, asked)
+	authenticate(t, awaiting.NextAction.URL, "succeed")
+	s.RunWorker()
+	awaitPurchase(s, at["released"], "failed")
+	return at
+}
+
+// The provider's books and ours are compared after every kind of end: nothing differs, until
+// something is planted.
+func TestTheAuditOfPaymentsIsSilentAfterEveryKindOfEndAndLoudForWhatDiffers(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{})
+	at := everyEnd(s)
+	if released := s.Sandbox.Refunds(); !slices.ContainsFunc(released, func(r stripesim.Returned) bool {
+		return r.Void && r.Intent == s.Sandbox.PaymentsOf(at["released"].String())[0].ID && r.Status == "succeeded"
+	}) {
+		t.Fatalf("nothing was released: %+v", released)
+	}
+	for name, byHand := range map[string]int64{"by hand, then cancelled": 0, "in part, then cancelled": 1} {
+		p := viewPurchase(s, at[name])
+		if byHand == 0 {
+			byHand = p.Amount
+		}
+		if len(p.Refunds) != 2 || p.Refund().Amount != p.Amount-byHand || p.AmountRefunded != p.Amount || !p.happened("refunded") || !p.happened("refunded-out-of-band") {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+
+	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	env := []string{"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL, "TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace,
+		"TRIPRIZE_PAYMENTS_STRIPE_KEY=" + fleet.SandboxKey, "TRIPRIZE_PAYMENTS_STRIPE_URL=" + s.Sandbox.URL, "TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET=" + fleet.WebhookSecret,
+		"TRIPRIZE_PAYMENTS_ALLOW_TEST=true", "TRIPRIZE_PAYMENTS_RETURN_URL=" + s.Settings.Payments.ReturnURL}
+	var report struct {
+		OK bool
+		audit.PaymentsReport
+	}
+	servers.Eventually(t, "the last events are worked off, and nothing differs", func() bool {
+		stdout, stderr, status := run(t, env, "audit", "payments", "--json", "--from", from.UTC().Format(time.RFC3339), "--to", to.UTC().Format(time.RFC3339))
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+			t.Fatalf("%d %s%s", status, stdout, stderr)
+		}
+		return report.OK && status == 0 && len(report.UnderWay) == 0
+	})
+	if totals := report.Totals["JPY"]; totals == nil || totals.RefundedHere != totals.RefundedThere || totals.CapturedHere != totals.CapturedThere || report.Intents != len(at) {
+		t.Errorf("%d purchases, %+v, %+v", len(at), report, totals)
+	}
+
+	provider := stripe.New(s.Settings.Payments.Stripe, servers.Redis(t, s.Settings), s.Settings.Redis.Namespace, servers.Logger(t), prometheus.NewRegistry())
+	defer provider.Close()
+	for name, plant := range map[string]string{
+		"paid":                    `UPDATE payments SET phase = 'cancelled', ending = 'expired', received = 0 WHERE purchase_id = $1`,
+		"declined":                `UPDATE payments SET phase = 'settled', ending = NULL, received = amount, intent_id = coalesce(intent_id, 'pi_none') WHERE purchase_id = $1`,
+		"released":                `UPDATE payments SET phase = 'settled', ending = NULL, received = amount WHERE purchase_id = $1`,
+		"cancelled":               `UPDATE refunds SET state = 'failed', finished_at = NULL WHERE purchase_id = $1`,
+		"of a cancelled campaign": `UPDATE refunds SET provider_id = NULL WHERE purchase_id = $1`,
+		"late":                    `UPDATE refunds SET amount = amount - 1 WHERE purchase_id = $1`,
+		"by hand":                 `DELETE FROM refunds WHERE purchase_id = $1`,
+		"by hand in part":         `UPDATE refunds SET amount = amount + 1 WHERE purchase_id = $1`,
+		"in part, then cancelled": `UPDATE refunds SET amount = amount + 1 WHERE purchase_id = $1 AND number IS NOT NULL`,
+		"by hand, and failed":     `UPDATE refunds SET state = 'succeeded', finished_at = now() WHERE purchase_id = $1`,
+		"resolved":                `UPDATE refunds SET state = 'succeeded', resolved_by = NULL, resolve_reason = NULL WHERE purchase_id = $1`,
+		"disputed":                `UPDATE payments SET currency = 'USD' WHERE purchase_id = $1`,
+	} {
+		undone := errors.New("undone")
+		err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
+			if tag, err := tx.Exec(t.Context(), plant, at[name]); err != nil || tag.RowsAffected() != 1 {
+				return fmt.Errorf("%s: %w, %d rows", name, err, tag.RowsAffected())
+			}
+			found, err := audit.ComparePayments(context.WithoutCancel(t.Context()), tx, provider, from, to)
+			if err != nil || len(found.Differences) != 1 || found.Differences[0].PurchaseID != at[name].String() {
+				t.Errorf("%s: %+v, %v", name, found.Differences, err)
+			}
+			return undone
+		})
+		if !errors.Is(err, undone) {
+			t.Error(err)
+		}
+	}
+}
