@@ -2,20 +2,22 @@
 // rest.
 //
 //	claim ─┬─ nothing was sent ───▶ store the key ──────────────────────────┬─▶ create ─┐
-//	       ├─ it may exist ───────▶ list the intent's refunds ─┬─ not there ─┘           ├─▶ write
-//	       │                                                   └─ there ────────────────┤
-//	       └─ its id is known ────▶ fetch ──────────────────────────────────────────────┘
+//	       ├─ it may exist, ──────▶ list the intent's refunds ─┬─ not there ─┘           ├─▶ write
+//	       │  or others do                                     ├─ there, or nothing left ┤
+//	       └─ its id is known ────▶ fetch ─────────────────────┴─────────────────────────┘
 //
 // [Runner.Run] leads one refund as far as possible. No call is made in a transaction or
 // while a row is locked, and nothing is refunded twice:
 //
-//   - The key re:<purchase>:<attempt> is stored before the first call with it. The
+//   - The key re:<refund>:<attempt> is stored before the first call with it. The
 //     provider makes one refund for a key, for 24 hours.
 //   - When a refund may exist whose id is not stored (a worker died, an answer was lost,
-//     an operator retries), the refunds of the intent are listed first. One with our id in
-//     its metadata is taken, and an out-of-band refund too.
-//   - A key that may be older than 23 hours is not used again.
-//   - A refund is of the whole captured amount, so the provider refuses a second one.
+//     an operator retries), or is refused, the refunds of the intent are listed first. One
+//     with our id in its metadata is taken. Those out of band are noted, and ours asks for
+//     what is left; when nothing is, it has succeeded with the amount 0.
+//   - A key that may be older than 23 hours is not used again. It is replaced sooner only for
+//     another amount, or for all that is left: then the provider refuses a second refund.
+//   - One that was resolved by hand is only looked for, when an event tells of it.
 //
 // Intent, amount and currency of each answer are checked. A difference changes no state:
 // it is logged, counted, and looked at again slowly.

@@ -237,6 +237,67 @@ func TestOneRefundOfAPurchaseIsMadeAtATime(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
+// Two refunds of a purchase end in transactions that do not see each other: the later one waits
+// for the earlier, and the purchase is refunded.
+func TestTheLastOfTwoRefundsThatEndAtOnceRefundsThePurchase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	second := uuidv7.New()
+	w.sql(`UPDATE refunds SET amount = 300 WHERE id = $1`)
+	servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT $1, purchase_id, 2, campaign_id, user_id, method, 100, currency, reason, 'failed' FROM refunds`, second)
+	finish := func(tx pgx.Tx, id uuid.UUID) error {
+		var b pgx.Batch
+		b.Queue(`UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), due_at = NULL WHERE id = $1`, id)
+		purchase.QueueFollow(&b, w.bought)
+		return tx.SendBatch(t.Context(), &b).Close()
+	}
+	first, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Rollback(t.Context()) }()
+	if err := finish(first, w.id); err != nil {
+		t.Fatal(err)
+	}
+	other := make(chan error, 1)
+	go func() { other <- postgres.InTx(t.Context(), w.db, func(tx pgx.Tx) error { return finish(tx, second) }) }()
+	servers.Eventually(t, "the second waits, or has ended", func() bool {
+		return len(other) == 1 || servers.Value[bool](t, w.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	})
+	if err := first.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-other; err != nil {
+		t.Fatal(err)
+	}
+	w.expect(refund.Succeeded, purchase.Refunded, 0)
+}
+
+// A call that was lost may arrive after its successor. Of a part of what is left both could be made:
+// the successor has the same key.
+func TestTheKeyOfAPartIsNotReplacedWhileItsCallMayArrive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sql(`UPDATE refunds SET amount = 300 WHERE id = $1`)
+	servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT gen_random_uuid(), purchase_id, 2, campaign_id, user_id, method, 100, currency, reason, 'failed' FROM refunds`)
+	first := "re:" + w.id.String() + ":1"
+	w.provider.keys[first] = answer{err: errLost}
+	for range 5 {
+		w.run()
+	}
+	for _, n := range w.provider.creates {
+		if n.Key != first {
+			t.Errorf("a key is %s", n.Key)
+		}
+	}
+	w.sql(`UPDATE refunds SET attempt_at = attempt_at - interval '23 hours' WHERE id = $1`)
+	w.run()
+	w.expect(refund.Succeeded, purchase.Refunding, 1)
+	fixture.Sound(t, w.db)
+}
+
 // An event about a refund that was resolved by hand is late: what rings is the provider's word.
 func TestMoneyIsCalledPaidTwiceOnlyWhenTheProviderSaysSo(t *testing.T) {
 	t.Parallel()

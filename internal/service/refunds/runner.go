@@ -126,20 +126,20 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 	if ok && (!o.State.Refused() || !refund.StateOf(found.Status).Refused()) {
 		return o.apply(ctx, found)
 	}
-	return o.rest(ctx, func(less bool) (Result, error) {
+	return o.rest(ctx, func(left money.Amount, less bool) (Result, error) {
 		switch {
 		case o.State.Refused(): // only an operator has it tried again
 			return o.write(ctx)
 		case less && o.Attempt > 0: // the provider knows the key with another amount
 			return o.create(ctx, o.Attempt+1)
 		}
-		return o.create(ctx, max(o.nextAttempt(), 1))
+		return o.create(ctx, max(o.nextAttempt(left), 1))
 	})
 }
 
 // rest goes on with what other refunds have left, which may be less than was wanted. When it
 // is nothing, the money is with the buyer.
-func (o *run) rest(ctx context.Context, next func(less bool) (Result, error)) (Result, error) {
+func (o *run) rest(ctx context.Context, next func(left money.Amount, less bool) (Result, error)) (Result, error) {
 	left, err := refund.Left(ctx, o.db, o.ID)
 	switch {
 	case err != nil:
@@ -150,15 +150,17 @@ func (o *run) rest(ctx context.Context, next func(less bool) (Result, error)) (R
 	}
 	less := left < o.Amount
 	o.Amount = min(o.Amount, left)
-	return next(less)
+	return next(left, less)
 }
 
 // nextAttempt is the attempt whose key is used next, when the provider has nothing of the
 // present one: the same, unless its key may be forgotten, or what is stored under it at
-// the provider is a failure that would only be repeated.
-func (o *run) nextAttempt() int {
+// the provider is a failure that would only be repeated. A call with the present key may be
+// on its way still: a further key needs that the refund is of all that is left, so that the
+// provider refuses the second of both.
+func (o *run) nextAttempt(left money.Amount) int {
 	const inVain = 3
-	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 {
+	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left {
 		return o.Attempt + 1
 	}
 	return o.Attempt
@@ -212,7 +214,7 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 	case ok:
 		return o.apply(ctx, found)
 	}
-	return o.rest(ctx, func(less bool) (Result, error) {
+	return o.rest(ctx, func(_ money.Amount, less bool) (Result, error) {
 		if less {
 			return o.create(ctx, o.Attempt+1)
 		}
