@@ -1770,7 +1770,7 @@ type Waiting struct {
 	RetryAt time.Time `json:"retry_at"`
 }
 
-// WaitingFor `operator`: for a person, since what the provider says cannot be. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
+// WaitingFor `operator`: for a person, since the provider says what cannot be, refuses our key, or has not answered for long. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
 type WaitingFor string
 
 // Wallet defines model for Wallet.

@@ -145,9 +145,9 @@ func (to *torture) authenticate(j jobView, outcome string) {
 	}
 }
 
-// disturb kills or stops a process, or takes the provider away for a while.
+// disturb kills or stops a process, or takes the provider or the key away for a while.
 func (to *torture) disturb() {
-	switch to.dice.IntN(5) {
+	switch to.dice.IntN(6) {
 	case 0, 1:
 		to.s.Workers[to.dice.IntN(len(to.s.Workers))].Kill()
 	case 2:
@@ -168,6 +168,15 @@ func (to *torture) disturb() {
 		}
 		time.Sleep(time.Duration(to.dice.IntN(1500)) * time.Millisecond)
 		if err := to.s.Sandbox.SetAway(stripesim.Here); err != nil {
+			to.s.T.Error(err)
+		}
+	case 5:
+		key := []stripesim.Key{{Expired: true}, {Lacks: []string{"charge_write"}}, {Lacks: []string{"payment_intent_write"}}}[to.dice.IntN(3)]
+		if err := to.s.Sandbox.SetKey(key); err != nil {
+			to.s.T.Error(err)
+		}
+		time.Sleep(time.Duration(to.dice.IntN(3000)) * time.Millisecond)
+		if err := to.s.Sandbox.SetKey(stripesim.Key{}); err != nil {
 			to.s.T.Error(err)
 		}
 	}

@@ -2035,7 +2035,7 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * @description `operator`: for a person, since what the provider says cannot be. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
+         * @description `operator`: for a person, since the provider says what cannot be, refuses our key, or has not answered for long. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
          * @enum {string}
          */
         WaitingFor: "operator" | "key" | "provider";
