@@ -47,7 +47,7 @@ func TestAKeyThatIsRefusedIsForOperatorsAndHoldsUpNothingElse(t *testing.T) {
 		t.Errorf("the sweep: %v %s", a, a.Body)
 	}
 	key(stripesim.Key{})
-	retry("/v1/refunds/" + viewPurchase(s, returned).Refund.ID)
+	retry("/v1/refunds/" + viewPurchase(s, returned).Refund().ID)
 	awaitPurchase(s, returned, "refunded")
 
 	key(stripesim.Key{Expired: true})

@@ -77,7 +77,7 @@ func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome
 // so until the provider has answered.
 func (r *run) waitAfter(kind payprovider.ErrorKind) payment.Wait {
 	switch {
-	case kind == payprovider.KindForbidden, r.p.WaitsFor() == payment.Operator:
+	case kind == payprovider.KindForbidden, r.p.WaitsFor() == payment.Operator, r.overdue():
 		return payment.WaitsForOperator
 	case kind == payprovider.KindUnavailable:
 		return payment.WaitsForProvider
@@ -86,6 +86,10 @@ func (r *run) waitAfter(kind payprovider.ErrorKind) payment.Wait {
 	}
 	return payment.WaitsForAnswer
 }
+
+// overdue reports whether money is still being taken after every extension of its
+// reservation. The positions wait for it, and the draw of an ended sale.
+func (r *run) overdue() bool { return r.p.Phase == payment.Capturing && !r.now().Before(r.p.Latest) }
 
 // spare is what a payment has left at least at the next look: its task may have to wait.
 const spare = 5 * time.Second
@@ -168,6 +172,10 @@ func (r *run) giveBack(ctx context.Context, pause time.Duration) (Outcome, error
 	changed := r.p
 	if r.intent.Status != "" {
 		r.answered(&changed)
+		if r.overdue() {
+			reason := payment.WaitsForOperator
+			changed.WaitingFor, changed.LastError = &reason, text("the provider is still taking the money, after every extension of the reservation")
+		}
 	}
 	return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
 }

@@ -212,9 +212,21 @@ func TestWhatIsBeingCapturedIsNotGivenUpWhenTheTimeIsOver(t *testing.T) {
 		}
 		return nil
 	}
-	b.want(id, payments.Waits, payment.Capturing)
+	if p := b.want(id, payments.Waits, payment.Capturing); p.WaitsFor() != payment.Provider {
+		t.Errorf("it waits for %q", p.WaitsFor())
+	}
 	b.endTime(id)
+	b.want(id, payments.Waits, payment.Capturing)
+	b.exec(`UPDATE payments SET latest = deadline`) // no extension is left
+	if p := b.want(id, payments.Waits, payment.Capturing); p.WaitsFor() != payment.Operator {
+		t.Errorf("after every extension it waits for %q", p.WaitsFor())
+	}
 	b.sim.before = nil
+	b.sim.move(id.String(), payprovider.RequiresCapture, payprovider.Processing)
+	if p := b.want(id, payments.Waits, payment.Capturing); p.WaitsFor() != payment.Operator || p.DueAt == nil {
+		t.Errorf("while the provider takes the money it waits for %q, and is due at %v", p.WaitsFor(), p.DueAt)
+	}
+	b.sim.move(id.String(), payprovider.Processing, payprovider.RequiresCapture)
 	b.sim.called()
 	b.want(id, payments.Conclude, payment.Captured)
 	if got := strings.Join(b.sim.called(), " "); got != "fetch capture" {
