@@ -60,6 +60,12 @@ type Books interface {
 	Refund(ctx context.Context, id string) (Refund, error)
 	ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error
 	ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error
+	Balance
+}
+
+// Balance tells what has moved the balance of the account, in the same order.
+type Balance interface {
+	ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(BalanceTransaction) error) error
 }
 
 // Events lists the provider's events and says what they mean.
@@ -75,7 +81,8 @@ type Reader interface {
 	APIVersion() string // of events; empty: any
 	// Subjects are the types of events that are known, and what each is about.
 	Subjects() map[string]Subject
-	// RefundIn reads the refund that the payload of an event is about.
+	// IntentIn and RefundIn read the intent or refund that the payload of an event is about.
+	IntentIn(payload []byte) (Intent, bool)
 	RefundIn(payload []byte) (Refund, bool)
 }
 

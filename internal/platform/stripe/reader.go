@@ -50,6 +50,21 @@ var subjects = map[string]payprovider.Subject{
 	"charge.updated":                           payprovider.AboutNothing,
 }
 
+// IntentIn reads the intent that an event is about.
+func (r Reader) IntentIn(payload []byte) (payprovider.Intent, bool) {
+	var wire struct {
+		Data struct {
+			Object stripego.PaymentIntent `json:"object"`
+		} `json:"data"`
+	}
+	in := &wire.Data.Object
+	if err := json.Unmarshal(payload, &wire); err != nil || in.Object != "payment_intent" || in.ID == "" {
+		return payprovider.Intent{}, false
+	}
+	return payprovider.Intent{ID: in.ID, Status: payprovider.IntentStatus(in.Status), Amount: money.Amount(in.Amount), Received: money.Amount(in.AmountReceived),
+		Currency: strings.ToUpper(string(in.Currency)), Livemode: in.Livemode, Metadata: in.Metadata}, true
+}
+
 // RefundIn reads the refund that an event is about.
 func (r Reader) RefundIn(payload []byte) (payprovider.Refund, bool) {
 	var wire struct {
