@@ -2,9 +2,11 @@ package stripe
 
 import (
 	"encoding/json"
+	"strings"
 
 	stripego "github.com/stripe/stripe-go/v85"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 )
 

@@ -1,0 +1,174 @@
+package reconciliation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/balance"
+)
+
+const (
+	closedAfter = 48 * time.Hour  // a day is closed so long after its end: what is late has come by then
+	lease       = 2 * time.Minute // longer than a run of a sweep
+	mostAtOnce  = 2000            // transactions in hand: a span with more is halved
+	dissolve    = 500             // differences that are looked at in one statement
+	mostSaid    = 20              // differences of a day in the log; the list has all
+)
+
+// Report is what a run has done.
+type Report struct {
+	Days    int // that are done now
+	Listed  int // transactions
+	Foreign int // of these, about payments of others
+	Found   int // differences
+	Closed  int // differences that are none any more
+}
+
+// Reconciler compares days.
+type Reconciler struct {
+	db       postgres.Pool
+	provider payprovider.Balance // nil: there is none
+	keep     time.Duration       // of transactions: older days are not listed
+	logger   *slog.Logger
+}
+
+// New returns a Reconciler; provider may be nil. Days older than keep are left out.
+func New(db postgres.Pool, provider payprovider.Balance, keep time.Duration, logger *slog.Logger) *Reconciler {
+	return &Reconciler{db: db, provider: provider, keep: keep, logger: logger}
+}
+
+// Run closes differences that are none any more, and compares one day, if there is one to
+// be compared. more says that there may be another one. It does not fail because another
+// scheduler was quicker.
+func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error) {
+	for after := uuid.Nil; ; {
+		closed, last, err := balance.Dissolve(ctx, r.db, after, dissolve)
+		done.Closed += closed
+		if err != nil {
+			return done, false, fmt.Errorf("reconciliation.Run: %w", err)
+		}
+		if after = last; last == uuid.Nil {
+			break
+		}
+	}
+	if r.provider == nil {
+		return done, false, nil
+	}
+	day, ok, err := balance.ClaimDay(ctx, r.db, closedAfter, r.keep, lease)
+	if err != nil || !ok {
+		return done, false, err
+	}
+	err = r.day(ctx, &day, &done)
+	switch {
+	case errors.Is(err, balance.ErrFenced):
+		return done, false, nil
+	case err != nil:
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if late := balance.GiveBack(back, r.db, day); late != nil {
+			r.logger.Debug("a day waits for its lease", "day", day.Day.Format(time.DateOnly), "error", late)
+		}
+		return done, false, fmt.Errorf("reconciliation.Run(%s): %w", day.Day.Format(time.DateOnly), err)
+	}
+	return done, true, nil
+}
+
+// day lists what is left of a day, compares it, and ends it.
+func (r *Reconciler) day(ctx context.Context, day *balance.Day, done *Report) error {
+	for span := day.End().Sub(day.Until); day.Until.Before(day.End()); {
+		to := day.Until.Add(span)
+		if to.After(day.End()) {
+			to = day.End()
+		}
+		all, err := r.list(ctx, day.Until, to)
+		if errors.Is(err, errMany) {
+			span = max(span/2, time.Second).Truncate(time.Second)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		stored, err := balance.Store(ctx, r.db, day, to, lease, all)
+		if err != nil {
+			return err
+		}
+		done.Listed += len(all)
+		done.Foreign += len(all) - stored
+		failpoint.Hit("reconciliation.stored", nil)
+	}
+	var fresh []balance.Difference
+	err := postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
+		found, err := balance.Compare(ctx, tx, *day)
+		if err != nil {
+			return err
+		}
+		if fresh, err = balance.Note(ctx, tx, found); err != nil {
+			return err
+		}
+		return balance.Done(ctx, tx, *day)
+	})
+	if err != nil {
+		return err
+	}
+	done.Days++
+	done.Found += len(fresh)
+	r.say(*day, fresh)
+	return nil
+}
+
+// errMany ends the listing of a span with too many transactions.
+var errMany = errors.New("reconciliation: more transactions than are taken at once")
+
+// list returns the transactions of a span, the oldest first. A single second is taken whole.
+func (r *Reconciler) list(ctx context.Context, from, to time.Time) (all []payprovider.BalanceTransaction, err error) {
+	most := mostAtOnce
+	if to.Sub(from) <= time.Second {
+		most *= 100
+	}
+	err = r.provider.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
+		if len(all) == most {
+			return errMany
+		}
+		all = append(all, t)
+		return nil
+	})
+	slices.SortStableFunc(all, func(a, b payprovider.BalanceTransaction) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	return slices.CompactFunc(all, func(a, b payprovider.BalanceTransaction) bool { return a.ID == b.ID }), err
+}
+
+func (r *Reconciler) say(day balance.Day, fresh []balance.Difference) {
+	for _, d := range fresh[:min(len(fresh), mostSaid)] {
+		Say(r.logger, d, "day", day.Day.Format(time.DateOnly))
+	}
+	if len(fresh) > mostSaid {
+		r.logger.Error("more differences than are logged: see GET /v1/payment-differences", "day", day.Day.Format(time.DateOnly), "differences", len(fresh))
+	}
+}
+
+// Say logs a difference that is new.
+func Say(logger *slog.Logger, d balance.Difference, more ...any) {
+	args := []any{"difference", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
+	for name, value := range map[string]*int64{"here": d.HereAmount, "there": d.ThereAmount} {
+		if value != nil {
+			args = append(args, name, *value)
+		}
+	}
+	for _, currency := range []*string{d.ThereCurrency, d.HereCurrency} {
+		if currency != nil {
+			args = append(args, "currency", *currency)
+			break
+		}
+	}
+	logger.Error("the provider's books and ours differ", append(args, more...)...)
+}
+

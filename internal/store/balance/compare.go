@@ -1,0 +1,132 @@
+package balance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// compared are the differences that transactions t show, by their sources, to the smallest
+// unit of the source's own currency. A condition on t follows.
+//
+// A charge must be captured here over the same money. A refund must be one of ours, or one
+// that was noted as somebody else's, and have come as far here; one of a payment that
+// received nothing here only released it, and one that has failed, then or later, has given
+// nothing back. One that was resolved by hand may have succeeded there. A dispute must be on record.
+const compared = `
+	SELECT v.kind, v.object_id, t.id, coalesce(p.purchase_id, r.purchase_id, o.purchase_id, t.purchase_id), v.here_amount, v.here_currency,
+	       coalesce(t.source_amount, t.amount), coalesce(t.source_currency, t.currency), v.detail
+	FROM balance_transactions t
+	LEFT JOIN LATERAL (SELECT * FROM payments WHERE intent_id = t.intent_id) p ON true
+	LEFT JOIN LATERAL (SELECT * FROM refunds WHERE provider_id = t.source_id) r ON true
+	LEFT JOIN LATERAL (SELECT * FROM out_of_band_refunds WHERE provider_id = t.source_id) o ON true
+	CROSS JOIN LATERAL (
+		SELECT EXISTS (SELECT FROM balance_transactions WHERE source_id = t.source_id AND reporting_category = 'refund_failure') AS failed) f
+	CROSS JOIN LATERAL (
+		SELECT 'unknown-category' AS kind, t.reporting_category AS object_id, NULL::bigint AS here_amount, NULL::text AS here_currency,
+		       format('a transaction of type %s, in a category that this release does not know', t.type) AS detail
+		WHERE NOT t.known
+		UNION ALL
+		SELECT 'unknown-here', coalesce(t.intent_id, t.source_id, t.id), NULL, NULL, 'captured at the provider, and no payment here has this intent'
+		WHERE t.reporting_category = 'charge' AND p.purchase_id IS NULL
+		UNION ALL
+		SELECT 'differs', t.intent_id, p.received, p.currency, format('captured at the provider, and %s here with another amount or currency', p.phase)
+		WHERE t.reporting_category = 'charge' AND (t.source_amount, t.source_currency) IS DISTINCT FROM (p.received, p.currency) AND p.purchase_id IS NOT NULL
+		UNION ALL
+		SELECT 'differs', t.intent_id, p.received, p.currency, format('%s: the provider has not the whole amount any more', t.reporting_category)
+		WHERE t.reporting_category IN ('charge_failure', 'partial_capture_reversal') AND p.received > 0
+		UNION ALL
+		SELECT 'unknown-here', t.source_id, NULL, NULL, format('refunded at the provider (%s), and no refund here has its id', t.source_status)
+		WHERE t.reporting_category = 'refund' AND r.id IS NULL AND o.provider_id IS NULL AND coalesce(t.source_status, '') NOT IN ('failed', 'canceled')
+		  AND NOT f.failed AND NOT coalesce(p.received = 0, false)
+		UNION ALL
+		SELECT 'differs', t.source_id, coalesce(r.amount, o.amount), coalesce(r.currency, o.currency), 'refunded over another amount or currency than here'
+		WHERE t.reporting_category = 'refund'
+		  AND (t.source_amount, t.source_currency) IS DISTINCT FROM (coalesce(r.amount, o.amount), coalesce(r.currency, o.currency))
+		  AND coalesce(r.id::text, o.provider_id) IS NOT NULL
+		UNION ALL
+		SELECT 'differs', t.source_id, r.amount, r.currency, format('the refund is %s here, and %s at the provider', r.state, t.source_status)
+		WHERE t.reporting_category = 'refund' AND (t.source_amount, t.source_currency) = (r.amount, r.currency)
+		  AND (t.source_status = 'succeeded' AND r.state NOT IN ('succeeded', 'resolved') AND NOT f.failed
+		       OR t.source_status IN ('failed', 'canceled') AND r.state = 'succeeded')
+		UNION ALL
+		SELECT 'differs', t.source_id, r.amount, r.currency, 'the refund has failed at the provider, and has succeeded here'
+		WHERE t.reporting_category = 'refund_failure' AND r.state = 'succeeded'
+		UNION ALL
+		SELECT 'unknown-here', t.source_id, NULL, NULL, 'disputed at the provider, and not here'
+		WHERE t.reporting_category IN ('dispute', 'dispute_reversal') AND p.disputed_at IS NULL
+	) v
+	WHERE `
+
+// missing are the intents and refunds with money here that have no transaction of theirs,
+// whenever it was made. A condition follows for each.
+const missing = `
+	SELECT 'unknown-there' AS kind, p.intent_id AS object_id, NULL::text, p.purchase_id, p.received, p.currency, NULL::bigint, NULL::text,
+	       p.phase || ' here, and the provider''s balance has no charge of it'
+	FROM payments p
+	WHERE p.received > 0 AND p.intent_id IS NOT NULL
+	  AND NOT EXISTS (SELECT FROM balance_transactions WHERE intent_id = p.intent_id AND reporting_category = 'charge') AND %s
+	UNION ALL
+	SELECT 'unknown-there', r.provider_id, NULL, r.purchase_id, r.amount, r.currency, NULL, NULL,
+	       'refunded here, and the provider''s balance has no refund of it'
+	FROM refunds r
+	WHERE r.method = 'card' AND r.state = 'succeeded' AND r.provider_id IS NOT NULL
+	  AND NOT EXISTS (SELECT FROM balance_transactions WHERE source_id = r.provider_id AND reporting_category = 'refund') AND %s`
+
+// edge is how late a transaction may be made, by the provider's clock, after our books say
+// that the money was moved.
+const edge = time.Hour
+
+// Compare compares a day that is listed with our books: its transactions, and what our books
+// say was moved until an hour before its end. Earlier days are listed by then.
+func Compare(ctx context.Context, tx pgx.Tx, d Day) ([]Difference, error) {
+	there, err := postgres.Collect(ctx, tx, scanFound, compared+`t.day = $1::date`, d.Day)
+	if err != nil {
+		return nil, fmt.Errorf("balance.Compare: %w", err)
+	}
+	here, err := postgres.Collect(ctx, tx, scanFound, fmt.Sprintf(missing, `p.finished_at >= $1 AND p.finished_at < $2`, `r.finished_at >= $1 AND r.finished_at < $2`),
+		d.Day.Add(-edge), d.End().Add(-edge))
+	return append(there, here...), fault.At(err, "balance.Compare")
+}
+
+func scanFound(row pgx.CollectableRow) (d Difference, err error) {
+	err = row.Scan(&d.Kind, &d.ObjectID, &d.TransactionID, &d.PurchaseID, &d.HereAmount, &d.HereCurrency, &d.ThereAmount, &d.ThereCurrency, &d.Detail)
+	return d, err
+}
+
+// Dissolve closes up to limit differences after the given one (zero: from the start) that
+// are none any more. It returns how many it has closed, and the last one that it has looked
+// at, or zero when there are no more.
+func Dissolve(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) (closed int, last uuid.UUID, err error) {
+	var looked int
+	var id *uuid.UUID
+	err = db.QueryRow(ctx, `
+		WITH looked AS MATERIALIZED (
+			SELECT * FROM payment_differences WHERE closed_at IS NULL AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+		), over AS (
+			UPDATE payment_differences d SET closed_at = clock_timestamp()
+			FROM looked l
+			WHERE d.id = l.id AND CASE
+				WHEN l.transaction_id IS NOT NULL THEN EXISTS (SELECT FROM balance_transactions WHERE id = l.transaction_id)
+					AND NOT EXISTS (SELECT FROM (`+compared+`t.id = l.transaction_id) c WHERE c.kind = l.kind)
+				WHEN l.kind = 'unknown-here' THEN EXISTS (SELECT FROM payments WHERE intent_id = l.object_id)
+				WHEN l.kind = 'unknown-there' THEN NOT EXISTS (`+fmt.Sprintf(missing, `p.intent_id = l.object_id`, `r.provider_id = l.object_id`)+`)
+				ELSE false END
+			RETURNING d.id
+		)
+		SELECT (SELECT count(*) FROM over), (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id DESC LIMIT 1)`,
+		postgres.Nullable(after), limit).Scan(&closed, &looked, &id)
+	if err != nil {
+		return 0, uuid.Nil, fmt.Errorf("balance.Dissolve: %w", err)
+	}
+	if looked == limit && id != nil {
+		last = *id
+	}
+	return closed, last, nil
+}

@@ -1,0 +1,180 @@
+package balance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+)
+
+// Kind is what a difference is.
+type Kind string
+
+// The kinds of differences.
+const (
+	UnknownHere     Kind = "unknown-here"     // the provider has it, and our books do not
+	UnknownThere    Kind = "unknown-there"    // our books have it, and the provider has not
+	Differs         Kind = "differs"          // another amount, currency or end
+	UnknownCategory Kind = "unknown-category" // nobody can tell what the money is
+)
+
+// State is what is to be done about a difference.
+type State string
+
+// The states of a difference.
+const (
+	Open      State = "open"
+	Explained State = "explained" // an operator knows why
+	Closed    State = "closed"    // the books agree again
+)
+
+// Difference is something that the provider's books and ours disagree about. Amounts are
+// in minor units; nil: that side has none.
+type Difference struct {
+	ID            uuid.UUID
+	Kind          Kind
+	ObjectID      string // pi_…, re_… or du_… of the provider; a reporting category
+	TransactionID *string
+	PurchaseID    *uuid.UUID
+	HereAmount    *int64
+	HereCurrency  *string
+	ThereAmount   *int64
+	ThereCurrency *string
+	Detail        string
+	FoundAt       time.Time
+	ClosedAt      *time.Time
+	ExplainedBy   *string
+	Explanation   *string
+	ExplainedAt   *time.Time
+}
+
+// State returns the state.
+func (d Difference) State() State {
+	switch {
+	case d.ClosedAt != nil:
+		return Closed
+	case d.ExplainedAt != nil:
+		return Explained
+	}
+	return Open
+}
+
+const columns = `d.id, d.kind, d.object_id, d.transaction_id, d.purchase_id, d.here_amount, d.here_currency, d.there_amount, d.there_currency, d.detail,
+	d.found_at, d.closed_at, d.explained_by, d.explanation, d.explained_at`
+
+// List returns the differences in a state (empty: in any), in the order in which they were
+// found first, after the given one (zero: from the start).
+func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, limit int) ([]Difference, error) {
+	where := map[State]string{
+		Open: `closed_at IS NULL AND explained_at IS NULL`, Explained: `closed_at IS NULL AND explained_at IS NOT NULL`, Closed: `closed_at IS NOT NULL`,
+	}[state]
+	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Difference], `
+		SELECT `+columns+` FROM payment_differences d WHERE `+cmp.Or(where, `true`)+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`,
+		postgres.Nullable(after), limit)
+	return list, fault.At(err, "balance.List")
+}
+
+// CountOpen counts the open differences, by kind.
+func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
+	counts := map[Kind]int{UnknownHere: 0, UnknownThere: 0, Differs: 0, UnknownCategory: 0}
+	rows, err := db.Query(ctx, `SELECT kind, count(*) FROM payment_differences WHERE closed_at IS NULL AND explained_at IS NULL GROUP BY kind`)
+	if err == nil {
+		var kind Kind
+		var n int
+		_, err = pgx.ForEachRow(rows, []any{&kind, &n}, func() error { counts[kind] = n; return nil })
+	}
+	return counts, fault.At(err, "balance.CountOpen")
+}
+
+// Lock locks a difference and returns it, or a not-found Error.
+func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Difference, error) {
+	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Difference], `SELECT `+columns+` FROM payment_differences d WHERE id = $1 FOR UPDATE`, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Difference{}, fault.New(fault.NotFound, "there is no difference %s", id)
+	}
+	return d, fault.At(err, "balance.Lock(%s)", id)
+}
+
+// QueueExplain notes why a difference is none. The difference is locked, and open.
+func QueueExplain(b *pgx.Batch, id uuid.UUID, by, explanation string) {
+	b.Queue(`
+		UPDATE payment_differences SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()
+		WHERE id = $1 AND closed_at IS NULL AND explained_at IS NULL`, id, by, explanation).Exec(postgres.Exactly(1, "open differences"))
+}
+
+// Note notes differences. It returns those that are new, or have come back: what an
+// operator has said of those counts no more.
+func Note(ctx context.Context, tx pgx.Tx, all []Difference) ([]Difference, error) {
+	return note(ctx, tx, all, `
+		ON CONFLICT (kind, object_id) DO UPDATE
+		SET transaction_id = coalesce(excluded.transaction_id, d.transaction_id), purchase_id = coalesce(excluded.purchase_id, d.purchase_id),
+		    here_amount = excluded.here_amount, here_currency = excluded.here_currency, there_amount = excluded.there_amount,
+		    there_currency = excluded.there_currency, detail = excluded.detail, closed_at = NULL,
+		    found_at = CASE WHEN d.closed_at IS NULL THEN d.found_at ELSE excluded.found_at END,
+		    explained_by = CASE WHEN d.closed_at IS NULL THEN d.explained_by END, explanation = CASE WHEN d.closed_at IS NULL THEN d.explanation END,
+		    explained_at = CASE WHEN d.closed_at IS NULL THEN d.explained_at END`, false)
+}
+
+// NoteTold notes what events have told of: open differences, and closed ones for intents
+// that have ended without money. Events come in any order, so what is closed stays so, and
+// what the balance shows is not touched. It returns those that are new and open.
+func NoteTold(ctx context.Context, tx pgx.Tx, all []Difference, closed bool) ([]Difference, error) {
+	if closed {
+		return note(ctx, tx, all, `
+			ON CONFLICT (kind, object_id) DO UPDATE SET closed_at = excluded.closed_at WHERE d.transaction_id IS NULL AND d.closed_at IS NULL`, true)
+	}
+	return note(ctx, tx, all, `ON CONFLICT (kind, object_id) DO NOTHING`, false)
+}
+
+func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, closed bool) ([]Difference, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	all = slices.Clone(all)
+	same := func(a, b Difference) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ObjectID, b.ObjectID)) }
+	slices.SortStableFunc(all, same) // two transactions wait in one order
+	all = slices.CompactFunc(all, func(a, b Difference) bool { return same(a, b) == 0 })
+	n := len(all)
+	ids, kinds, objects, transactions, purchases := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]*string, n), make([]*uuid.UUID, n)
+	here, hereIn, there, thereIn, details := make([]*int64, n), make([]*string, n), make([]*int64, n), make([]*string, n), make([]string, n)
+	for i, d := range all {
+		ids[i], kinds[i], objects[i], transactions[i], purchases[i] = uuidv7.New(), string(d.Kind), d.ObjectID, d.TransactionID, d.PurchaseID
+		here[i], hereIn[i], there[i], thereIn[i], details[i] = d.HereAmount, d.HereCurrency, d.ThereAmount, d.ThereCurrency, d.Detail
+	}
+	// The subquery sees the row as it was before this statement.
+	fresh, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (d *Difference, err error) {
+		var one Difference
+		var isNew bool
+		err = row.Scan(&one.ID, &one.Kind, &one.ObjectID, &one.TransactionID, &one.PurchaseID, &one.HereAmount, &one.HereCurrency, &one.ThereAmount, &one.ThereCurrency,
+			&one.Detail, &one.FoundAt, &one.ClosedAt, &one.ExplainedBy, &one.Explanation, &one.ExplainedAt, &isNew)
+		if !isNew || one.ClosedAt != nil {
+			return nil, err
+		}
+		return &one, err
+	}, `
+		INSERT INTO payment_differences AS d (id, kind, object_id, transaction_id, purchase_id, here_amount, here_currency, there_amount, there_currency, detail, found_at, closed_at)
+		SELECT t.*, clock_timestamp(), CASE WHEN $11 THEN clock_timestamp() END
+		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::text[]) AS t
+		`+conflict+`
+		RETURNING `+columns+`, coalesce((SELECT o.closed_at IS NOT NULL FROM payment_differences o WHERE o.id = d.id), true)`,
+		ids, kinds, objects, transactions, purchases, here, hereIn, there, thereIn, details, closed)
+	if err != nil {
+		return nil, fmt.Errorf("balance.Note: %w", err)
+	}
+	var list []Difference
+	for _, d := range fresh {
+		if d != nil {
+			list = append(list, *d)
+		}
+	}
+	return list, nil
+}
