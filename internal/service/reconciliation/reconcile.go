@@ -171,4 +171,3 @@ func Say(logger *slog.Logger, d balance.Difference, more ...any) {
 	}
 	logger.Error("the provider's books and ours differ", append(args, more...)...)
 }
-

@@ -105,6 +105,8 @@ func (c *change) commit() (seq int64) {
 			c.wake(v.ID, v.Ends)
 		case *dispute:
 			r = encode("dispute", v.ID, v)
+		case *movement:
+			r = encode("movement", v.ID, v)
 		case *event:
 			r = encode("event", v.ID, v)
 		}

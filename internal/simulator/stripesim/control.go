@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"triprize/internal/domain/money"
 )
 
 // Totals are what a sandbox has done.
@@ -94,6 +96,7 @@ func (s *Server) controls(mux *http.ServeMux) {
 			"won":  func(id string) error { return s.CloseDispute(id, true) },
 			"lost": func(id string) error { return s.CloseDispute(id, false) },
 		}),
+		"POST /sandbox/payouts":            s.postPayout,
 		"POST /sandbox/events/{id}/resend": func(r *http.Request) (any, error) { return object{}, s.Resend(r.PathValue("id")) },
 	} {
 		mux.HandleFunc(pattern, s.controlled(do))
@@ -163,6 +166,21 @@ func (s *Server) postClock(r *http.Request) (any, error) {
 	}
 	err := s.Advance(time.Duration(body.AdvanceSeconds) * time.Second)
 	return object{"now": s.now().Unix()}, err
+}
+
+func (s *Server) postPayout(r *http.Request) (any, error) {
+	var body struct {
+		Currency string `json:"currency"`
+		Fee      int64  `json:"fee"`
+	}
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	if _, err := money.ParseCurrency(upper(body.Currency)); err != nil || body.Fee < 0 {
+		return nil, errors.New("currency must be one such as jpy, and fee must not be negative")
+	}
+	ids, err := s.Payout(strings.ToLower(body.Currency), body.Fee)
+	return object{"balance_transactions": ids}, err
 }
 
 // decode reads a JSON body and refuses names that it does not know.

@@ -93,6 +93,7 @@ type charge struct {
 	Disputes      int64 // Unix milliseconds when a dispute begins; 0: never
 	Metadata      map[string]string
 	Description   string
+	Movement      string // of the balance, when it was captured
 }
 
 // refund gives back captured money, or releases what was held (Void).
@@ -110,6 +111,8 @@ type refund struct {
 	Becomes  string // status at Ends
 	Ends     int64  // Unix milliseconds; 0: never
 	Metadata map[string]string
+	Movement string // of the balance; empty: nothing was captured
+	Failed   string // the one that brings the money back
 }
 
 type dispute struct {
@@ -122,6 +125,8 @@ type dispute struct {
 	Status   string
 	Reason   string
 	Method   string
+
+	Movements []*movement // of the balance
 }
 
 // event is what has happened to an object, as it was then.

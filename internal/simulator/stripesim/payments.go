@@ -60,6 +60,7 @@ func (c *change) charge(i *intent, m *method, authenticated bool) *apiError {
 // take makes money of a charge ours.
 func (c *change) take(i *intent, ch *charge, amount int64) {
 	ch.Captured, ch.Received = true, amount
+	ch.Movement = c.move(ch.kindOf("charge", "payment"), "charge", ch.ID, amount, ch.Currency).ID
 	i.Status, i.Received, i.Capturable, i.Ends = succeeded, amount, 0, 0
 	if table[ch.Method].dispute != "" {
 		ch.Disputes = c.after(c.server.settings.Later)
@@ -149,7 +150,9 @@ func (c *change) openDispute(ch *charge) *dispute {
 		d.Reason = "general"
 	}
 	if m.inquiry {
-		d.Status = inquiring
+		d.Status = inquiring // no money moves
+	} else {
+		d.Movements = append(d.Movements, c.move("adjustment", "dispute", d.ID, -d.Amount, d.Currency))
 	}
 	ch.Dispute, ch.Disputed = d.ID, !m.inquiry
 	c.disputes.put(d)
@@ -189,6 +192,7 @@ func (c *change) closeDispute(d *dispute, won bool) *apiError {
 		d.Status = inquiryClosed
 	case won:
 		d.Status = "won"
+		d.Movements = append(d.Movements, c.move("adjustment", "dispute_reversal", d.ID, d.Amount, d.Currency))
 		ch := c.charges.by[d.Charge]
 		ch.Disputed = false
 		c.touch(ch)

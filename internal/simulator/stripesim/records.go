@@ -47,6 +47,11 @@ func (s *state) apply(r record) error {
 		if read(v); err == nil {
 			replace(&s.events, v)
 		}
+	case "movement":
+		v := new(movement)
+		if read(v); err == nil {
+			replace(&s.movements, v)
+		}
 	case "delivery":
 		var d sending
 		if read(&d); err == nil {
@@ -112,6 +117,9 @@ func (s *state) records() []record {
 	}
 	for _, v := range s.disputes.list {
 		all = append(all, encode("dispute", v.ID, v))
+	}
+	for _, v := range s.movements.list {
+		all = append(all, encode("movement", v.ID, v))
 	}
 	for _, v := range s.events.list {
 		all = append(all, encode("event", v.ID, v))

@@ -42,6 +42,7 @@ func doCreateRefund(c *change, r *call) (object, *apiError) {
 	case refundsRequireAction:
 		re.Status = requiresAction
 	}
+	re.Movement = c.move(ch.kindOf("refund", "payment_refund"), "refund", re.ID, -amount, re.Currency).ID
 	ch.Refunded += amount
 	c.touch(ch)
 	c.refunds.put(re)
@@ -112,6 +113,7 @@ func (c *change) settleRefund(r *refund, status string) {
 	r.Ends, r.Becomes, r.Status = 0, "", status
 	c.touch(r)
 	if status == failed || status == canceled {
+		r.Failed = c.move(ch.kindOf("refund_failure", "payment_refund"), "refund_failure", r.ID, r.Amount, r.Currency).ID
 		ch.Refunded -= r.Amount
 		c.touch(ch)
 		r.Failure = "expired_or_canceled_card"

@@ -1,5 +1,7 @@
 package stripesim
 
+import "time"
+
 // object is an object as Stripe writes it.
 type object map[string]any
 
@@ -101,7 +103,7 @@ func (c *charge) render() object {
 	m := table[c.Method]
 	o := object{
 		"id": c.ID, "object": "charge", "amount": c.Amount, "amount_captured": c.Received, "amount_refunded": c.Refunded, "application": nil,
-		"application_fee": nil, "application_fee_amount": nil, "balance_transaction": nil, "billing_details": billing,
+		"application_fee": nil, "application_fee_amount": nil, "balance_transaction": orNull(c.Movement), "billing_details": billing,
 		"calculated_statement_descriptor": "TRIPRIZE SANDBOX", "captured": c.Captured, "created": c.Created, "currency": c.Currency, "customer": nil,
 		"description": orNull(c.Description), "disputed": c.Dispute != "", "failure_balance_transaction": nil, "failure_code": nil, "failure_message": nil,
 		"fraud_details": object{}, "livemode": false, "metadata": orEmpty(c.Metadata), "on_behalf_of": nil, "paid": c.Status == succeeded,
@@ -147,9 +149,12 @@ func (c *charge) renderMethod(m *method) object {
 
 func (r *refund) render() object {
 	o := object{
-		"id": r.ID, "object": "refund", "amount": r.Amount, "balance_transaction": nil, "charge": r.Charge, "created": r.Created, "currency": r.Currency,
+		"id": r.ID, "object": "refund", "amount": r.Amount, "balance_transaction": orNull(r.Movement), "charge": r.Charge, "created": r.Created, "currency": r.Currency,
 		"destination_details": object{"type": "card", "card": object{"type": "refund"}}, "metadata": orEmpty(r.Metadata), "payment_intent": r.Intent,
 		"reason": orNull(r.Reason), "receipt_number": nil, "source_transfer_reversal": nil, "status": r.Status, "transfer_reversal": nil,
+	}
+	if r.Failed != "" {
+		o["failure_balance_transaction"] = r.Failed
 	}
 	if r.Failure != "" {
 		o["failure_reason"] = r.Failure
@@ -180,9 +185,13 @@ func (d *dispute) render(now int64) object {
 	}
 	const week = 7 * 24 * 3600
 	due := d.Created + week
+	movements := []object{}
+	for _, one := range d.Movements {
+		movements = append(movements, one.render(time.Unix(now, 0)))
+	}
 	m := table[d.Method]
 	return object{
-		"id": d.ID, "object": "dispute", "amount": d.Amount, "balance_transactions": []any{}, "charge": d.Charge, "created": d.Created, "currency": d.Currency,
+		"id": d.ID, "object": "dispute", "amount": d.Amount, "balance_transactions": movements, "charge": d.Charge, "created": d.Created, "currency": d.Currency,
 		"enhanced_eligibility_types": []any{}, "evidence": evidence,
 		"evidence_details":     object{"due_by": due, "enhanced_eligibility": object{}, "has_evidence": false, "past_due": now > due, "submission_count": 0},
 		"is_charge_refundable": d.caseType() == "inquiry", "livemode": false, "metadata": object{}, "payment_intent": d.Intent,

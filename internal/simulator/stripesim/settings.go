@@ -29,6 +29,9 @@ type Settings struct {
 	Reverse    time.Duration // how long pm_sandbox_webhook_reversed collects webhooks at most: 5 s
 	Retry      time.Duration // pause before a failed webhook is sent again, doubled each time: 1 s
 
+	SettlesIn    string  // currency of the balance, such as usd; empty: that of each charge
+	ExchangeRate float64 // from minor units of a charge to those of SettlesIn
+
 	MaxBytes int64            // of state in memory: 512 MiB; more payments are refused then
 	Clock    func() time.Time // time.Now
 	Logger   *slog.Logger
@@ -72,6 +75,9 @@ func (s *Settings) check() error {
 		if *value == 0 {
 			*value = standard
 		}
+	}
+	if s.SettlesIn != "" && s.ExchangeRate <= 0 {
+		return errors.New("sandbox: another currency of the balance needs an exchange rate")
 	}
 	if s.MaxBytes <= 0 {
 		s.MaxBytes = 512 << 20

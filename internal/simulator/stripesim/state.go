@@ -3,6 +3,7 @@ package stripesim
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -45,13 +46,14 @@ func (c *collection[T]) drop(is func(T) bool) (gone []string) {
 
 // state is everything that the sandbox remembers. Its server's lock guards it.
 type state struct {
-	intents  collection[*intent]
-	charges  collection[*charge]
-	refunds  collection[*refund]
-	disputes collection[*dispute]
-	events   collection[*event]
-	keys     map[string]*answer // by idempotency key
-	ahead    time.Duration      // by which the clock was moved forward
+	intents   collection[*intent]
+	charges   collection[*charge]
+	refunds   collection[*refund]
+	disputes  collection[*dispute]
+	events    collection[*event]
+	movements collection[*movement]
+	keys      map[string]*answer // by idempotency key
+	ahead     time.Duration      // by which the clock was moved forward
 
 	sizes map[string]int // bytes in the journal, by id
 	bytes int64
@@ -61,7 +63,7 @@ type state struct {
 func newState() *state {
 	return &state{
 		intents: newCollection[*intent](), charges: newCollection[*charge](), refunds: newCollection[*refund](),
-		disputes: newCollection[*dispute](), events: newCollection[*event](), keys: make(map[string]*answer), sizes: make(map[string]int),
+		disputes: newCollection[*dispute](), events: newCollection[*event](), movements: newCollection[*movement](), keys: make(map[string]*answer), sizes: make(map[string]int),
 	}
 }
 
@@ -69,6 +71,7 @@ func newState() *state {
 func (s *state) prune(now int64) {
 	old := now - int64(objectLife/time.Second)
 	s.forget("event", s.events.drop(func(e *event) bool { return e.Created < old })...)
+	s.forget("movement", s.movements.drop(func(m *movement) bool { return m.Created < old })...)
 	for key, a := range s.keys {
 		if a.Created < now-int64(keyLife/time.Second) {
 			delete(s.keys, key)
@@ -109,6 +112,13 @@ func (s *state) byID(id string, now int64) object {
 	}
 	if v := s.disputes.by[id]; v != nil {
 		return v.render(now)
+	}
+	if strings.HasPrefix(id, "po_") {
+		for _, m := range s.movements.list {
+			if m.Source == id {
+				return m.renderPayout()
+			}
+		}
 	}
 	return nil
 }

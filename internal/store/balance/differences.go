@@ -140,7 +140,9 @@ func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, clo
 		return nil, nil
 	}
 	all = slices.Clone(all)
-	same := func(a, b Difference) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ObjectID, b.ObjectID)) }
+	same := func(a, b Difference) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ObjectID, b.ObjectID))
+	}
 	slices.SortStableFunc(all, same) // two transactions wait in one order
 	all = slices.CompactFunc(all, func(a, b Difference) bool { return same(a, b) == 0 })
 	n := len(all)
