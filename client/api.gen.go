@@ -98,6 +98,13 @@ const (
 	NextActionTypeRedirect NextActionType = "redirect"
 )
 
+// Defines values for PaymentDifferenceState.
+const (
+	PaymentDifferenceStateClosed    PaymentDifferenceState = "closed"
+	PaymentDifferenceStateExplained PaymentDifferenceState = "explained"
+	PaymentDifferenceStateOpen      PaymentDifferenceState = "open"
+)
+
 // Defines values for PaymentDraftMethod.
 const (
 	PaymentDraftMethodCard     PaymentDraftMethod = "card"
@@ -1104,6 +1111,75 @@ type Payment struct {
 	// Livemode Card: false when the provider is in test mode, where no money moves. Left out until the provider has told.
 	Livemode bool `json:"livemode,omitempty,omitzero"`
 }
+
+// PaymentDifference Something that the provider's books and ours disagree about.
+type PaymentDifference struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// Kind `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+	Kind string `json:"kind"`
+
+	// State `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+	State PaymentDifferenceState `json:"state"`
+
+	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if that is not known.
+	Reference string `json:"reference"`
+
+	// Transaction The balance transaction that shows it, `txn_…`.
+	Transaction string `json:"transaction"`
+
+	// PurchaseID The purchase of the payment, or the one that its metadata name.
+	PurchaseID uuid.UUID `json:"purchase_id"`
+
+	// Here What one side has of it; both are null when it has nothing.
+	Here PaymentDifferenceSide `json:"here"`
+
+	// There What one side has of it; both are null when it has nothing.
+	There PaymentDifferenceSide `json:"there"`
+
+	// Detail In words.
+	Detail string `json:"detail"`
+
+	// Explanation Who knows why; null if nobody does.
+	Explanation *PaymentDifferenceExplanation `json:"explanation"`
+
+	// FoundAt RFC 3339.
+	FoundAt  Time      `json:"found_at"`
+	ClosedAt time.Time `json:"closed_at"`
+}
+
+// PaymentDifferenceExplanation defines model for PaymentDifferenceExplanation.
+type PaymentDifferenceExplanation struct {
+	// By `role:client`.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+}
+
+// PaymentDifferenceExplanationRequest Why it is no difference.
+type PaymentDifferenceExplanationRequest struct {
+	// Reason For the records.
+	Reason string `json:"reason"`
+}
+
+// PaymentDifferencePage defines model for PaymentDifferencePage.
+type PaymentDifferencePage struct {
+	Differences []PaymentDifference `json:"differences"`
+	NextCursor  uuid.UUID           `json:"next_cursor"`
+}
+
+// PaymentDifferenceSide What one side has of it; both are null when it has nothing.
+type PaymentDifferenceSide struct {
+	// Amount Minor units. What leaves the balance can be negative in an unknown category.
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// PaymentDifferenceState `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+type PaymentDifferenceState string
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
@@ -2193,6 +2269,9 @@ type ListCursor = string
 // OfUser The app's own id of a user: 1 to 128 characters, no control characters.
 type OfUser = UserID
 
+// PaymentDifferenceID A UUID.
+type PaymentDifferenceID = ID
+
 // Prefer defines model for Prefer.
 type Prefer = string
 
@@ -2311,6 +2390,13 @@ type ListJobsParams struct {
 // GetJobParams is the query of GetJob.
 type GetJobParams struct {
 	Include IncludePurchase // `purchase`: each job has its purchase, if there is one, as you may see it.
+}
+
+// ListPaymentDifferencesParams is the query of ListPaymentDifferences.
+type ListPaymentDifferencesParams struct {
+	State  PaymentDifferenceState // Only differences in this state; without it all.
+	Cursor Cursor                 // The `next_cursor` of an earlier page.
+	Limit  Limit                  // The most elements of a page.
 }
 
 // ListPaymentsParams is the query of ListPayments.
@@ -2825,6 +2911,38 @@ func (c *Client) GetJob(ctx context.Context, job JobID, params GetJobParams, opt
 // streamJob is GET /v1/jobs/{job}/events.
 func streamJob(job JobID) request {
 	return request{method: http.MethodGet, path: path("/v1/jobs/%s/events", job)}
+}
+
+// ListPaymentDifferences is GET /v1/payment-differences: list what the provider's books and ours disagree about.
+//
+// In the order in which it was found first. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds; an event can tell of a payment that our books do not know. What agrees again is `closed` by itself.
+//
+// For operator.
+func (c *Client) ListPaymentDifferences(ctx context.Context, params ListPaymentDifferencesParams, options ...CallOption) (PaymentDifferencePage, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[PaymentDifferencePage](ctx, c, request{method: http.MethodGet, path: "/v1/payment-differences", query: query}, options)
+}
+
+// PaymentDifferences iterates over ListPaymentDifferences, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) PaymentDifferences(ctx context.Context, params ListPaymentDifferencesParams) iter.Seq2[PaymentDifference, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]PaymentDifference, Cursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListPaymentDifferences(ctx, params)
+		return page.Differences, page.NextCursor, err
+	})
+}
+
+// ExplainPaymentDifference is POST /v1/payment-differences/{difference}/explain: say why a difference is none.
+//
+// For one that is `open`. It is `explained`, with who says so and why, and counts in no alert. It changes no payment and no refund. Any other is refused with `state-conflict`.
+//
+// For operator.
+func (c *Client) ExplainPaymentDifference(ctx context.Context, difference PaymentDifferenceID, body PaymentDifferenceExplanationRequest, options ...CallOption) (PaymentDifference, error) {
+	return send[PaymentDifference](ctx, c, request{method: http.MethodPost, path: path("/v1/payment-differences/%s/explain", difference), body: body}, options)
 }
 
 // ListPayments is GET /v1/payments: list the payments that wait.

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/entry/worker"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
+	"triprize/internal/service/reconciliation"
 )
 
 // takes reports whether a card can pay in a currency.
@@ -24,7 +25,7 @@ func (p *Process) provider() payprovider.Provider {
 		return nil
 	}
 	p.tellMode(p.Settings.Payments.Stripe.Live())
-	return stripe.New(p.Settings.Payments.Stripe, p.Redis, p.Settings.Redis.Namespace, p.Logger, p.Registry)
+	return reconciliation.Mark(stripe.New(p.Settings.Payments.Stripe, p.Redis, p.Settings.Redis.Namespace, p.Logger, p.Registry), p.DB)
 }
 
 // tellMode tells whether card payments move money: in /readyz, a gauge and, if they do not, the log.

@@ -104,7 +104,7 @@ func Scheduler(ctx context.Context, p *Process) error {
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
 	if provider := p.provider(); provider != nil {
-		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider, provider)
+		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
 	}
 	leader := queue.NewPresence(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
 	return scheduler.New(sweeper, p.Locks, leader, p.Settings.Scheduler, p.Logger, p.Registry), sweeper

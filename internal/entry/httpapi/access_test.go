@@ -87,6 +87,9 @@ var mayCall = map[string]string{
 	"replayWebhookDeliveries": "operator app",
 	"getWebhookEvent":         "operator app",
 	"streamWebhooks":          "operator app",
+
+	"listPaymentDifferences":   "operator",
+	"explainPaymentDifference": "operator",
 }
 
 func TestEveryOperationIsForItsRolesOnly(t *testing.T) {

@@ -50,6 +50,7 @@ type handlers struct {
 	jobHandlers
 	drawHandlers
 	paymentHandlers
+	differenceHandlers
 	refundHandlers
 	walletHandlers
 	webhookHandlers

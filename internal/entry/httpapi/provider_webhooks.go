@@ -178,14 +178,14 @@ func refusalOf(err error) error {
 }
 
 // openPayments makes what is needed where cards are accepted. The api calls the provider
-// only when an operator runs the sweep missed-events or missing-permissions.
+// only when an operator runs a sweep that asks it.
 func (s *Server) openPayments(provider payprovider.Provider, sweeper *recovery.Sweeper) {
 	if provider == nil {
 		return
 	}
 	s.provider = provider
 	events := payments.NewEvents(s.db, provider, s.logger, s.registry)
-	sweeper.UseProvider(events, s.provider, s.provider)
+	sweeper.UseProvider(events, s.provider)
 	s.webhooks = newWebhooks(s.provider, events.Store, func() { s.dispatcher.Dispatch(payments.EventsTask()) }, s.settings, s.logger, s.registry)
 }
 

@@ -34,10 +34,12 @@ import (
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/proof"
+	"triprize/internal/service/reconciliation"
 	"triprize/internal/service/refunds"
 	"triprize/internal/service/subscription"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/apikey"
+	"triprize/internal/store/balance"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
@@ -176,10 +178,11 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 			newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, s.registry)},
 		paymentHandlers: paymentHandlers{s.intake, payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue,
 			func(p payment.Payment) any { return cardPaymentJSON(p) })},
-		refundHandlers:  refundHandlers{s.intake, refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })},
-		walletHandlers:  walletHandlers{s.intake, wallets.NewBatcher(executor, s.settings.Wallets)},
-		webhookHandlers: webhookOperations,
-		sweepHandlers:   sweepHandlers{s.logger, sweeper},
+		differenceHandlers: differenceHandlers{s.intake, reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })},
+		refundHandlers:     refundHandlers{s.intake, refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })},
+		walletHandlers:     walletHandlers{s.intake, wallets.NewBatcher(executor, s.settings.Wallets)},
+		webhookHandlers:    webhookOperations,
+		sweepHandlers:      sweepHandlers{s.logger, sweeper},
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/agenda"
+	"triprize/internal/store/balance"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
@@ -79,6 +80,8 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 	paid := desc("payments_waiting_for",
 		"Payments that wait, by what for: operator (a person has to see to it, or to the key: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
 	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator has to see to, or to the key: GET /v1/refunds lists them. Should stay 0.")
+	differences := desc("payment_differences_open",
+		"What the provider's books and ours disagree about and no operator has explained, by kind: GET /v1/payment-differences lists it. Should stay 0.", "kind")
 	draws := desc("draws_waiting", "Draws that wait for a round of the beacon or a timestamp, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
 	drawsAge := desc("draws_waiting_age_seconds",
 		"For how long the oldest campaign is drawing whose draw waits or fails; 0 when none does. More than a few minutes means that no relay of the beacon answers, or that the draw fails (triprize_degraded).")
@@ -96,6 +99,13 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 		if err != nil {
 			return nil, err
 		}
+		differ, err := balance.CountOpen(ctx, w.db)
+		if err != nil {
+			return nil, err
+		}
+		for kind, n := range differ {
+			all = append(all, gauge(differences, float64(n), string(kind)))
+		}
 		waits, err := drawrecord.CountWaits(ctx, w.db)
 		if err != nil {
 			return nil, err
@@ -108,7 +118,7 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 			all = append(all, gauge(oldest, age.Seconds(), table.Name))
 		}
 		return append(all, gauge(refunds, float64(stuck)), gauge(draws, float64(waits.Count)), gauge(drawsAge, waits.Since.Seconds())), nil
-	}, paid, refunds, draws, drawsAge, oldest)
+	}, paid, refunds, differences, draws, drawsAge, oldest)
 }
 
 // paymentGauges tells how open payments are.

@@ -10,6 +10,7 @@
 //	due-items               enqueue tasks for agenda items that are due, and for events of the provider that wait; escalate what waits for long
 //	missed-events           ask the provider for events whose webhooks did not come
 //	missing-permissions     ask the provider what its key may do
+//	reconciliation          compare the provider's balance of closed days with our books
 //	stale-locks             release execution locks that are not renewed
 //	stuck-draws             make a draw job for campaigns to be drawn that have none
 //	ended-sales             begin the draw of a campaign whose sale has ended, or cancel it, as its policy says

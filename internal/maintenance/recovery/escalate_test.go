@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/service/payments"
@@ -144,6 +145,7 @@ func TestWhatWaitsForTheProviderForLongIsTheOperatorsAndStaysDue(t *testing.T) {
 
 // permissions is a key of the provider.
 type permissions struct {
+	payprovider.Provider
 	has map[string]bool
 	err error
 }
@@ -157,7 +159,7 @@ func TestWhatTheKeyLacksIsLoggedAndCounted(t *testing.T) {
 		t.Errorf("without a key: %v", got)
 	}
 	away := errors.New("away")
-	p.sweeper.UseProvider(nil, nil, permissions{map[string]bool{"charge_write": false, "event_read": true}, away})
+	p.sweeper.UseProvider(nil, permissions{has: map[string]bool{"charge_write": false, "event_read": true}, err: away})
 	report, err := p.run("missing-permissions")
 	if !errors.Is(err, away) || report.Counts["asked"] != 2 || report.Counts["missing"] != 1 {
 		t.Errorf("%v, %v", report.Counts, err)

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/balance"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/webhook"
@@ -34,6 +35,7 @@ func (s *Sweeper) retentions() map[string]prune {
 		"holds_deleted":             s.olderThan(keep.Holds, inventory.DeleteEndedHolds),
 		"held_times_deleted":        s.olderThan(keep.Holds, inventory.DeleteHeldTimes), // they count no more
 		"events_deleted":            s.olderThan(keep.PaymentEvents, payment.DeleteEvents),
+		"balance_deleted":           s.olderThan(keep.BalanceTransactions, balance.DeleteOld),
 		"webhook_events_deleted":    s.olderThan(keep.Webhooks, webhook.DeleteEvents),
 		"webhook_endpoints_deleted": s.webhookEndpoints(),     // soon: they were deleted, or their time is over
 		"positions_deleted":         s.unpublishedPositions(), // at once: they will never be published

@@ -129,9 +129,11 @@ func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
 
 // told is a provider that remembers one event.
 type told struct {
-	stripe.Reader
+	payprovider.Provider
 	event payprovider.Event
 }
+
+func (told) Subjects() map[string]payprovider.Subject { return stripe.NewReader(false).Subjects() }
 
 func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(payprovider.Event) error) error {
 	if l.event.CreatedAt.Before(from) || !l.event.CreatedAt.Before(to) {
@@ -144,7 +146,7 @@ func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-	p.sweeper.UseProvider(e, told{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}}, nil)
+	p.sweeper.UseProvider(e, told{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
 	if got := p.sweep("missed-events"); got["listed"] != 1 || got["stored"] != 1 || p.queued(job.KindEvent) != 1 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
 	}

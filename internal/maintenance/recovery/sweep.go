@@ -14,6 +14,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/payments"
+	"triprize/internal/service/reconciliation"
 	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/inventory"
@@ -33,7 +34,7 @@ type Sweep struct {
 }
 
 // Report is the result of one run of a sweep. More says that the run has ended before it
-// was done; only old-records and missed-events tell.
+// was done; only old-records, missed-events and reconciliation tell.
 type Report struct {
 	Sweep      string    `json:"sweep"`
 	StartedAt  time.Time `json:"started_at"`
@@ -58,6 +59,7 @@ type Sweeper struct {
 	events *payments.Events // nil: there is no provider of payments
 	lister payprovider.Events
 	key    payprovider.PermissionChecker
+	books  *reconciliation.Reconciler
 }
 
 // RowWait is how long a sweep should wait for a campaign that is locked, before it
@@ -69,7 +71,8 @@ const RowWait = 250 * time.Millisecond
 func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, holds *inventory.HoldMetrics, logger *slog.Logger) *Sweeper {
 	namespace := settings.Redis.Namespace
 	return &Sweeper{
-		db: db, settings: settings, logger: logger, rdb: rdb, holds: holds,
+		books: reconciliation.New(db, nil, settings.Retention.BalanceTransactions, logger),
+		db:    db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:  queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:  queue.NewFinder(rdb, namespace),
 		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
@@ -78,10 +81,19 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 	}
 }
 
-// UseProvider lets the sweeps missed-events and missing-permissions ask a provider of
-// payments for its events, and what the key may do.
-func (s *Sweeper) UseProvider(events *payments.Events, lister payprovider.Events, key payprovider.PermissionChecker) {
-	s.events, s.lister, s.key = events, lister, key
+// Provider is what the sweeps ask of a provider of payments: its events, its balance, and what
+// the key may do.
+type Provider interface {
+	payprovider.Events
+	payprovider.Balance
+	payprovider.PermissionChecker
+}
+
+// UseProvider lets the sweeps missed-events, missing-permissions and reconciliation ask a
+// provider of payments.
+func (s *Sweeper) UseProvider(events *payments.Events, provider Provider) {
+	s.events, s.lister, s.key = events, provider, provider
+	s.books = reconciliation.New(s.db, provider, s.settings.Retention.BalanceTransactions, s.logger)
 }
 
 // Sweeps lists the sweeps, in the best order for running each once.
@@ -94,6 +106,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"due-items", every.DueItemsInterval, false, s.dueItems},
 		{"missed-events", every.MissedEventsInterval, true, s.missedEvents},
 		{"missing-permissions", every.MissingPermissionsInterval, true, s.missingPermissions},
+		{"reconciliation", every.ReconciliationInterval, true, s.reconciliation},
 		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
 		{"ended-sales", every.EndedSalesInterval, false, s.endedSales},
 		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},

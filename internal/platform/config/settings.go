@@ -233,7 +233,7 @@ type Webhooks struct {
 // Retention tells how long ended holds and final jobs are kept; Purchases is for
 // the jobs of purchases and cancellations, Refused for those of them that were
 // refused, Jobs for all others. PaymentEvents is for what the provider of payments has told,
-// Webhooks for what apps are told.
+// Webhooks for what apps are told, BalanceTransactions for the reconciliation with the provider.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
@@ -242,6 +242,8 @@ type Retention struct {
 
 	PaymentEvents time.Duration `mapstructure:"payment_events" validate:"min=24h,max=8760h"`
 	Webhooks      time.Duration `mapstructure:"webhooks"       validate:"min=24h,max=8760h"`
+
+	BalanceTransactions time.Duration `mapstructure:"balance_transactions" validate:"min=2160h,max=87600h"`
 }
 
 // Scheduler runs the sweeps at their intervals.
@@ -269,5 +271,6 @@ type Sweeps struct {
 	DueItemsInterval              time.Duration `mapstructure:"due_items_interval" constant:"1s"`              // goes on with payments, refunds and webhook endpoints that are due and that nobody works on
 	MissedEventsInterval          time.Duration `mapstructure:"missed_events_interval" constant:"1m"`          // asks the provider for events whose webhook did not come
 	MissingPermissionsInterval    time.Duration `mapstructure:"missing_permissions_interval" constant:"1h"`    // asks what the key of the provider may do
+	ReconciliationInterval        time.Duration `mapstructure:"reconciliation_interval" constant:"10m"`        // compares the provider's balance of a closed day with our books, once a day
 	EndedSalesInterval            time.Duration `mapstructure:"ended_sales_interval" constant:"10s"`           // finds campaigns whose sale has ended, and does what policies.unsold says
 }

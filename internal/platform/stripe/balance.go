@@ -16,7 +16,7 @@ import (
 // ListBalanceTransactions is ListIntents for what has moved the account's balance. Charges,
 // refunds and disputes come with what they were made over.
 func (c *Client) ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
-	return each(ctx, c, "balance transactions", func(ctx context.Context, after *string) (page[*stripego.BalanceTransaction], error) {
+	return each(ctx, c, request{what: "balance transactions", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.BalanceTransaction], error) {
 		p := &stripego.BalanceTransactionListParams{CreatedRange: created(from, to), Expand: stripego.StringSlice([]string{"data.source"})}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1BalanceTransactions.List(ctx, p))

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/store/balance"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
@@ -65,6 +66,9 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 			return err
 		}
 		if err := e.recordDisputes(ctx, tx, work); err != nil {
+			return err
+		}
+		if err := e.noteUnknown(ctx, tx, work); err != nil {
 			return err
 		}
 		var b pgx.Batch
@@ -126,6 +130,9 @@ type eventWork struct {
 	orphaned []payment.Event // tell of money on an intent that is not the payment's
 	disputed []payment.Event // recorded, or of no payment of ours
 	outcomes map[string]payment.EventOutcome
+
+	unknown []payment.Event      // about payments that our books do not know
+	missing []balance.Difference // of these, those of ours, to be said
 
 	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be said
 }
@@ -209,6 +216,7 @@ func (w *eventWork) hintOf(event payment.Event) RefundHint {
 func (w *eventWork) takePayment(event payment.Event) payment.EventOutcome {
 	s := w.subjectOf(event)
 	if s == nil {
+		w.unknown = append(w.unknown, event)
 		return payment.EventIgnored
 	}
 	if text0(s.IntentID) != text0(event.IntentID) {
@@ -231,6 +239,7 @@ func (e *Events) say(w *eventWork) {
 		e.metrics.handled.WithLabelValues(string(outcome)).Inc()
 	}
 	e.sayOutOfBand(w)
+	e.sayUnknown(w)
 	for _, event := range w.orphaned {
 		e.metrics.orphaned.Inc()
 		e.logger.Error("money on an intent that is not the one of its purchase's payment", "event_id", event.ID, "type", event.Type,

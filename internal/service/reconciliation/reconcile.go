@@ -148,15 +148,15 @@ func (r *Reconciler) list(ctx context.Context, from, to time.Time) (all []paypro
 
 func (r *Reconciler) say(day balance.Day, fresh []balance.Difference) {
 	for _, d := range fresh[:min(len(fresh), mostSaid)] {
-		Say(r.logger, d, "day", day.Day.Format(time.DateOnly))
+		say(r.logger, d, "day", day.Day.Format(time.DateOnly))
 	}
 	if len(fresh) > mostSaid {
 		r.logger.Error("more differences than are logged: see GET /v1/payment-differences", "day", day.Day.Format(time.DateOnly), "differences", len(fresh))
 	}
 }
 
-// Say logs a difference that is new.
-func Say(logger *slog.Logger, d balance.Difference, more ...any) {
+// say logs a difference that is new.
+func say(logger *slog.Logger, d balance.Difference, more ...any) {
 	args := []any{"difference", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
 	for name, value := range map[string]*int64{"here": d.HereAmount, "there": d.ThereAmount} {
 		if value != nil {

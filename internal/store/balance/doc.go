@@ -1,6 +1,6 @@
-// Package balance owns what the provider's balance says of us, and where our books disagree:
-// balance transactions, the days that were listed, differences, and the id of this
-// installation.
+// Package balance owns what the provider's balance tells of our payments, and where our books differ.
+// Those are balance transactions, the days that were listed, and differences. It owns the id
+// of this installation, too.
 //
 // A day (UTC) is claimed, listed span by span, and compared. Each write is fenced by the
 // version of its claim, so two schedulers list nothing twice.

@@ -66,6 +66,7 @@ const (
 	KindRefundsResolve       Kind = "refunds-resolve"
 	KindPaymentRetry         Kind = "payment-retry"
 	KindPaymentResolve       Kind = "payment-resolve"
+	KindDifferenceExplain    Kind = "difference-explain"
 
 	KindEndpointCreate   Kind = "webhook-endpoint-create"
 	KindEndpointEnable   Kind = "webhook-endpoint-enable"

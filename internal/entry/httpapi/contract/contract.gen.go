@@ -109,6 +109,13 @@ const (
 	Redirect NextActionType = "redirect"
 )
 
+// Defines values for PaymentDifferenceState.
+const (
+	PaymentDifferenceStateClosed    PaymentDifferenceState = "closed"
+	PaymentDifferenceStateExplained PaymentDifferenceState = "explained"
+	PaymentDifferenceStateOpen      PaymentDifferenceState = "open"
+)
+
 // Defines values for PaymentDraftMethod.
 const (
 	PaymentDraftMethodCard     PaymentDraftMethod = "card"
@@ -1146,6 +1153,75 @@ type Payment struct {
 	// Livemode Card: false when the provider is in test mode, where no money moves. Left out until the provider has told.
 	Livemode *bool `json:"livemode,omitempty"`
 }
+
+// PaymentDifference Something that the provider's books and ours disagree about.
+type PaymentDifference struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// Kind `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+	Kind string `json:"kind"`
+
+	// State `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+	State PaymentDifferenceState `json:"state"`
+
+	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if that is not known.
+	Reference string `json:"reference"`
+
+	// Transaction The balance transaction that shows it, `txn_…`.
+	Transaction *string `json:"transaction"`
+
+	// PurchaseID The purchase of the payment, or the one that its metadata name.
+	PurchaseID *openapi_types.UUID `json:"purchase_id"`
+
+	// Here What one side has of it; both are null when it has nothing.
+	Here PaymentDifferenceSide `json:"here"`
+
+	// There What one side has of it; both are null when it has nothing.
+	There PaymentDifferenceSide `json:"there"`
+
+	// Detail In words.
+	Detail string `json:"detail"`
+
+	// Explanation Who knows why; null if nobody does.
+	Explanation *PaymentDifferenceExplanation `json:"explanation"`
+
+	// FoundAt RFC 3339.
+	FoundAt  Time       `json:"found_at"`
+	ClosedAt *time.Time `json:"closed_at"`
+}
+
+// PaymentDifferenceExplanation defines model for PaymentDifferenceExplanation.
+type PaymentDifferenceExplanation struct {
+	// By `role:client`.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+}
+
+// PaymentDifferenceExplanationRequest Why it is no difference.
+type PaymentDifferenceExplanationRequest struct {
+	// Reason For the records.
+	Reason string `json:"reason"`
+}
+
+// PaymentDifferencePage defines model for PaymentDifferencePage.
+type PaymentDifferencePage struct {
+	Differences []PaymentDifference `json:"differences"`
+	NextCursor  *openapi_types.UUID `json:"next_cursor"`
+}
+
+// PaymentDifferenceSide What one side has of it; both are null when it has nothing.
+type PaymentDifferenceSide struct {
+	// Amount Minor units. What leaves the balance can be negative in an unknown category.
+	Amount   *int64  `json:"amount"`
+	Currency *string `json:"currency"`
+}
+
+// PaymentDifferenceState `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+type PaymentDifferenceState string
 
 // PaymentDraft How it is paid.
 type PaymentDraft struct {
@@ -2262,6 +2338,9 @@ type ListCursor = string
 // OfUser The app's own id of a user: 1 to 128 characters, no control characters.
 type OfUser = UserID
 
+// PaymentDifferenceID A UUID.
+type PaymentDifferenceID = ID
+
 // Prefer defines model for Prefer.
 type Prefer = string
 
@@ -2491,6 +2570,24 @@ type GetJobParams struct {
 type StreamJobParams struct {
 	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
+}
+
+// ListPaymentDifferencesParams defines parameters for ListPaymentDifferences.
+type ListPaymentDifferencesParams struct {
+	// State Only differences in this state; without it all.
+	State *PaymentDifferenceState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Cursor The `next_cursor` of an earlier page.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The most elements of a page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ExplainPaymentDifferenceParams defines parameters for ExplainPaymentDifference.
+type ExplainPaymentDifferenceParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ListPaymentsParams defines parameters for ListPayments.
@@ -2777,6 +2874,9 @@ type ResolveRefundsJSONRequestBody = RefundResolutionRequest
 
 // ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
 type ExtendHoldJSONRequestBody = HoldExtension
+
+// ExplainPaymentDifferenceJSONRequestBody defines body for ExplainPaymentDifference for application/json ContentType.
+type ExplainPaymentDifferenceJSONRequestBody = PaymentDifferenceExplanationRequest
 
 // ResolvePaymentJSONRequestBody defines body for ResolvePayment for application/json ContentType.
 type ResolvePaymentJSONRequestBody = PaymentResolutionRequest

@@ -97,6 +97,12 @@ type ServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(c *fiber.Ctx, job JobID, params StreamJobParams) error
+	// ListPaymentDifferences List what the provider's books and ours disagree about
+	// (GET /v1/payment-differences)
+	ListPaymentDifferences(c *fiber.Ctx, params ListPaymentDifferencesParams) error
+	// ExplainPaymentDifference Say why a difference is none
+	// (POST /v1/payment-differences/{difference}/explain)
+	ExplainPaymentDifference(c *fiber.Ctx, difference PaymentDifferenceID, params ExplainPaymentDifferenceParams) error
 	// ListPayments List the payments that wait
 	// (GET /v1/payments)
 	ListPayments(c *fiber.Ctx, params ListPaymentsParams) error
@@ -1679,6 +1685,110 @@ func (siw *ServerInterfaceWrapper) StreamJob(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.StreamJob(c, job, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListPaymentDifferences operation middleware
+func (siw *ServerInterfaceWrapper) ListPaymentDifferences(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListPaymentDifferencesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListPaymentDifferences(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ExplainPaymentDifference operation middleware
+func (siw *ServerInterfaceWrapper) ExplainPaymentDifference(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "difference" -------------
+	var difference PaymentDifferenceID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "difference", c.Params("difference"), &difference, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter difference: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExplainPaymentDifferenceParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ExplainPaymentDifference(c, difference, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3823,6 +3933,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/jobs/:job/events", wrapper.StreamJob)
 
+	router.Get(options.BaseURL+"/v1/payment-differences", wrapper.ListPaymentDifferences)
+
+	router.Post(options.BaseURL+"/v1/payment-differences/:difference/explain", wrapper.ExplainPaymentDifference)
+
 	router.Get(options.BaseURL+"/v1/payments", wrapper.ListPayments)
 
 	router.Post(options.BaseURL+"/v1/payments/:purchase/resolve", wrapper.ResolvePayment)
@@ -4215,6 +4329,32 @@ func GetJob200(body Job, err error) (Answer, error) {
 type StreamJobRequestObject struct {
 	Job    JobID
 	Params StreamJobParams
+}
+
+type ListPaymentDifferencesRequestObject struct {
+	Params ListPaymentDifferencesParams
+}
+
+// ListPaymentDifferences200 answers with a document, unless there is an error.
+func ListPaymentDifferences200(body PaymentDifferencePage, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type ExplainPaymentDifferenceRequestObject struct {
+	Difference PaymentDifferenceID
+	Params     ExplainPaymentDifferenceParams
+	Body       *ExplainPaymentDifferenceJSONRequestBody
+}
+
+// ExplainPaymentDifference200 answers with a document, unless there is an error.
+func ExplainPaymentDifference200(body PaymentDifference, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
 }
 
 type ListPaymentsRequestObject struct {
@@ -4780,6 +4920,12 @@ type StrictServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(ctx context.Context, request StreamJobRequestObject) (Answer, error)
+	// ListPaymentDifferences List what the provider's books and ours disagree about
+	// (GET /v1/payment-differences)
+	ListPaymentDifferences(ctx context.Context, request ListPaymentDifferencesRequestObject) (Answer, error)
+	// ExplainPaymentDifference Say why a difference is none
+	// (POST /v1/payment-differences/{difference}/explain)
+	ExplainPaymentDifference(ctx context.Context, request ExplainPaymentDifferenceRequestObject) (Answer, error)
 	// ListPayments List the payments that wait
 	// (GET /v1/payments)
 	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (Answer, error)
@@ -5133,6 +5279,25 @@ func (sh *strictHandler) GetJob(ctx *fiber.Ctx, job JobID, params GetJobParams) 
 func (sh *strictHandler) StreamJob(ctx *fiber.Ctx, job JobID, params StreamJobParams) error {
 	request := StreamJobRequestObject{Job: job, Params: params}
 	answer, err := sh.ssi.StreamJob(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// ListPaymentDifferences implements ServerInterface.
+func (sh *strictHandler) ListPaymentDifferences(ctx *fiber.Ctx, params ListPaymentDifferencesParams) error {
+	request := ListPaymentDifferencesRequestObject{Params: params}
+	answer, err := sh.ssi.ListPaymentDifferences(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// ExplainPaymentDifference implements ServerInterface.
+func (sh *strictHandler) ExplainPaymentDifference(ctx *fiber.Ctx, difference PaymentDifferenceID, params ExplainPaymentDifferenceParams) error {
+	request := ExplainPaymentDifferenceRequestObject{Difference: difference, Params: params}
+	var body ExplainPaymentDifferenceJSONRequestBody
+	if err := ctx.BodyParser(&body); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+	answer, err := sh.ssi.ExplainPaymentDifference(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 
