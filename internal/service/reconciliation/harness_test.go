@@ -1,0 +1,312 @@
+package reconciliation_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/payments"
+	"triprize/internal/service/reconciliation"
+	"triprize/internal/service/refunds"
+	"triprize/internal/service/sale"
+	"triprize/internal/simulator/stripesim"
+	"triprize/internal/store/balance"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+func TestMain(m *testing.M) { servers.Main(m) }
+
+// past is how long ago all happens at the provider. Two days are closed then, so what our
+// books have of the first one is compared at any time of the day.
+const past = 100 * time.Hour
+
+const key = "sk_test_0123456789abcdef"
+
+// account is an account at the provider.
+type account struct {
+	sim    *stripesim.Server
+	client *stripe.Client // without a mark of ours
+}
+
+func openAccount(t *testing.T, settings stripesim.Settings) *account {
+	t.Helper()
+	settings.Key, settings.Rate, settings.EndpointRate, settings.Later = key, -1, -1, time.Hour
+	settings.Clock = func() time.Time { return time.Now().Add(-past) }
+	sim, err := stripesim.New(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(sim)
+	all := servers.RedisSettings(t)
+	client := stripe.New(config.Stripe{Key: key, URL: server.URL, Timeout: servers.Patience, Rate: 10_000, EndpointRate: 10_000},
+		servers.Redis(t, all), all.Redis.Namespace, servers.Logger(t), prometheus.NewRegistry())
+	t.Cleanup(func() {
+		client.Close()
+		sim.Release()
+		server.Close()
+		if err := sim.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &account{sim, client}
+}
+
+// shop is an installation that uses an account.
+type shop struct {
+	*account
+	t        testing.TB
+	db       *pgxpool.Pool
+	log      *servers.Journal
+	provider payprovider.Provider // marks what it makes
+	payments *payments.Runner
+	refunds  *refunds.Runner
+	events   *payments.Events
+	campaign uuid.UUID
+}
+
+func openShop(t *testing.T, a *account) *shop {
+	t.Helper()
+	db, log := servers.DB(t), &servers.Journal{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	servers.Exec(t, db, `UPDATE installation SET id = gen_random_uuid(), created_at = created_at - interval '100 hours'`) // databases of tests are copies
+	provider := reconciliation.Mark(a.client, db)
+	s := &shop{account: a, t: t, db: db, log: log, provider: provider, campaign: fixture.Campaign(t, db, fixture.Draft(10)),
+		payments: payments.NewRunner(db, provider, payments.Settings{Lease: time.Hour, CallTimeout: time.Minute, Recheck: time.Minute}, logger, prometheus.NewRegistry()),
+		refunds:  refunds.NewRunner(db, provider, refunds.Settings{Lease: time.Hour, Recheck: time.Minute}, logger, prometheus.NewRegistry()),
+		events:   payments.NewEvents(db, a.client, logger, prometheus.NewRegistry())}
+	s.events.OnRefunds(func(context.Context, pgx.Tx, []payments.RefundHint) ([]string, error) { return nil, nil })
+	return s
+}
+
+// bought is a purchase by card, and what the provider has of it.
+type bought struct {
+	purchase uuid.UUID
+	intent   string
+	charge   string
+}
+
+// buy has a card pay for a position, as the workers do it.
+func (s *shop) buy(method string) (b bought) {
+	s.t.Helper()
+	request := fixture.PurchaseRequestOf(s.t, s.campaign, sale.Order{UserID: uuid.NewString(), Selection: sale.Random(0, 1),
+		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: method}})
+	id, ref := fixture.ReserveFor(s.t, s.db, request, time.Hour)
+	p := fixture.Payment(s.t, s.db, id)
+	result, err := s.payments.Run(s.t.Context(), p.Ref().Item())
+	if err != nil || result.Outcome != payments.Conclude {
+		s.t.Fatalf("%+v, %v: %s", result, err, s.log)
+	}
+	fixture.Conclude(s.t, s.db, ref)
+	return bought{purchase: id, intent: *fixture.Payment(s.t, s.db, id).IntentID, charge: s.chargeOf(id)}
+}
+
+// chargeOf finds the charge of a purchase's intent in the provider's balance, empty if
+// nothing was captured.
+func (s *shop) chargeOf(id uuid.UUID) (charge string) {
+	s.t.Helper()
+	err := s.client.ListBalanceTransactions(s.t.Context(), time.Unix(0, 0), time.Now(), func(t payprovider.BalanceTransaction) error {
+		if t.Category == payprovider.CategoryCharge && t.Source.Metadata["purchase_id"] == id.String() {
+			charge = t.Source.ID
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return charge
+}
+
+// giveBack takes a purchase back and makes its refund. It returns our id of it.
+func (s *shop) giveBack(b bought) uuid.UUID {
+	s.t.Helper()
+	p, err := purchase.Get(s.t.Context(), s.db, b.purchase)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	id := uuidv7.New()
+	err = postgres.InTx(s.t.Context(), s.db, func(tx pgx.Tx) error {
+		returns := []inventory.Return{{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: p.Items[0].Position}}
+		var q pgx.Batch
+		refund.QueueInsert(&q, []refund.Refund{{ID: id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Card,
+			Amount: p.Amount, Currency: p.Currency, Reason: refund.PurchaseCancelled}})
+		campaign.Changes{p.CampaignID: {Sold: -1}}.QueueBack(&q)
+		inventory.QueueTakeBack(&q, returns)
+		purchase.QueueRefunding(&q, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
+		return tx.SendBatch(s.t.Context(), &q).Close()
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.runRefund(id)
+	return id
+}
+
+func (s *shop) runRefund(id uuid.UUID) refund.Refund {
+	s.t.Helper()
+	r := s.refundNow(id)
+	if _, err := s.refunds.Run(s.t.Context(), r.Item()); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.refundNow(id)
+}
+
+func (s *shop) refundNow(id uuid.UUID) refund.Refund {
+	s.t.Helper()
+	r, err := refund.Get(s.t.Context(), s.db, id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// tryAgain has an operator try a refused refund again.
+func (s *shop) tryAgain(id uuid.UUID) {
+	s.t.Helper()
+	service := refunds.NewService(s.db, func(refund.Refund) any { return map[string]any{} })
+	if _, err := service.Retry(s.t.Context(), request(job.KindRefundRetry), id, "operator:ops"); err != nil {
+		s.t.Fatal(err)
+	}
+	s.runRefund(id)
+}
+
+func outcome(done job.Accepted, err error) error {
+	if err == nil && done.Job.Problem != nil {
+		return done.Job.Problem.Err()
+	}
+	return err
+}
+
+func request(kind job.Kind) job.Request {
+	id := uuidv7.New()
+	return job.Request{ID: id, Client: "test", Key: id.String(), Kind: kind, Keep: time.Hour, HTTPStatus: 200}
+}
+
+// byHand makes a refund at the provider, as its dashboard does.
+func (s *shop) byHand(intent string, amount int64) string {
+	s.t.Helper()
+	r, err := s.client.CreateRefund(s.t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: intent, Amount: 50})
+	if err != nil || amount != 50 {
+		s.t.Fatal(err)
+	}
+	return r.ID
+}
+
+// dispute has the buyer dispute a charge.
+func (s *shop) dispute(b bought) string {
+	s.t.Helper()
+	id, err := s.sim.Dispute(b.charge)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// must fails when there is an error.
+func (s *shop) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// hear stores all events of the provider, and works them off.
+func (s *shop) hear() {
+	s.t.Helper()
+	var all []payprovider.Event
+	s.must(s.client.ListEvents(s.t.Context(), time.Unix(0, 0), time.Now(), payprovider.EventTypes(s.client), func(e payprovider.Event) error { all = append(all, e); return nil }))
+	slices.Reverse(all)
+	for some := range slices.Chunk(all, 100) {
+		if _, err := s.events.Store(s.t.Context(), some); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	for more := true; more; {
+		done, err := s.events.Work(s.t.Context())
+		s.must(err)
+		more = done.More
+	}
+}
+
+// age moves what our books have done into the provider's time.
+func (s *shop) age() {
+	s.t.Helper()
+	for _, table := range []string{"payments", "refunds"} {
+		servers.Exec(s.t, s.db, `UPDATE `+table+` SET finished_at = finished_at - interval '100 hours' WHERE finished_at > clock_timestamp() - interval '50 hours'`)
+	}
+}
+
+// reconcile compares all days that are closed.
+func (s *shop) reconcile() (sum reconciliation.Report) {
+	s.t.Helper()
+	return s.reconcileWith(s.client)
+}
+
+func (s *shop) reconcileWith(provider payprovider.Balance) (sum reconciliation.Report) {
+	s.t.Helper()
+	s.age()
+	r := reconciliation.New(s.db, provider, 300*24*time.Hour, slog.New(slog.NewTextHandler(s.log, nil)))
+	for more := true; more; {
+		done, again, err := r.Run(s.t.Context())
+		s.must(err)
+		more = again
+		sum.Days, sum.Listed, sum.Foreign = sum.Days+done.Days, sum.Listed+done.Listed, sum.Foreign+done.Foreign
+		sum.Found, sum.Closed = sum.Found+done.Found, sum.Closed+done.Closed
+	}
+	return sum
+}
+
+// again lets all days be compared once more.
+func (s *shop) again() {
+	servers.Exec(s.t, s.db, `DELETE FROM reconciled_days`)
+}
+
+// open returns the open differences: kind and object, in order.
+func (s *shop) open() (list []string) {
+	s.t.Helper()
+	all, err := balance.List(s.t.Context(), s.db, balance.Open, uuid.Nil, 10_000)
+	s.must(err)
+	for _, d := range all {
+		list = append(list, fmt.Sprintf("%s %s", d.Kind, d.ObjectID))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// expect checks which differences are open.
+func (s *shop) expect(want ...string) {
+	s.t.Helper()
+	slices.Sort(want)
+	if got := s.open(); !slices.Equal(got, want) {
+		s.t.Errorf("open: %q; wanted: %q", got, want)
+	}
+}
+
+func (s *shop) exec(sql string, args ...any) {
+	s.t.Helper()
+	if _, err := s.db.Exec(s.t.Context(), sql, args...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shop) payment(b bought) payment.Payment { return fixture.Payment(s.t, s.db, b.purchase) }
