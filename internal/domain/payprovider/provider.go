@@ -19,6 +19,7 @@ type Provider interface {
 	Payments
 	Refunds
 	Books
+	Balance
 	Events
 	CheckSignature(signature string) error                      // of a webhook whose body has not come: ErrSignature, ErrTooOld
 	ParseEvent(payload []byte, signature string) (Event, error) // a webhook's: ErrSignature, ErrTooOld, ErrEvent, or KindMismatch
@@ -60,7 +61,6 @@ type Books interface {
 	Refund(ctx context.Context, id string) (Refund, error)
 	ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error
 	ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error
-	Balance
 }
 
 // Balance tells what has moved the balance of the account, in the same order.

@@ -3,6 +3,7 @@ package stripe_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,5 +109,52 @@ func TestEventsThatAreNotForUsDoNotKeepOthersFromBeingFound(t *testing.T) {
 	}
 	if n := strings.Count(client.log.String(), "level=ERROR"); n != 3 {
 		t.Errorf("logged %s", client.log.String())
+	}
+}
+
+// moved is the JSON of a balance transaction of a charge over 1000 JPY.
+func moved(changes ...string) string {
+	return object(map[string]string{
+		"id": `"txn_1"`, "object": `"balance_transaction"`, "amount": "650", "currency": `"usd"`, "fee": "30", "net": "620", "exchange_rate": "0.65",
+		"created": "1700000000", "available_on": "1700400000", "type": `"charge"`, "reporting_category": `"charge"`,
+		"source": `{"id":"ch_1","object":"charge","amount":2000,"amount_captured":1000,"currency":"jpy","status":"succeeded","payment_intent":"pi_1","metadata":{"installation":"i1"}}`,
+	}, changes)
+}
+
+func TestABalanceTransactionTellsWhatItsSourceWasMadeOver(t *testing.T) {
+	t.Parallel()
+	server := serve(t, list(true, moved()), list(false,
+		moved("id", `"txn_2"`, "reporting_category", `"refund"`, "source", `{"id":"re_1","object":"refund","amount":300,"currency":"jpy","status":"failed","payment_intent":"pi_1","metadata":{"refund_id":"r1"}}`),
+		moved("id", `"txn_3"`, "reporting_category", `"dispute"`, "source", `{"id":"du_1","object":"dispute","amount":1000,"currency":"jpy","status":"lost","payment_intent":{"id":"pi_1","object":"payment_intent"}}`),
+		moved("id", `"txn_4"`, "reporting_category", `"moon_tax"`, "exchange_rate", "null", "source", "null"),
+		moved("id", `"txn_5"`, "reporting_category", `"payout"`, "source", `{"id":"po_1","object":"payout"}`)), list(false, moved("source", `"ch_1"`)))
+	client := connect(t, settings(server.url))
+	var got []string
+	read := func(b payprovider.BalanceTransaction) error {
+		rate := ""
+		if b.ExchangeRate != nil {
+			rate = *b.ExchangeRate
+		}
+		got = append(got, fmt.Sprint(b.ID, b.Category, b.Known, b.Amount, b.Currency, b.Fee, b.Net, rate, b.Source))
+		return nil
+	}
+	if err := client.ListBalanceTransactions(t.Context(), from, to, read); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		fmt.Sprint("txn_1", "charge", true, 650, "USD", 30, 620, "0.65", payprovider.Source{ID: "ch_1", IntentID: "pi_1", Amount: 1000, Currency: "JPY", Status: "succeeded", Metadata: map[string]string{"installation": "i1"}}),
+		fmt.Sprint("txn_2", "refund", true, 650, "USD", 30, 620, "0.65", payprovider.Source{ID: "re_1", IntentID: "pi_1", Amount: 300, Currency: "JPY", Status: "failed", Metadata: map[string]string{"refund_id": "r1"}}),
+		fmt.Sprint("txn_3", "dispute", true, 650, "USD", 30, 620, "0.65", payprovider.Source{ID: "du_1", IntentID: "pi_1", Amount: 1000, Currency: "JPY", Status: "lost"}),
+		fmt.Sprint("txn_4", "moon_tax", false, 650, "USD", 30, 620, "", payprovider.Source{}),
+		fmt.Sprint("txn_5", "payout", true, 650, "USD", 30, 620, "0.65", payprovider.Source{ID: "po_1"}),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if r := server.requests()[0]; r.path != "/v1/balance_transactions" || r.form.Get("expand[0]") != "data.source" || r.form.Get("created[gte]") != "1700000000" {
+		t.Errorf("asked %s %v", r.path, r.form)
+	}
+	if err := client.ListBalanceTransactions(t.Context(), from, to, read); fault(t, err).Kind != payprovider.KindUnavailable { // whose it is nobody can tell
+		t.Errorf("a source that is only an id: %v", err)
 	}
 }

@@ -84,6 +84,9 @@ func TestEveryCallIsOfStripesContract(t *testing.T) {
 		"refunds": func() error {
 			return client.ListRefunds(t.Context(), time.Unix(0, 0), time.Now(), func(payprovider.Refund) error { return errEnough })
 		},
+		"balance transactions": func() error {
+			return client.ListBalanceTransactions(t.Context(), time.Unix(0, 0), time.Now(), func(payprovider.BalanceTransaction) error { return errEnough })
+		},
 		"events": func() error {
 			return client.ListEvents(t.Context(), time.Unix(0, 0), time.Now(), []string{"refund.created"}, func(payprovider.Event) error { return errEnough })
 		},
