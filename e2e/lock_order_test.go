@@ -30,6 +30,7 @@ const (
 	campaigns
 	payments
 	refunds
+	differences // and what they are found by; never with a campaign
 	ofACampaign // only under the lock of its campaign
 	ofAPurchase // or under the lock of its payment or refund
 	wallets
@@ -42,6 +43,7 @@ const (
 
 var stepOf = map[string]int{
 	"payment_events": events, "api_keys": keys, "campaigns": campaigns, "payments": payments, "refunds": refunds,
+	"payment_differences": differences, "balance_transactions": differences, "reconciled_days": differences,
 	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "disputes": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "timestamp_tokens": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign, "campaign_metadata": ofACampaign,

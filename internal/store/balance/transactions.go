@@ -108,20 +108,21 @@ func insert(ctx context.Context, tx pgx.Tx, all []payprovider.BalanceTransaction
 // stays, and differences that stand.
 func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	err = db.QueryRow(ctx, `
-		WITH bound AS (
-			SELECT (statement_timestamp() - $3 * interval '1 second') AS moment, ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date AS day
-		), old AS MATERIALIZED (
+		WITH old AS MATERIALIZED (
 			SELECT id, day FROM balance_transactions
-			WHERE day >= coalesce(($2::timestamptz AT TIME ZONE 'UTC')::date, '-infinity'::date) AND day < (SELECT day FROM bound)
+			WHERE day >= coalesce(($2::timestamptz AT TIME ZONE 'UTC')::date, '-infinity'::date)
+			  AND day < ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date
 			ORDER BY day LIMIT $1 FOR UPDATE SKIP LOCKED
 		), deleted AS (
 			DELETE FROM balance_transactions WHERE id = ANY(ARRAY(SELECT id FROM old))
 		), days AS (
-			DELETE FROM reconciled_days WHERE day < (SELECT day FROM bound) AND done_at IS NOT NULL AND day < (SELECT max(day) FROM reconciled_days)
-			                              AND NOT EXISTS (SELECT FROM old)
+			DELETE FROM reconciled_days
+			WHERE day < ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date AND done_at IS NOT NULL
+			  AND day < (SELECT max(day) FROM reconciled_days) AND NOT EXISTS (SELECT FROM old)
 		), differences AS (
 			DELETE FROM payment_differences WHERE id = ANY(ARRAY(
-				SELECT id FROM payment_differences WHERE found_at < (SELECT moment FROM bound) AND (closed_at IS NOT NULL OR explained_at IS NOT NULL)
+				SELECT id FROM payment_differences
+				WHERE found_at < statement_timestamp() - $3 * interval '1 second' AND (closed_at IS NOT NULL OR explained_at IS NOT NULL)
 				ORDER BY found_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id
 		)
 		SELECT greatest((SELECT count(*) FROM old), (SELECT count(*) FROM differences)),
