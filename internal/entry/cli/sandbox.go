@@ -30,6 +30,8 @@ already; this is for another program, or for a fleet of your own.`,
 	var settings stripesim.Settings
 	c.Flags().StringVar(&settings.Dir, "data", ".triprize/sandbox", "folder of its state, kept between runs; empty: memory only")
 	c.Flags().StringVar(&settings.Key, "key", "", "secret key of its clients, sk_test_…; empty: one is made and kept in the folder")
+	c.Flags().StringVar(&settings.SettlesIn, "settles-in", "", "currency of the account's balance, such as usd; empty: that of each charge")
+	c.Flags().Float64Var(&settings.ExchangeRate, "exchange-rate", 0, "from minor units of a charge to those of --settles-in")
 	c.Flags().StringVar(&settings.WebhookURL, "webhook-url", "", "where events are sent, such as http://127.0.0.1:8080/webhooks/stripe; empty: nowhere")
 	c.Flags().StringVar(&settings.WebhookSecret, "webhook-secret", "", "signs the webhooks, whsec_…")
 	c.Flags().StringSliceVar(&settings.WebhookEvents, "webhook-events", nil, "types of the events that are sent, as enabled at an endpoint of Stripe, separated by commas; empty: all")

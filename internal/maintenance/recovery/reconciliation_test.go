@@ -38,7 +38,7 @@ func TestEachClosedDayIsReconciledOnce(t *testing.T) {
 		t.Errorf("with nothing left: %+v, %v, %v", report, err, list.days)
 	}
 	first := list.days[0]
-	if want := time.Now().UTC().Truncate(24 * time.Hour).AddDate(0, 0, -4); !first.Equal(want) && !first.Equal(want.AddDate(0, 0, -1)) || !list.days[1].Equal(first.AddDate(0, 0, 1)) {
+	if want := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -4); !first.Equal(want) && !first.Equal(want.AddDate(0, 0, -1)) || !list.days[1].Equal(first.AddDate(0, 0, 1)) {
 		t.Errorf("listed %v", list.days)
 	}
 }

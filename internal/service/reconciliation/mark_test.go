@@ -38,7 +38,10 @@ func TestNothingIsMadeWithoutTheId(t *testing.T) {
 	given := intent(uuid.NewString())
 	for name, call := range map[string]func() error{
 		"intent": func() error { _, err := provider.CreateIntent(t.Context(), given); return err },
-		"refund": func() error { _, err := provider.CreateRefund(t.Context(), payprovider.NewRefund{Key: "r", IntentID: "pi_1", Amount: 1}); return err },
+		"refund": func() error {
+			_, err := provider.CreateRefund(t.Context(), payprovider.NewRefund{Key: "r", IntentID: "pi_1", Amount: 1})
+			return err
+		},
 	} {
 		if e, ok := errors.AsType[*payprovider.Error](call()); !ok || e.Kind != payprovider.KindUnavailable {
 			t.Errorf("%s: %v", name, e)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"triprize/internal/domain/money"
 )
 
 // Settings of a sandbox. Zero values mean the defaults of [New].
@@ -76,8 +78,9 @@ func (s *Settings) check() error {
 			*value = standard
 		}
 	}
-	if s.SettlesIn != "" && s.ExchangeRate <= 0 {
-		return errors.New("sandbox: another currency of the balance needs an exchange rate")
+	s.SettlesIn = strings.ToLower(s.SettlesIn)
+	if _, err := money.ParseCurrency(upper(s.SettlesIn)); s.SettlesIn != "" && (err != nil || s.ExchangeRate <= 0) {
+		return errors.New("sandbox: another currency of the balance must be one such as usd, with an exchange rate above 0")
 	}
 	if s.MaxBytes <= 0 {
 		s.MaxBytes = 512 << 20
