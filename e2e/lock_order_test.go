@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -245,9 +246,16 @@ func doEverything(s *fleet.System) {
 	hold(nameOfOtto, fixture.At(3, 1))
 	fixture.Reserve(s.T, s.DB, campaign, "late", 1, -time.Second)
 	for _, overdue := range []string{`UPDATE holds SET expires_at = clock_timestamp() WHERE state = 'active'`, `UPDATE positions SET expires_at = clock_timestamp() WHERE state = 'held'`,
-		`UPDATE authorizations SET expires_at = clock_timestamp() WHERE state = 'active'`} {
+		`UPDATE authorizations SET expires_at = clock_timestamp() WHERE state = 'active'`,
+		`UPDATE installation SET created_at = clock_timestamp() - interval '5 days'`, // there are days to be reconciled
+		`INSERT INTO payment_differences (id, kind, object_id, detail) SELECT id, 'unknown-there', id, '' FROM (SELECT gen_random_uuid() AS id) d`} {
 		servers.Exec(s.T, s.DB, overdue)
 	}
+	var differences struct{ Differences []struct{ ID uuid.UUID } }
+	if err := json.Unmarshal(want(s.Do(0, s.Operator, http.MethodGet, "/v1/payment-differences?state=open", nil, nil), http.StatusOK).Body, &differences); err != nil {
+		s.T.Fatal(err)
+	}
+	want(operate(http.MethodPost, "/v1/payment-differences/"+differences.Differences[0].ID.String()+"/explain", fleet.Fields{"reason": "a test"}), http.StatusOK)
 	for _, sweep := range s.Sweeps() {
 		want(operate(http.MethodPost, "/v1/sweeps/"+sweep.Name, nil), http.StatusOK)
 	}
