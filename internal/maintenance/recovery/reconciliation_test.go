@@ -9,7 +9,10 @@ import (
 )
 
 // moves are what a provider's balance has of each day: one fee.
-type moves struct{ days []time.Time }
+type moves struct {
+	payprovider.Provider
+	days []time.Time
+}
 
 func (m *moves) ListBalanceTransactions(_ context.Context, from, _ time.Time, yield func(payprovider.BalanceTransaction) error) error {
 	m.days = append(m.days, from)
@@ -24,7 +27,7 @@ func TestEachClosedDayIsReconciledOnce(t *testing.T) {
 		t.Errorf("without a provider: %v", got)
 	}
 	list := &moves{}
-	p.sweeper.UseProvider(nil, nil, list)
+	p.sweeper.UseProvider(nil, list)
 	if got := p.sweep("reconciliation"); got["days"] != 0 || len(list.days) != 0 {
 		t.Errorf("of a day that is not closed: %v", got)
 	}

@@ -13,8 +13,10 @@ import (
 // Ids of nothing. Stripe looks at the key before it looks for the object, so a call with
 // one of them changes nothing, and tells whether the key may make it.
 const (
-	noIntent = "pi_triprize_probe"
-	noEvent  = "evt_triprize_probe"
+	noIntent  = "pi_triprize_probe"
+	noEvent   = "evt_triprize_probe"
+	noMove    = "txn_triprize_probe"
+	noDispute = "du_triprize_probe"
 )
 
 // CheckPermissions makes one call for each permission that we need, in Stripe's words, about
@@ -35,6 +37,19 @@ func (c *Client) CheckPermissions(ctx context.Context) (map[string]bool, error) 
 		"event_read": func() error {
 			_, err := do(ctx, c, request{call: callFetch, what: noEvent, part: partLists}, func(ctx context.Context) (*stripego.Event, error) {
 				return c.api.V1Events.Retrieve(ctx, noEvent, &stripego.EventRetrieveParams{})
+			}, nil)
+			return err
+		},
+		// The reconciliation lists the balance with what has moved it.
+		"balance_transaction_source_read": func() error {
+			_, err := do(ctx, c, request{call: callFetch, what: noMove, part: partLists}, func(ctx context.Context) (*stripego.BalanceTransaction, error) {
+				return c.api.V1BalanceTransactions.Retrieve(ctx, noMove, &stripego.BalanceTransactionRetrieveParams{})
+			}, nil)
+			return err
+		},
+		"dispute_read": func() error {
+			_, err := do(ctx, c, request{call: callFetch, what: noDispute, part: partLists}, func(ctx context.Context) (*stripego.Dispute, error) {
+				return c.api.V1Disputes.Retrieve(ctx, noDispute, &stripego.DisputeRetrieveParams{})
 			}, nil)
 			return err
 		},

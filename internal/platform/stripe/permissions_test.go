@@ -19,7 +19,7 @@ func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
 	t.Cleanup(func() { server.Close(); _ = sandbox.Close() })
 	client := connect(t, settings(server.URL))
 	all := func(value bool, other ...string) map[string]bool {
-		has := map[string]bool{"payment_intent_write": value, "charge_write": value, "event_read": value}
+		has := map[string]bool{"payment_intent_write": value, "charge_write": value, "event_read": value, "balance_transaction_source_read": value, "dispute_read": value}
 		for _, permission := range other {
 			has[permission] = !value
 		}
@@ -31,7 +31,7 @@ func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
 	}{
 		"a whole key":           {stripesim.Key{}, all(true)},
 		"one without refunds":   {stripesim.Key{Lacks: []string{"charge_write"}}, all(true, "charge_write")},
-		"one that may not read": {stripesim.Key{Lacks: []string{"charge_read", "payment_intent_read", "event_read"}}, all(false)},
+		"one that may not read": {stripesim.Key{Lacks: []string{"charge_read", "payment_intent_read", "event_read", "balance_transaction_source_read", "dispute_read"}}, all(false)},
 		"an expired one":        {stripesim.Key{Expired: true}, all(false)},
 	} {
 		if err := sandbox.SetKey(c.key); err != nil {
@@ -47,7 +47,7 @@ func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
 			}
 		}
 	}
-	if totals := sandbox.Totals(); totals.Requests != 5 || len(totals.Intents) != 0 || totals.Events != 0 || len(totals.Refunded) != 0 {
+	if totals := sandbox.Totals(); totals.Requests != 9 || len(totals.Intents) != 0 || totals.Events != 0 || len(totals.Refunded) != 0 {
 		t.Errorf("they have made or left %+v", totals) // the sandbox counts those that it permits
 	}
 	if err := sandbox.SetAway(stripesim.Unavailable); err != nil {

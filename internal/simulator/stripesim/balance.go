@@ -2,6 +2,7 @@ package stripesim
 
 import (
 	"math"
+	"net/http"
 	"time"
 
 	"triprize/internal/domain/money"
@@ -98,6 +99,13 @@ func doListMovements(c *change, r *call) (object, *apiError) {
 			(!p.has("currency") || m.Currency == p.text("currency"))
 	}
 	return page(r, "balance_transaction", c.movements, fits, func(m *movement) object { return m.render(c.now) })
+}
+
+func doGetMovement(c *change, r *call) (object, *apiError) {
+	if m := c.movements.by[r.object]; m != nil {
+		return m.render(c.now), nil
+	}
+	return nil, missing(http.StatusNotFound, "balance transaction", "id", r.object)
 }
 
 // renderPayout shows the payout that a transaction is about.

@@ -17,7 +17,7 @@ type Key struct {
 
 // resources are Stripe's names, in permissions, of what its paths are about.
 var resources = map[string]string{
-	"payment_intents": "payment_intent", "charges": "charge", "refunds": "charge", "disputes": "dispute", "events": "event", "account": "accounts_kyc_basic",
+	"payment_intents": "payment_intent", "charges": "charge", "refunds": "charge", "disputes": "dispute", "events": "event", "balance_transactions": "balance_transaction_source", "account": "accounts_kyc_basic",
 }
 
 // SetKey says what the secret key is good for from now on. The controls take it all the same.

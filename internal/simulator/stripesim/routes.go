@@ -22,6 +22,7 @@ var api = []route{
 	{pattern: "GET /v1/disputes", takes: listDisputes, do: doListDisputes},
 	{pattern: "GET /v1/disputes/{id}", takes: expanding("charge", "payment_intent"), do: doGetDispute},
 	{pattern: "GET /v1/balance_transactions", takes: listMovements, do: doListMovements},
+	{pattern: "GET /v1/balance_transactions/{id}", takes: expanding("source"), do: doGetMovement},
 	{pattern: "GET /v1/events", takes: listEvents, do: doListEvents},
 	{pattern: "GET /v1/events/{id}", takes: parameters{}, do: doGetEvent},
 	{pattern: "GET /v1/account", takes: parameters{}, do: doGetAccount},
