@@ -195,6 +195,7 @@ type broken struct {
 	calls  int
 	fail   func(call int) error
 	change func(t *payprovider.BalanceTransaction)
+	skip   func(t payprovider.BalanceTransaction) bool
 }
 
 func (b *broken) ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
@@ -205,6 +206,9 @@ func (b *broken) ListBalanceTransactions(ctx context.Context, from, to time.Time
 	err := b.Balance.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
 		if b.change != nil {
 			b.change(&t)
+		}
+		if b.skip != nil && b.skip(t) {
+			return nil
 		}
 		return yield(t)
 	})
@@ -358,6 +362,31 @@ func TestAnEventTellsOfAPaymentOfOursThatIsNotInOurBooks(t *testing.T) {
 	s.expect("unknown-here "+lost.intent, "unknown-there pi_before")
 	s.exec(`UPDATE payments SET intent_id = $1, purchase_id = $2 WHERE intent_id = 'pi_before'`, lost.intent, lost.purchase)
 	s.reconcile()
+	s.expect()
+}
+
+// Neither has metadata of ours.
+func TestALaterRefundByHandAndADisputeOfALostPaymentAreOurs(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	b := s.buy("pm_card_visa")
+	s.exec(`UPDATE payments SET intent_id = NULL, phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
+	s.reconcile()
+	s.expect("unknown-here " + b.intent)
+	refund, dispute := s.byHand(b.intent, 50), s.dispute(b)
+	s.again()
+	s.reconcileWith(&broken{Balance: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }}) // of another day
+	s.expect("unknown-here "+b.intent, "unknown-here "+refund, "unknown-here "+dispute)
+}
+
+// The provider can list the release of an authorization as a refund.
+func TestAReleaseOfWhatWasNeverCapturedIsNoDifference(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	b := s.buy("pm_card_visa")
+	s.byHand(b.intent, 50)
+	s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
+	s.reconcileWith(&broken{Balance: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }})
 	s.expect()
 }
 
