@@ -193,6 +193,12 @@ func refundByCard(s *fleet.System) {
 		err := s.DB.QueryRow(s.T.Context(), `SELECT EXISTS (SELECT FROM payment_events WHERE type = 'refund.created' AND handled_at IS NOT NULL)`).Scan(&done)
 		return err == nil && done
 	})
+	var unmarked int
+	err := s.DB.QueryRow(s.T.Context(), `
+		SELECT count(*) FROM payment_events, installation i WHERE object_id LIKE ANY ('{pi_%,re_%}') AND position(i.id::text IN payload) = 0`).Scan(&unmarked)
+	if err != nil || unmarked > 0 {
+		s.T.Errorf("%d events of intents and refunds without the id of this installation, %v", unmarked, err)
+	}
 }
 
 // doEverything uses every operation that writes, and every sweep with something to do.
