@@ -281,6 +281,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/payment-differences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what the provider's books and ours disagree about
+         * @description In the order in which it was found first. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds; an event can tell of a payment that our books do not know. What agrees again is `closed` by itself.
+         */
+        get: operations["listPaymentDifferences"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/payment-differences/{difference}/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say why a difference is none
+         * @description For one that is `open`. It is `explained`, with who says so and why, and counts in no alert. It changes no payment and no refund. Any other is refused with `state-conflict`.
+         */
+        post: operations["explainPaymentDifference"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/payments/{purchase}/retry": {
         parameters: {
             query?: never;
@@ -2096,6 +2136,64 @@ export interface components {
             /** Format: uuid */
             next_cursor: string | null;
         };
+        /**
+         * @description `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+         * @enum {string}
+         */
+        PaymentDifferenceState: "open" | "explained" | "closed";
+        /** @description Something that the provider's books and ours disagree about. */
+        PaymentDifference: {
+            id: components["schemas"]["ID"];
+            /**
+             * @description `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+             * @enum {string}
+             */
+            kind: "unknown-here" | "unknown-there" | "differs" | "unknown-category";
+            state: components["schemas"]["PaymentDifferenceState"];
+            /** @description The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if that is not known. */
+            reference: string;
+            /** @description The balance transaction that shows it, `txn_…`. */
+            transaction: string | null;
+            /**
+             * Format: uuid
+             * @description The purchase of the payment, or the one that its metadata name.
+             */
+            purchase_id: string | null;
+            here: components["schemas"]["PaymentDifferenceSide"];
+            there: components["schemas"]["PaymentDifferenceSide"];
+            /** @description In words. */
+            detail: string;
+            /** @description Who knows why; null if nobody does. */
+            explanation: components["schemas"]["PaymentDifferenceExplanation"] | null;
+            found_at: components["schemas"]["Time"];
+            /** Format: date-time */
+            closed_at: string | null;
+        };
+        /** @description What one side has of it; both are null when it has nothing. */
+        PaymentDifferenceSide: {
+            /**
+             * Format: int64
+             * @description Minor units. What leaves the balance can be negative in an unknown category.
+             */
+            amount: number | null;
+            currency: string | null;
+        };
+        PaymentDifferenceExplanation: {
+            /** @description `role:client`. */
+            by: string;
+            reason: string;
+            at: components["schemas"]["Time"];
+        };
+        /** @description Why it is no difference. */
+        PaymentDifferenceExplanationRequest: {
+            /** @description For the records. */
+            reason: string;
+        };
+        PaymentDifferencePage: {
+            differences: components["schemas"]["PaymentDifference"][];
+            /** Format: uuid */
+            next_cursor: string | null;
+        };
         /** @description How far the cancellation of a campaign is, in purchases. */
         RefundProgress: {
             total: number;
@@ -2358,12 +2456,12 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only when there is one. */
             purchase?: components["schemas"]["Purchase"];
-        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
          * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "difference-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -2902,7 +3000,7 @@ export interface components {
          * @example lost-jobs
          * @enum {string}
          */
-        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
+        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "reconciliation" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
         Sweep: {
             name: components["schemas"]["SweepName"];
             interval_seconds: number;
@@ -3206,6 +3304,8 @@ export interface components {
         PurchaseID: components["schemas"]["ID"];
         /** @description The id of a refund. */
         RefundID: components["schemas"]["ID"];
+        /** @description The id of a difference. */
+        PaymentDifferenceID: components["schemas"]["ID"];
         /** @description The id of a hold. */
         HoldID: components["schemas"]["ID"];
         /** @description The id of a wallet. */
@@ -3386,6 +3486,12 @@ export type PaymentOutcome = components['schemas']['PaymentOutcome'];
 export type PaymentResolution = components['schemas']['PaymentResolution'];
 export type PaymentResolutionRequest = components['schemas']['PaymentResolutionRequest'];
 export type CardPaymentPage = components['schemas']['CardPaymentPage'];
+export type PaymentDifferenceState = components['schemas']['PaymentDifferenceState'];
+export type PaymentDifference = components['schemas']['PaymentDifference'];
+export type PaymentDifferenceSide = components['schemas']['PaymentDifferenceSide'];
+export type PaymentDifferenceExplanation = components['schemas']['PaymentDifferenceExplanation'];
+export type PaymentDifferenceExplanationRequest = components['schemas']['PaymentDifferenceExplanationRequest'];
+export type PaymentDifferencePage = components['schemas']['PaymentDifferencePage'];
 export type RefundProgress = components['schemas']['RefundProgress'];
 export type PurchasePage = components['schemas']['PurchasePage'];
 export type PaymentReference = components['schemas']['PaymentReference'];
@@ -3494,6 +3600,7 @@ export type ResponseVersionMismatch = components['responses']['VersionMismatch']
 export type ParameterCampaignId = components['parameters']['CampaignID'];
 export type ParameterPurchaseId = components['parameters']['PurchaseID'];
 export type ParameterRefundId = components['parameters']['RefundID'];
+export type ParameterPaymentDifferenceId = components['parameters']['PaymentDifferenceID'];
 export type ParameterHoldId = components['parameters']['HoldID'];
 export type ParameterWalletId = components['parameters']['WalletID'];
 export type ParameterAuthorizationId = components['parameters']['AuthorizationID'];
@@ -4140,6 +4247,86 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listPaymentDifferences: {
+        parameters: {
+            query?: {
+                /** @description Only differences in this state; without it all. */
+                state?: components["schemas"]["PaymentDifferenceState"];
+                /** @description The `next_cursor` of an earlier page. */
+                cursor?: components["parameters"]["Cursor"];
+                /** @description The most elements of a page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentDifferencePage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    explainPaymentDifference: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of a difference. */
+                difference: components["parameters"]["PaymentDifferenceID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PaymentDifferenceExplanationRequest"];
+            };
+        };
+        responses: {
+            /** @description The difference as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentDifference"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];

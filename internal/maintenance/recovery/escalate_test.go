@@ -25,8 +25,8 @@ import (
 func (p *setup) openRefund(campaignID uuid.UUID) uuid.UUID {
 	p.t.Helper()
 	bought, _ := fixture.BuyByCard(p.t, p.db, campaignID, "otto", 0, 1)
-	servers.Exec(p.t, p.db, `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, due_at)
-		SELECT id, id, campaign_id, user_id, 'card', amount, currency, 'campaign-cancelled', 'open', clock_timestamp() FROM purchases WHERE id = $1`, bought)
+	servers.Exec(p.t, p.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, due_at)
+		SELECT id, id, 1, campaign_id, user_id, 'card', amount, currency, 'campaign-cancelled', 'open', clock_timestamp() FROM purchases WHERE id = $1`, bought)
 	return bought
 }
 

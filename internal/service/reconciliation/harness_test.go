@@ -59,7 +59,7 @@ func openAccount(t *testing.T, settings stripesim.Settings) *account {
 	}
 	server := httptest.NewServer(sim)
 	all := servers.RedisSettings(t)
-	client := stripe.New(config.Stripe{Key: key, URL: server.URL, Timeout: servers.Patience, Rate: 10_000, EndpointRate: 10_000},
+	client := stripe.New(config.Stripe{Key: key, URL: server.URL, MethodTypes: "card", Timeout: servers.Patience, Rate: 10_000, EndpointRate: 10_000},
 		servers.Redis(t, all), all.Redis.Namespace, servers.Logger(t), prometheus.NewRegistry())
 	t.Cleanup(func() {
 		client.Close()

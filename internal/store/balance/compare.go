@@ -15,17 +15,16 @@ import (
 // compared are the differences that transactions t show, by their sources, to the smallest
 // unit of the source's own currency. A condition on t follows.
 //
-// A charge must be captured here over the same money. A refund must be one of ours, or one
-// that was noted as somebody else's, and have come as far here; one of a payment that
+// A charge must be captured here over the same money. A refund must be on our books, made by
+// us or out of band, and have come as far here; one of a payment that
 // received nothing here only released it, and one that has failed, then or later, has given
 // nothing back. One that was resolved by hand may have succeeded there. A dispute must be on record.
 const compared = `
-	SELECT v.kind, v.object_id, t.id, coalesce(p.purchase_id, r.purchase_id, o.purchase_id, t.purchase_id), v.here_amount, v.here_currency,
+	SELECT v.kind, v.object_id, t.id, coalesce(p.purchase_id, r.purchase_id, t.purchase_id), v.here_amount, v.here_currency,
 	       coalesce(t.source_amount, t.amount), coalesce(t.source_currency, t.currency), v.detail
 	FROM balance_transactions t
 	LEFT JOIN LATERAL (SELECT * FROM payments WHERE intent_id = t.intent_id) p ON true
 	LEFT JOIN LATERAL (SELECT * FROM refunds WHERE provider_id = t.source_id) r ON true
-	LEFT JOIN LATERAL (SELECT * FROM out_of_band_refunds WHERE provider_id = t.source_id) o ON true
 	CROSS JOIN LATERAL (
 		SELECT EXISTS (SELECT FROM balance_transactions WHERE source_id = t.source_id AND reporting_category = 'refund_failure') AS failed) f
 	CROSS JOIN LATERAL (
@@ -43,13 +42,12 @@ const compared = `
 		WHERE t.reporting_category IN ('charge_failure', 'partial_capture_reversal') AND p.received > 0
 		UNION ALL
 		SELECT 'unknown-here', t.source_id, NULL, NULL, format('refunded at the provider (%s), and no refund here has its id', t.source_status)
-		WHERE t.reporting_category = 'refund' AND r.id IS NULL AND o.provider_id IS NULL AND coalesce(t.source_status, '') NOT IN ('failed', 'canceled')
+		WHERE t.reporting_category = 'refund' AND r.id IS NULL AND coalesce(t.source_status, '') NOT IN ('failed', 'canceled')
 		  AND NOT f.failed AND NOT coalesce(p.received = 0, false)
 		UNION ALL
-		SELECT 'differs', t.source_id, coalesce(r.amount, o.amount), coalesce(r.currency, o.currency), 'refunded over another amount or currency than here'
+		SELECT 'differs', t.source_id, r.amount, r.currency, 'refunded over another amount or currency than here'
 		WHERE t.reporting_category = 'refund'
-		  AND (t.source_amount, t.source_currency) IS DISTINCT FROM (coalesce(r.amount, o.amount), coalesce(r.currency, o.currency))
-		  AND coalesce(r.id::text, o.provider_id) IS NOT NULL
+		  AND (t.source_amount, t.source_currency) IS DISTINCT FROM (r.amount, r.currency) AND r.id IS NOT NULL
 		UNION ALL
 		SELECT 'differs', t.source_id, r.amount, r.currency, format('the refund is %s here, and %s at the provider', r.state, t.source_status)
 		WHERE t.reporting_category = 'refund' AND (t.source_amount, t.source_currency) = (r.amount, r.currency)
