@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
@@ -28,18 +28,19 @@ import (
 )
 
 // refundPart refunds a part of a purchase at the provider, as somebody does in its dashboard.
-func refundPart(s *fleet.System, bought uuid.UUID, amount int64) {
+func refundPart(s *fleet.System, bought uuid.UUID, amount money.Amount) {
 	s.T.Helper()
-	form := url.Values{"payment_intent": {s.Sandbox.PaymentsOf(bought.String())[0].ID}, "amount": {fmt.Sprint(amount)}}
-	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+"/v1/refunds", strings.NewReader(form.Encode()))
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	request.Header.Set("Authorization", "Bearer "+fleet.SandboxKey)
-	if a := fleet.Send(request); a.Status != http.StatusOK {
+	if a := refundAtProvider(s, s.Sandbox.PaymentsOf(bought.String())[0].ID, amount); a.Status != http.StatusOK {
 		s.T.Fatalf("the refund by hand: %v %s", a, a.Body)
 	}
+}
+
+// providerOf is the provider of a system, as our processes see it.
+func providerOf(s *fleet.System) *stripe.Client {
+	s.T.Helper()
+	provider := stripe.New(s.Settings.Payments.Stripe, servers.Redis(s.T, s.Settings), s.Settings.Redis.Namespace, servers.Logger(s.T), prometheus.NewRegistry())
+	s.T.Cleanup(provider.Close)
+	return provider
 }
 
 // endReservation ends the time that a purchase has for its payment.
@@ -165,8 +166,7 @@ func TestTheAuditOfPaymentsIsSilentAfterEveryKindOfEndAndLoudForWhatDiffers(t *t
 		t.Errorf("%d purchases, %+v, %+v", len(at), report, totals)
 	}
 
-	provider := stripe.New(s.Settings.Payments.Stripe, servers.Redis(t, s.Settings), s.Settings.Redis.Namespace, servers.Logger(t), prometheus.NewRegistry())
-	defer provider.Close()
+	provider := providerOf(s)
 	for name, plant := range map[string]string{
 		"paid":                    `UPDATE payments SET phase = 'cancelled', ending = 'expired', received = 0 WHERE purchase_id = $1`,
 		"declined":                `UPDATE payments SET phase = 'settled', ending = NULL, received = amount, intent_id = coalesce(intent_id, 'pi_none') WHERE purchase_id = $1`,

@@ -4,11 +4,14 @@ package e2e
 
 import (
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -95,16 +98,20 @@ func TestWhatHappensAtTheProviderBesideUsIsSeenAndPaysNothingTwice(t *testing.T)
 // refundByHand refunds a purchase at the provider, as somebody does in its dashboard.
 func refundByHand(s *fleet.System, bought uuid.UUID) {
 	s.T.Helper()
-	intent := s.Sandbox.PaymentsOf(bought.String())[0].ID
-	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+"/v1/refunds", strings.NewReader("payment_intent="+intent))
+	refundPart(s, bought, s.Sandbox.PaymentsOf(bought.String())[0].Captured)
+}
+
+// refundAtProvider refunds an amount of an intent at the provider.
+func refundAtProvider(s *fleet.System, intent string, amount money.Amount) fleet.Answer {
+	s.T.Helper()
+	form := url.Values{"payment_intent": {intent}, "amount": {strconv.FormatInt(int64(amount), 10)}}
+	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+"/v1/refunds", strings.NewReader(form.Encode()))
 	if err != nil {
 		s.T.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	request.Header.Set("Authorization", "Bearer "+fleet.SandboxKey)
-	if a := fleet.Send(request); a.Status != http.StatusOK {
-		s.T.Fatalf("the refund by hand: %v %s", a, a.Body)
-	}
+	return fleet.Send(request)
 }
 
 // One card takes no money back, and one asks its buyer first: an operator sees to the

@@ -7,14 +7,17 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/fleet"
@@ -38,6 +41,9 @@ type torture struct {
 
 	mu   sync.Mutex
 	jobs []uuid.UUID
+	lost []uuid.UUID // purchases whose money the bank has given back
+
+	refundedByHand, disputed atomic.Int64
 }
 
 func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
@@ -74,8 +80,8 @@ func tortureWith(t *testing.T, seed uint64) {
 	for n := range 90 {
 		user, card, campaign := fmt.Sprintf("u%d", n%30), tortureCards[to.dice.IntN(len(tortureCards))], to.campaigns[to.dice.IntN(len(to.campaigns))]
 		outcome := []string{"succeed", "fail", ""}[to.dice.IntN(3)]
-		cancels := to.dice.IntN(6) == 0
-		buyers.Go(func() { to.buy(campaign, user, card, outcome, cancels) })
+		cancels, beside := to.dice.IntN(6) == 0, besides[to.dice.IntN(len(besides))]
+		buyers.Go(func() { to.buy(campaign, user, card, outcome, cancels, beside) })
 		if n%9 == 4 {
 			to.disturb()
 		}
@@ -100,7 +106,7 @@ func lenient(s *fleet.System, base int) uuid.UUID {
 }
 
 // buy buys, retries until it is promised, does what the buyer does, and perhaps cancels.
-func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels bool) {
+func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels bool, beside func(*torture, stripesim.Payment)) {
 	key := uuid.NewString()
 	var a fleet.Answer
 	for a.Status != http.StatusAccepted {
@@ -124,6 +130,9 @@ func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels b
 			to.s.Cancel(to.s.App, j.PurchaseID, uuid.NewString(), "torture")
 			cancels = false
 		case j.State.Final():
+			if all := to.s.Sandbox.PaymentsOf(j.PurchaseID.String()); beside != nil && len(all) == 1 && all[0].Captured > 1 {
+				beside(to, all[0])
+			}
 			return
 		}
 		time.Sleep(30 * time.Millisecond)
@@ -136,6 +145,36 @@ func (to *torture) look(id uuid.UUID) (j jobView, ok bool) {
 		return j, false
 	}
 	return decodeAs[jobView](to.s.T, a.Body), true
+}
+
+// besides are what happens to money at the provider beside us, mostly nothing.
+var besides = []func(*torture, stripesim.Payment){nil, nil, nil, nil, nil, nil, (*torture).refundsPart, (*torture).refundsPart, (*torture).disputesInVain, (*torture).disputes}
+
+// refundsPart is somebody who gives a half back by hand. It is refused when more is back already.
+func (to *torture) refundsPart(p stripesim.Payment) {
+	_ = refundAtProvider(to.s, p.ID, p.Captured/2)
+	to.refundedByHand.Add(1)
+}
+
+// disputesInVain and disputes are a bank whose dispute ends at once: its events come in any order.
+func (to *torture) disputesInVain(p stripesim.Payment) { to.dispute(p, true) }
+
+func (to *torture) disputes(p stripesim.Payment) { to.dispute(p, false) }
+
+func (to *torture) dispute(p stripesim.Payment, won bool) {
+	id, err := to.s.Sandbox.Dispute(p.Charge)
+	if err != nil { // all was refunded before
+		return
+	}
+	to.disputed.Add(1)
+	if bought, err := uuid.Parse(p.Metadata["purchase_id"]); err == nil && !won {
+		to.mu.Lock()
+		to.lost = append(to.lost, bought)
+		to.mu.Unlock()
+	}
+	if err := to.s.Sandbox.CloseDispute(id, won); err != nil {
+		to.s.T.Error(err)
+	}
 }
 
 // authenticate does what the buyer does, if it is not too late.
@@ -204,24 +243,63 @@ func (to *torture) calm() {
 	}
 	var open int
 	servers.Eventually(to.s.T, "everything has its end", func() bool {
+		to.operate()
 		err := to.s.DB.QueryRow(to.s.T.Context(), `
 			SELECT (SELECT count(*) FROM jobs WHERE state IN ('queued', 'awaiting_action')) + (SELECT count(*) FROM payments WHERE finished_at IS NULL)
-			     + (SELECT count(*) FROM refunds WHERE finished_at IS NULL) + (SELECT count(*) FROM payments WHERE due_at <= clock_timestamp())`).Scan(&open)
+			     + (SELECT count(*) FROM refunds WHERE finished_at IS NULL AND number IS NOT NULL) + (SELECT count(*) FROM payments WHERE due_at <= clock_timestamp())
+			     + (SELECT count(*) FROM unnest($1::text[]) there (id) WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id))`, to.refundsThere()).Scan(&open)
 		return err == nil && open == 0
 	})
+}
+
+// refundsThere are the ids of the refunds at the provider that have given money back.
+func (to *torture) refundsThere() (ids []string) {
+	for _, r := range to.s.Sandbox.Refunds() {
+		if !r.Void && r.Status == "succeeded" {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// operate sees to the refunds that wait for an operator: the bank has given the money back
+// when its dispute is lost, and any other refund is tried again.
+func (to *torture) operate() {
+	type waiting struct {
+		Refunds []struct {
+			ID         string
+			PurchaseID uuid.UUID `json:"purchase_id"`
+		}
+	}
+	a := to.s.Do(0, to.s.Operator, http.MethodGet, "/v1/refunds?waiting_for=operator", nil, nil)
+	if a.Status != http.StatusOK {
+		return // the api has just begun
+	}
+	for _, r := range decodeAs[waiting](to.s.T, a.Body).Refunds {
+		if slices.Contains(to.lost, r.PurchaseID) {
+			to.s.Post("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"reason": "the bank has given it back"})
+		} else {
+			to.s.Post("/v1/refunds/"+r.ID+"/retry", nil)
+		}
+	}
 }
 
 // expectEnds checks the money. The audit follows at the end of the test.
 func (to *torture) expectEnds() {
 	expectLedgersAgree(to.s)
+	found, err := audit.ComparePayments(to.s.T.Context(), to.s.DB, providerOf(to.s), time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	if err != nil || len(found.Differences) != 0 {
+		to.s.T.Errorf("the audit of payments: %+v, %v", found.Differences, err)
+	}
 	var sold, failed, refunded int
 	if err := to.s.DB.QueryRow(to.s.T.Context(), `
 		SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state IN ('failed', 'cancelled')), count(*) FILTER (WHERE state = 'refunded')
 		FROM purchases`).Scan(&sold, &failed, &refunded); err != nil {
 		to.s.T.Fatal(err)
 	}
-	to.s.T.Logf("%d jobs: %d sold, %d not, %d refunded; at the provider: %+v", len(to.jobs), sold, failed, refunded, to.s.Sandbox.Totals())
-	if sold == 0 || failed == 0 {
+	to.s.T.Logf("%d jobs: %d sold, %d not, %d refunded; %d refunds by hand, %d disputes; at the provider: %+v", len(to.jobs), sold, failed, refunded,
+		to.refundedByHand.Load(), to.disputed.Load(), to.s.Sandbox.Totals())
+	if sold == 0 || failed == 0 || to.refundedByHand.Load() == 0 || to.disputed.Load() == 0 {
 		to.s.T.Error("the run did not reach what it is about")
 	}
 }
