@@ -253,7 +253,7 @@ func doEverything(s *fleet.System) {
 	fixture.Reserve(s.T, s.DB, campaign, "late", 1, -time.Second)
 	for _, overdue := range []string{`UPDATE holds SET expires_at = clock_timestamp() WHERE state = 'active'`, `UPDATE positions SET expires_at = clock_timestamp() WHERE state = 'held'`,
 		`UPDATE authorizations SET expires_at = clock_timestamp() WHERE state = 'active'`,
-		`UPDATE installation SET created_at = clock_timestamp() - interval '5 days'`, // there are days to be reconciled
+		`INSERT INTO installation (created_at) VALUES (clock_timestamp() - interval '5 days') ON CONFLICT (one) DO UPDATE SET created_at = excluded.created_at`, // there are days to be reconciled
 		`INSERT INTO payment_differences (id, kind, object_id, detail) SELECT id, 'unknown-there', id, '' FROM (SELECT gen_random_uuid() AS id) d`} {
 		servers.Exec(s.T, s.DB, overdue)
 	}

@@ -1,14 +1,13 @@
 -- +goose Up
 
 -- The id of this installation, in the metadata of all that it makes at the provider. It goes
--- with the database: a copy that is to stand beside its original gets another one.
+-- with the database: a copy that is to stand beside its original gets another one. The row is
+-- made with the first payment.
 CREATE TABLE installation (
     one        boolean     PRIMARY KEY DEFAULT true CHECK (one),
     id         uuid        NOT NULL DEFAULT gen_random_uuid(),
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-
-INSERT INTO installation DEFAULT VALUES;
 
 -- The days (UTC) whose balance transactions were listed, and how far those are that are
 -- under way. Every write names the version that it has read.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/store/balance"
 )
 
 // moves are what a provider's balance has of each day: one fee.
@@ -30,6 +31,9 @@ func TestEachClosedDayIsReconciledOnce(t *testing.T) {
 	p.sweeper.UseProvider(nil, list)
 	if got := p.sweep("reconciliation"); got["days"] != 0 || len(list.days) != 0 {
 		t.Errorf("of a day that is not closed: %v", got)
+	}
+	if _, err := balance.Installation(t.Context(), p.db); err != nil {
+		t.Fatal(err)
 	}
 	p.exec(`UPDATE installation SET created_at = date_trunc('day', clock_timestamp(), 'UTC') - interval '4 days' + interval '1 hour'`)
 	for n := range 2 {

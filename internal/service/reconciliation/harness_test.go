@@ -89,7 +89,7 @@ func openShop(t *testing.T, a *account) *shop {
 	t.Helper()
 	db, log := servers.DB(t), &servers.Journal{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	servers.Exec(t, db, `UPDATE installation SET id = gen_random_uuid(), created_at = created_at - interval '100 hours'`) // databases of tests are copies
+	servers.Exec(t, db, `INSERT INTO installation (created_at) VALUES (clock_timestamp() - interval '100 hours')`)
 	provider := reconciliation.Mark(a.client, db)
 	s := &shop{account: a, t: t, db: db, log: log, provider: provider, campaign: fixture.Campaign(t, db, fixture.Draft(10)),
 		payments: payments.NewRunner(db, provider, payments.Settings{Lease: time.Hour, CallTimeout: time.Minute, Recheck: time.Minute}, logger, prometheus.NewRegistry()),

@@ -32,9 +32,11 @@ func TestWhatWeMakeHasTheIdOfOurInstallation(t *testing.T) {
 func TestNothingIsMadeWithoutTheId(t *testing.T) {
 	t.Parallel()
 	a := openAccount(t, stripesim.Settings{})
-	db := servers.DB(t)
-	servers.Exec(t, db, `DELETE FROM installation`)
-	provider := reconciliation.Mark(a.client, db)
+	closed, err := servers.DB(t).Begin(t.Context())
+	if err != nil || closed.Rollback(t.Context()) != nil {
+		t.Fatal(err)
+	}
+	provider := reconciliation.Mark(a.client, closed) // the id cannot be read
 	given := intent(uuid.NewString())
 	for name, call := range map[string]func() error{
 		"intent": func() error { _, err := provider.CreateIntent(t.Context(), given); return err },

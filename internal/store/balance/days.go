@@ -32,9 +32,9 @@ func (d Day) End() time.Time { return d.Day.AddDate(0, 0, 1) }
 func ClaimDay(ctx context.Context, db postgres.DB, closed, keep, lease time.Duration) (d Day, ok bool, err error) {
 	d, err = postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Day], `
 		WITH span AS (
-			SELECT greatest((SELECT (created_at AT TIME ZONE 'UTC')::date FROM installation),
-			                ((clock_timestamp() - $2 * interval '1 second') AT TIME ZONE 'UTC')::date) AS first,
+			SELECT greatest((created_at AT TIME ZONE 'UTC')::date, ((clock_timestamp() - $2 * interval '1 second') AT TIME ZONE 'UTC')::date) AS first,
 			       ((clock_timestamp() - $1 * interval '1 second') AT TIME ZONE 'UTC')::date - 1 AS last
+			FROM installation
 		), next AS (
 			SELECT coalesce((SELECT min(day) FROM reconciled_days WHERE done_at IS NULL),
 			                greatest((SELECT max(day) + 1 FROM reconciled_days), first)) AS day, last FROM span

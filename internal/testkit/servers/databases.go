@@ -76,7 +76,6 @@ const forTests = `
 				EXECUTE 'TRUNCATE ' || used.name || ' CASCADE'; -- dead rows would be read over and over
 			END IF;
 		END LOOP;
-		INSERT INTO installation DEFAULT VALUES; -- as the migrations do
 		-- What autovacuum learned from the last test would give the next one other plans.
 		DELETE FROM pg_statistic USING lease.statistics WHERE starelid = oid;
 		UPDATE pg_class c SET relpages = s.relpages, reltuples = s.reltuples, relallvisible = s.relallvisible
