@@ -20,7 +20,8 @@ import (
 const (
 	closedAfter = 48 * time.Hour  // a day is closed so long after its end: what is late has come by then
 	lease       = 2 * time.Minute // longer than a run of a sweep
-	mostAtOnce  = 2000            // transactions in hand: a span with more is halved
+	mostAtOnce  = 2000            // transactions in hand: a span with more is left for a short one
+	shortest    = time.Second     // span: what is made in it is taken whole
 	dissolve    = 500             // differences that are looked at in one statement
 	mostSaid    = 20              // differences of a day in the log; the list has all
 )
@@ -92,7 +93,7 @@ func (r *Reconciler) day(ctx context.Context, day *balance.Day, done *Report) er
 		}
 		all, err := r.list(ctx, day.Until, to)
 		if errors.Is(err, errMany) {
-			span = max(span/2, time.Second).Truncate(time.Second)
+			span = shortest // halving would cost a list each time, and a run that is cut off starts with the whole day again
 			continue
 		}
 		if err != nil {
@@ -104,6 +105,9 @@ func (r *Reconciler) day(ctx context.Context, day *balance.Day, done *Report) er
 		}
 		done.Listed += len(all)
 		done.Foreign += len(all) - stored
+		if len(all) <= mostAtOnce/4 {
+			span *= 2
+		}
 		failpoint.Hit("reconciliation.stored", nil)
 	}
 	var fresh []balance.Difference
@@ -132,7 +136,7 @@ var errMany = errors.New("reconciliation: more transactions than are taken at on
 // list returns the transactions of a span, the oldest first. A single second is taken whole.
 func (r *Reconciler) list(ctx context.Context, from, to time.Time) (all []payprovider.BalanceTransaction, err error) {
 	most := mostAtOnce
-	if to.Sub(from) <= time.Second {
+	if to.Sub(from) <= shortest {
 		most *= 100
 	}
 	err = r.provider.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {

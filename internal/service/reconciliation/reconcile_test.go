@@ -400,3 +400,52 @@ func TestWithoutAProviderNoDayIsCompared(t *testing.T) {
 	}
 	s.expect()
 }
+
+// crowded is a provider with so many transactions that a run is cut off long before the end of
+// the day: it answers so many pages.
+type crowded struct {
+	every time.Duration // between two transactions
+	pages int
+	left  int // pages of this run
+}
+
+func (c *crowded) ListBalanceTransactions(_ context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
+	for n, at := 0, to.Truncate(c.every); !at.Before(from); n, at = n+1, at.Add(-c.every) {
+		if n%100 == 0 {
+			if c.left--; c.left < 0 {
+				return context.DeadlineExceeded
+			}
+		}
+		if !at.Before(to) {
+			continue
+		}
+		if err := yield(payprovider.BalanceTransaction{ID: "txn_" + at.Format(time.RFC3339), Type: "stripe_fee", Category: "fee", Known: true,
+			Amount: -1, Net: -1, Currency: "JPY", CreatedAt: at, AvailableOn: at}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestADayWithManyTransactionsIsDoneByManyRuns(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	const aDay = 20_000 // a run has time for a quarter of it
+	list := &crowded{every: 24 * time.Hour / aDay, pages: 60}
+	r := reconciliation.New(s.db, list, 300*24*time.Hour, servers.Logger(t))
+	listed := 0
+	for runs := 1; ; runs++ {
+		list.left = list.pages
+		done, more, err := r.Run(t.Context())
+		listed += done.Listed
+		if more {
+			break
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || done.Listed == 0 || runs == 40 {
+			t.Fatalf("run %d is no further: %+v, %v", runs, done, err)
+		}
+	}
+	if listed < aDay-1 || listed > aDay+1 {
+		t.Errorf("%d listed", listed)
+	}
+}
