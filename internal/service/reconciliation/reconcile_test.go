@@ -449,3 +449,20 @@ func TestADayWithManyTransactionsIsDoneByManyRuns(t *testing.T) {
 		t.Errorf("%d listed", listed)
 	}
 }
+
+// The guide says so for a payment of which a part was captured by hand.
+func TestAPaymentThatAnOperatorHasGivenBackAndCalledUnpaidIsNoDifference(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	back, part := s.buy("pm_card_visa"), s.buy("pm_card_visa")
+	for _, b := range []bought{back, part} {
+		_, err := s.client.CreateRefund(t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: b.intent, Amount: s.payment(b).Amount - 1})
+		s.must(err)
+		s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid', resolved_as = 'unpaid', resolved_by = 'operator:ops',
+			resolve_reason = 'it is given back' WHERE purchase_id = $1`, b.purchase)
+	}
+	_, err := s.client.CreateRefund(t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: back.intent, Amount: 1})
+	s.must(err)
+	s.reconcile()
+	s.expect("differs " + part.intent)
+}
