@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/reconciliation"
 	"triprize/internal/simulator/stripesim"
@@ -465,4 +466,39 @@ func TestAPaymentThatAnOperatorHasGivenBackAndCalledUnpaidIsNoDifference(t *test
 	s.must(err)
 	s.reconcile()
 	s.expect("differs " + part.intent)
+}
+
+// buyTwoAlike buys until two purchases cost the same: there are few prices.
+func (s *shop) buyTwoAlike() (one, two bought) {
+	s.t.Helper()
+	seen := map[money.Amount]bought{}
+	for {
+		b := s.buy("pm_card_visa")
+		amount := s.payment(b).Amount
+		if other, ok := seen[amount]; ok {
+			return other, b
+		}
+		seen[amount] = b
+	}
+}
+
+func TestMoneyThatIsOfAnotherPurchaseHereDiffers(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	one, two := s.buyTwoAlike()
+	three, four := s.buyTwoAlike()
+	refundThree, refundFour := s.giveBack(three), s.giveBack(four)
+	s.byHand(s.buy("pm_card_visa").intent, 50)
+	s.hear()
+	theirsThree, theirsFour := *s.refundNow(refundThree).ProviderID, *s.refundNow(refundFour).ProviderID
+	for _, swap := range []struct{ sql, here, there string }{
+		{`UPDATE payments SET intent_id = $2 WHERE intent_id = $1`, one.intent, two.intent},
+		{`UPDATE refunds SET provider_id = $2 WHERE provider_id = $1`, theirsThree, theirsFour},
+	} {
+		s.exec(swap.sql, swap.there, "between")
+		s.exec(swap.sql, swap.here, swap.there)
+		s.exec(swap.sql, "between", swap.here)
+	}
+	s.reconcile()
+	s.expect("differs "+one.intent, "differs "+two.intent, "differs "+theirsThree, "differs "+theirsFour)
 }

@@ -43,6 +43,9 @@ const compared = `
 			WHERE b.intent_id = t.intent_id AND b.reporting_category = 'refund' AND b.source_currency = t.source_currency AND b.source_status = 'succeeded'
 			  AND NOT EXISTS (SELECT FROM balance_transactions WHERE source_id = b.source_id AND reporting_category = 'refund_failure')))
 		UNION ALL
+		SELECT 'differs', t.intent_id, p.received, p.currency, format('captured at the provider for the purchase %s', t.purchase_id)
+		WHERE t.reporting_category = 'charge' AND (t.source_amount, t.source_currency) = (p.received, p.currency) AND t.purchase_id <> p.purchase_id
+		UNION ALL
 		SELECT 'differs', t.intent_id, p.received, p.currency, format('%s: the provider has not the whole amount any more', t.reporting_category)
 		WHERE t.reporting_category IN ('charge_failure', 'partial_capture_reversal') AND p.received > 0
 		UNION ALL
@@ -53,6 +56,9 @@ const compared = `
 		SELECT 'differs', t.source_id, r.amount, r.currency, 'refunded over another amount or currency than here'
 		WHERE t.reporting_category = 'refund'
 		  AND (t.source_amount, t.source_currency) IS DISTINCT FROM (r.amount, r.currency) AND r.id IS NOT NULL
+		UNION ALL
+		SELECT 'differs', t.source_id, r.amount, r.currency, format('refunded at the provider from the money of the purchase %s', p.purchase_id)
+		WHERE t.reporting_category = 'refund' AND (t.source_amount, t.source_currency) = (r.amount, r.currency) AND p.purchase_id <> r.purchase_id
 		UNION ALL
 		SELECT 'differs', t.source_id, r.amount, r.currency, format('the refund is %s here, and %s at the provider', r.state, t.source_status)
 		WHERE t.reporting_category = 'refund' AND (t.source_amount, t.source_currency) = (r.amount, r.currency)
