@@ -121,7 +121,8 @@ func TestDifferencesAreListedExplainedAndReportedByTheTool(t *testing.T) {
 	db := database(t)
 	id := uuid.NewString()
 	execute(t, db, `INSERT INTO payment_differences (id, kind, object_id, here_amount, here_currency, detail) VALUES ($1, 'unknown-there', 'pi_lost', 500, 'JPY', 'settled here')`, id)
-	execute(t, db, `INSERT INTO reconciled_days (day, lease_until, listed_until, foreign_ones, done_at) VALUES ('2026-11-01', now(), now(), 7, now()), ('2026-11-02', now(), now(), 0, NULL)`)
+	execute(t, db, `INSERT INTO reconciled_days (day, lease_until, listed_until, foreign_ones, done_at) VALUES ('2026-11-01', now(), now(), 7, now()), ('2026-11-02', now(), now(), 0, NULL),
+		('2026-10-31', now(), now(), 0, now())`)
 	execute(t, db, `INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, created_at, available_on, source_amount, source_currency)
 		SELECT 'txn_' || n, '2026-11-01', 'charge', 'charge', true, 325, 'USD', 11, 314, now(), now(), 500, 'JPY' FROM generate_series(1, 2) n`)
 	stdout, stderr, status := run("reconciliation", "list")
@@ -143,8 +144,8 @@ func TestDifferencesAreListedExplainedAndReportedByTheTool(t *testing.T) {
 	if stdout, _, _ := run("reconciliation", "list", "--state", "all", "--json"); !strings.Contains(stdout, `"explanation":"paid in cash"`) {
 		t.Errorf("it is not kept: %s", stdout)
 	}
-	stdout, stderr, status = run("reconciliation", "report", "--from", "2026-11-01", "--to", "2026-11-03")
-	if want := "2026-11-01 charge 2 1000 JPY 650 USD 22 628 2026-11-01 of others 7 2026-11-02 not compared yet"; status != 0 || !strings.HasSuffix(strings.Join(strings.Fields(stdout), " "), want) {
+	stdout, stderr, status = run("reconciliation", "report", "--from", "2026-10-31", "--to", "2026-11-03")
+	if want := "2026-10-31 nothing 0 2026-11-01 charge 2 1000 JPY 650 USD 22 628 2026-11-01 of others 7 2026-11-02 not compared yet"; status != 0 || !strings.HasSuffix(strings.Join(strings.Fields(stdout), " "), want) {
 		t.Errorf("status %d, %s%s", status, stdout, stderr)
 	}
 	if stdout, _, _ := run("reconciliation", "report", "--from", "2026-11-01", "--to", "2026-11-03", "--json"); !strings.Contains(stdout, `"day":"2026-11-02","done":false,"foreign":0,"sums":[]`) {

@@ -160,8 +160,11 @@ func printBalance(out io.Writer, days []balance.Reconciled, sums []balance.Sum, 
 		if d.Foreign > 0 {
 			fmt.Fprintf(table, "%s\tof others\t%d\n", d.Day, d.Foreign)
 		}
-		if !d.Done {
+		switch {
+		case !d.Done:
 			fmt.Fprintf(table, "%s\tnot compared yet\n", d.Day)
+		case len(d.Sums) == 0 && d.Foreign == 0:
+			fmt.Fprintf(table, "%s\tnothing\t0\n", d.Day) // it is listed
 		}
 	}
 	return table.Flush()
