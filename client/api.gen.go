@@ -1117,7 +1117,7 @@ type PaymentDifference struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+	// Kind `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency, purchase or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
 	Kind string `json:"kind"`
 
 	// State `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.

@@ -2145,7 +2145,7 @@ export interface components {
         PaymentDifference: {
             id: components["schemas"]["ID"];
             /**
-             * @description `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+             * @description `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency, purchase or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
              * @enum {string}
              */
             kind: "unknown-here" | "unknown-there" | "differs" | "unknown-category";

@@ -23,7 +23,7 @@ type Kind string
 const (
 	UnknownHere     Kind = "unknown-here"     // the provider has it, and our books do not
 	UnknownThere    Kind = "unknown-there"    // our books have it, and the provider has not
-	Differs         Kind = "differs"          // another amount, currency or end
+	Differs         Kind = "differs"          // another amount, currency, purchase or end
 	UnknownCategory Kind = "unknown-category" // nobody can tell what the money is
 )
 
