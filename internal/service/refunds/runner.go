@@ -138,18 +138,21 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 }
 
 // rest goes on with what other refunds have left, which may be less than was wanted. When it
-// is nothing, the money is with the buyer.
+// is nothing, the money is with the buyer. An attempt that the provider has refused was over
+// another amount: it is not this refund any more.
 func (o *run) rest(ctx context.Context, next func(left money.Amount, less bool) (Result, error)) (Result, error) {
 	left, err := refund.Left(ctx, o.db, o.ID)
 	switch {
 	case err != nil:
 		return Nothing, err
 	case left <= 0:
-		o.State, o.Amount, o.Failure, o.Faults, o.Stuck = refund.Succeeded, 0, nil, 0, false
+		o.State, o.Amount, o.ProviderID, o.Failure, o.Faults, o.Stuck = refund.Succeeded, 0, nil, nil, 0, false
 		return o.write(ctx)
 	}
 	less := left < o.Amount
-	o.Amount = min(o.Amount, left)
+	if less {
+		o.Amount, o.ProviderID = left, nil
+	}
 	return next(left, less)
 }
 
