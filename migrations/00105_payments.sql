@@ -107,7 +107,7 @@ CREATE TABLE refunds (
     CHECK (method <> 'wallet' OR state = 'succeeded'),
     CHECK (method <> 'external' OR state IN ('listed', 'resolved')),
     CHECK (method <> 'card' OR state <> 'listed'),
-    CHECK (amount > 0 OR number IS NOT NULL AND state = 'succeeded' AND method = 'card'),
+    CHECK (amount > 0 OR number IS NOT NULL AND state IN ('succeeded', 'resolved') AND method = 'card'),
     CHECK ((number IS NULL) = (reason = 'out-of-band')),
     CHECK (reason <> 'out-of-band' OR method = 'card' AND state NOT IN ('open', 'resolved') AND provider_id IS NOT NULL AND due_at IS NULL),
     CHECK ((state = 'resolved') = (resolved_by IS NOT NULL)),

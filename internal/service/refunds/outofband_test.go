@@ -191,6 +191,43 @@ func TestARefundByHandThatFailsLaterIsOwedAgain(t *testing.T) {
 	}
 }
 
+// An operator refunds at the provider, and says that ours is done before a worker has looked: ours
+// is then only about what that has left. When the bank sends it back later, it is owed again.
+func TestWhatIsResolvedByHandIsWhatRefundsByHandHaveLeft(t *testing.T) {
+	t.Parallel()
+	for name, byHand := range map[string]money.Amount{"a part": 100, "all": 400} {
+		for how, resolve := range map[string]func(w *world) error{
+			"one": func(w *world) error {
+				return outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "refunded in the dashboard", false))
+			},
+			"those of the campaign": func(w *world) error {
+				r := request(job.KindRefundResolve)
+				r.CampaignID = w.refund().CampaignID
+				return outcome(service(w).ResolveCampaign(t.Context(), r, "operator:ops", "refunded in the dashboard", false))
+			},
+		} {
+			w := refusedWorld(t, payprovider.RefundFailed)
+			at := w.byHand(byHand, payprovider.RefundSucceeded)
+			w.hear(at)
+			if err := resolve(w); err != nil {
+				t.Fatalf("%s, %s: %v", name, how, err)
+			}
+			if r := w.expect(refund.Resolved, purchase.Refunded, 2); r.Amount != 400-byHand || r.ProviderID != nil {
+				t.Errorf("%s, %s: resolved is %+v", name, how, r)
+			}
+			fixture.Sound(t, w.db)
+			w.provider.refunds[at].Status = payprovider.RefundFailed
+			w.run()
+			ours, _ := w.all()
+			if len(ours) != 2 || ours[1].State != refund.Failed || ours[1].Amount != byHand || waiting(w) != 1 {
+				t.Errorf("%s, %s: nobody owes what the bank has sent back: %+v", name, how, ours)
+			}
+			w.expect(refund.Resolved, purchase.Refunding, 2)
+			fixture.Sound(t, w.db)
+		}
+	}
+}
+
 // A further attempt that would give back more than is left is refused where it is stored: then
 // nothing is called.
 func TestNoAttemptAsksForMoreThanIsLeft(t *testing.T) {

@@ -59,7 +59,7 @@ type Refund struct {
 	CampaignID    uuid.UUID
 	UserID        string
 	Method        Method
-	Amount        money.Amount // 0 of one of ours that has succeeded: others had left nothing
+	Amount        money.Amount // 0 of one of ours that is finished: others had left nothing
 	Currency      string       // ISO 4217, capitals
 	Reason        Reason
 	State         State

@@ -95,15 +95,19 @@ func QueueLook(b *pgx.Batch, id uuid.UUID) {
 const resolvable = `number IS NOT NULL AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
 		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`
 
-// resolved are the assignments that resolve a refund: $1 and $2 say by whom and why.
-const resolved = `state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
+// resolved are the assignments that resolve a refund r: $1 and $2 say by whom and why. One by card
+// is then about what others have left: they may be what was done by hand, and if one fails later
+// its money must be owed again.
+const resolved = `amount = CASE WHEN method = 'card' THEN greatest(least(amount, ` + left + `), 0) ELSE amount END,
+		    provider_id = CASE WHEN method <> 'card' OR amount <= ` + left + ` THEN provider_id END,
+		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
 		    finished_at = clock_timestamp()`
 
 // QueueResolve notes that a refund was given back by hand, by whom and why: one that was
 // listed, one that the provider has refused, or one that is stuck and that no worker has:
 // a worker could still make that one. A worker that still has it is fenced.
 func QueueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
-	b.Queue(`UPDATE refunds SET `+resolved+` WHERE id = $3 AND `+resolvable, by, reason, id).
+	b.Queue(`UPDATE refunds r SET `+resolved+` WHERE id = $3 AND `+resolvable, by, reason, id).
 		Exec(exactly(id, "only a refund that is listed, or whose waiting_for is operator and that no worker has, can be resolved by hand"))
 }
 
@@ -114,7 +118,7 @@ func ResolveOf(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, method Meth
 	purchases, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		WITH chosen AS MATERIALIZED (
 			SELECT id FROM refunds WHERE campaign_id = $3 AND method = $4 AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
-		UPDATE refunds SET `+resolved+` WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
+		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("refund.ResolveOf(%s): %w", campaignID, err)
 	}
