@@ -148,7 +148,7 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 // money was captured, with the id of our own refund if its metadata have one.
 func (w *eventWork) readOutOfBand(event payment.Event) (f refund.There, ourID string, ok bool) {
 	s := w.subjectOf(event)
-	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) || text0(s.IntentStatus) != string(payprovider.Succeeded) {
+	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) || s.Received == 0 {
 		return f, "", false
 	}
 	told, ok := w.reader.RefundIn([]byte(event.Payload))

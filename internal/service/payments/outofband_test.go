@@ -51,6 +51,23 @@ func countOutOfBand(t *testing.T, registry *prometheus.Registry, label string) f
 	return 0
 }
 
+// An operator has said that a payment is captured, because the provider's answer was lost: what is
+// refunded of it by hand is money of ours all the same.
+func TestARefundByHandOfAPaymentThatWasResolvedAsPaidIsNoted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+	id := b.reserve("pm_card_visa")
+	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
+	b.exec(`UPDATE payments SET intent_status = 'requires_capture', resolved_as = 'paid', resolved_by = 'operator:ops', resolve_reason = 'captured, says the dashboard' WHERE purchase_id = $1`, id)
+	b.conclude(id)
+	b.store(e, refundEvent("evt_1", "refund.created", "re_hand", intent, "succeeded", ""))
+	b.work(e)
+	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND provider_id = 're_hand'`); n != 1 {
+		t.Errorf("%d are noted", n)
+	}
+}
+
 // Somebody refunds a settled purchase at the provider by hand: no refund here knows of it.
 func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 	t.Parallel()

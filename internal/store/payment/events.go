@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 )
 
@@ -151,13 +152,14 @@ type Subject struct {
 	PurchaseID   uuid.UUID
 	IntentID     *string
 	IntentStatus *string
+	Received     money.Amount
 }
 
 // LockSubjects locks the payments of intents, and of purchases, in the order of their
 // ids.
 func LockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []uuid.UUID) ([]Subject, error) {
 	found, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Subject], `
-		SELECT purchase_id, intent_id, intent_status FROM payments
+		SELECT purchase_id, intent_id, intent_status, received FROM payments
 		WHERE intent_id = ANY($1) OR purchase_id = ANY($2) ORDER BY purchase_id FOR NO KEY UPDATE`, intents, purchases)
 	return found, fault.At(err, "payment.LockSubjects")
 }
