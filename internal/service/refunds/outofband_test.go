@@ -244,6 +244,27 @@ func TestNoAttemptAsksForMoreThanIsLeft(t *testing.T) {
 	}
 }
 
+// A refund by hand fails after a worker has read what it left, and before it has stored that: nobody
+// else asks for that money.
+func TestARefundIsNotMadeSmallerForOneThatHasFailedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := w.byHand(100, payprovider.RefundSucceeded)
+	w.hear(at)
+	r := w.refund()
+	r.Attempt, r.Amount = 1, 300
+	w.provider.refunds[at].Status = payprovider.RefundFailed
+	w.hear(at)
+	if err := refund.Write(t.Context(), w.db, &r, 0, nil); err == nil {
+		t.Error("it is written")
+	}
+	w.run()
+	if r := w.expect(refund.Succeeded, purchase.Refunded, 2); r.Amount != 400 || w.provider.returned() != 400 {
+		t.Errorf("got %+v", r)
+	}
+	fixture.Sound(t, w.db)
+}
+
 // Two that are to be made at once would both ask for the same money.
 func TestOneRefundOfAPurchaseIsMadeAtATime(t *testing.T) {
 	t.Parallel()

@@ -26,8 +26,9 @@ func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Dur
 // QueueWrite writes what a worker has found out about a card refund: amount, state, attempt, the
 // provider's id, failure, faults, and whether it is stuck. The batch fails with [agenda.ErrFenced] unless the refund
 // still has the version of r. A further attempt is refused in the same way when it would give
-// back more than is left. keep is how much longer the worker keeps it (the lease is
-// renewed); with 0 it is given back, and is due after next, or not before an event comes.
+// back more than is left, and a smaller amount when more is left. keep is how much longer the
+// worker keeps it (the lease is renewed); with 0 it is given back, and is due after next, or not
+// before an event comes.
 // attempt_at is set when the attempt grows. What was resolved by hand stays so.
 //
 // After the commit the refund has r.Version + 1.
@@ -37,7 +38,7 @@ func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration
 		    provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
 		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
-		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+left+`)`,
+		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+left+`) AND (amount <= $12 OR $12 >= `+left+`)`,
 		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck, int64(r.Amount))
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return agenda.Fenced(r.Item(), tag, 1) })
 }
