@@ -50,6 +50,9 @@ func TestAnEventIsStoredOnceAndOnlyWhenItIsSigned(t *testing.T) {
 		"compressed":           {good, with(signed(good, webhookSecret, now), "Content-Encoding", "gzip"), 415, "Content-Encoding"},
 	} {
 		a := webhookRaw(s, c.body, c.header)
+		for tries := 0; a.Err != nil && tries < 20; tries++ { // what is too long is refused before all of it is sent: then its sender may miss the answer
+			a = webhookRaw(s, c.body, c.header)
+		}
 		if a.Status != c.status || !strings.Contains(string(a.Body), c.says) {
 			t.Errorf("%s: %v %s", name, a, a.Body)
 		}
