@@ -59,6 +59,7 @@ type Refunds interface {
 type Books interface {
 	Intent(ctx context.Context, id string) (Intent, error)
 	Refund(ctx context.Context, id string) (Refund, error)
+	RefundsOf(ctx context.Context, intentID string) ([]Refund, error) // all of an intent
 	ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error
 	ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error
 }

@@ -52,6 +52,11 @@ func (c *comparison) intent(ctx context.Context, there payprovider.Intent, here 
 		}
 		here, known = now[there.ID]
 		v, entry = compareIntent(there, here, known)
+		if v == differs && known && calledUnpaid(here) && there.Currency == here.Currency {
+			if v, err = c.givenBack(ctx, there); err != nil {
+				return err
+			}
+		}
 	}
 	c.received[there.ID] = there.Received
 	c.totals(there.Currency).CapturedThere += there.Received
@@ -60,6 +65,30 @@ func (c *comparison) intent(ctx context.Context, there payprovider.Intent, here 
 	}
 	c.note(v, entry)
 	return nil
+}
+
+// calledUnpaid reports whether an operator has called a payment unpaid.
+func calledUnpaid(p payment.Payment) bool {
+	return p.ResolvedAs != nil && *p.ResolvedAs == payment.FoundUnpaid && p.Received == 0
+}
+
+// givenBack decides about an intent whose payment an operator has called unpaid: what a part
+// of it had captured was given back at the provider before, as the guide says.
+func (c *comparison) givenBack(ctx context.Context, there payprovider.Intent) (verdict, error) {
+	refunds, err := c.provider.RefundsOf(ctx, there.ID)
+	if err != nil {
+		return differs, err
+	}
+	left := there.Received
+	for _, r := range refunds {
+		if r.Status == payprovider.RefundSucceeded {
+			left -= r.Amount
+		}
+	}
+	if left != 0 {
+		return differs, nil
+	}
+	return agreed, nil
 }
 
 // compareIntent decides about one intent: captured there is resolved or returned here, and

@@ -149,6 +149,9 @@ func (b refundBooks) compareUnknown(there payprovider.Refund, e Entry) (verdict,
 	if there.Status == payprovider.RefundFailed || there.Status == payprovider.RefundCanceled {
 		return agreed, e
 	}
+	if p, ok := b.payments[there.IntentID]; ok && calledUnpaid(p) { // its intent is compared with all of its refunds
+		return agreed, e
+	}
 	for _, here := range b.byPurchase[b.purchaseOf(there)] {
 		if here.Method == refund.Card && here.State == refund.Open {
 			e.Here, e.What = here.Amount, "the refund is open, at the provider "+string(there.Status)
