@@ -129,9 +129,15 @@ func tell(s *fleet.System) {
 	servers.Eventually(s.T, "an event is sent", func() bool {
 		servers.Exec(s.T, s.DB, `UPDATE webhook_endpoints SET verified_at = clock_timestamp(), paused_until = NULL, disabled_at = NULL, due_at = clock_timestamp()`)
 		servers.Exec(s.T, s.DB, `UPDATE webhook_deliveries SET next_at = clock_timestamp() WHERE state = 'pending'`)
-		s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/due-items", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
+		sweepDueItems(s)
 		return attempts() > before
 	})
+}
+
+// sweepDueItems does what a scheduler would do: this system has none.
+func sweepDueItems(s *fleet.System) {
+	s.T.Helper()
+	s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/due-items", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
 }
 
 // buyAndHold buys and holds in a campaign, and is refused.
@@ -167,6 +173,9 @@ func grow(s *fleet.System) {
 				tag, err := tx.Exec(s.T.Context(), copies)
 				if err != nil {
 					s.T.Fatalf("%s: %v", g.table, err)
+				}
+				if tag.RowsAffected() == 0 {
+					sweepDueItems(s)
 				}
 				return tag.RowsAffected() == copied
 			})
