@@ -69,7 +69,9 @@ func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.
 		c.logger.Error("Stripe's answer is not what was asked for", "call", failure.Call, "object", q.what, "reason", failure.Message,
 			"request_id", failure.RequestID)
 	case failure.Kind == payprovider.KindForbidden:
-		c.logger.Error("Stripe refuses our key", "call", failure.Call, "reason", failure.Message, "request_id", failure.RequestID)
+		c.refusals.Do(func() { // all that waits asks again and again
+			c.logger.Error("Stripe refuses our key", "call", failure.Call, "reason", failure.Message, "request_id", failure.RequestID)
+		})
 	}
 	return result, &failure.public
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	stripego "github.com/stripe/stripe-go/v85"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"triprize/internal/platform/config"
 )
@@ -35,6 +36,7 @@ type Client struct {
 	slots    *semaphore.Weighted // of requests
 	metrics  *metrics
 	logger   *slog.Logger
+	refusals rate.Sometimes // of the key, in the log
 }
 
 // New returns a client for the key of the settings. Calls of all processes with the same
@@ -52,6 +54,7 @@ func New(settings config.Stripe, rdb redis.UniversalClient, namespace string, lo
 		slots:    semaphore.NewWeighted(inFlight),
 		metrics:  m,
 		logger:   logger,
+		refusals: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	backend := &stripego.BackendConfig{
 		HTTPClient:        c.http,

@@ -492,3 +492,26 @@ func TestTheRefundsOfACampaignAreResolvedInBatches(t *testing.T) {
 		}
 	}
 }
+
+// Two refunds of a purchase are resolved one after the other: the first takes of what is left.
+func TestTwoRefundsOfAPurchaseThatAreResolvedTogetherAreNoMoreThanIsLeft(t *testing.T) {
+	t.Parallel()
+	w := refusedWorld(t, payprovider.RefundFailed)
+	second := uuidv7.New()
+	w.sql(`UPDATE refunds SET amount = 300 WHERE id = $1`)
+	servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT $1, purchase_id, 2, campaign_id, user_id, method, 100, currency, reason, 'failed' FROM refunds`, second)
+	w.hear(w.byHand(250, payprovider.RefundSucceeded))
+	for _, want := range []string{`"resolved":1,"more":true`, `"resolved":1,"more":false`} {
+		r := request(job.KindRefundsResolve)
+		r.CampaignID = w.refund().CampaignID
+		done, err := service(w).ResolveCampaign(t.Context(), r, "operator:ops", "r", false)
+		if err != nil || !strings.Contains(string(done.Job.Result), want) {
+			t.Errorf("%s, %v; wanted %s", done.Job.Result, err, want)
+		}
+	}
+	if ours, _ := w.all(); len(ours) != 2 || ours[0].Amount+ours[1].Amount != 150 {
+		t.Errorf("150 were left: %+v", ours)
+	}
+	fixture.Sound(t, w.db)
+}

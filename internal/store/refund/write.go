@@ -113,13 +113,14 @@ func QueueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
 }
 
 // ResolveOf is [QueueResolve] for up to limit refunds of a campaign that were paid by one method.
-// It passes over those that somebody else has locked. It returns their purchases, and whether
+// It passes over those that somebody else has locked, and resolves one of a purchase: what is left
+// for the next one depends on that. It returns their purchases, and whether
 // there are more.
 func ResolveOf(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, method Method, by, reason string, limit int) (purchases []uuid.UUID, more bool, err error) {
 	purchases, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		WITH chosen AS MATERIALIZED (
-			SELECT id FROM refunds WHERE campaign_id = $3 AND method = $4 AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
-		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
+			SELECT id, purchase_id FROM refunds WHERE campaign_id = $3 AND method = $4 AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
+		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT DISTINCT ON (purchase_id) id FROM chosen ORDER BY purchase_id, id)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("refund.ResolveOf(%s): %w", campaignID, err)
 	}
