@@ -149,7 +149,7 @@ func (l *ledgers) sql(statement string) {
 func (l *ledgers) note(id string, amount money.Amount) {
 	l.t.Helper()
 	err := postgres.InTx(l.t.Context(), l.db, func(tx pgx.Tx) error {
-		_, err := refund.Note(l.t.Context(), tx, []refund.There{{ProviderID: id, PurchaseID: l.mina, Amount: amount, Currency: "JPY", State: refund.Succeeded}})
+		_, err := refund.Note(l.t.Context(), tx, []refund.Told{{ProviderID: id, PurchaseID: l.mina, Amount: amount, Currency: "JPY", State: refund.Succeeded}})
 		return err
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package stripe_test
 import (
 	"maps"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"triprize/internal/simulator/stripesim"
@@ -46,6 +47,9 @@ func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
 				t.Errorf("%s: the gauge of %s is %g", name, permission, missing)
 			}
 		}
+	}
+	if n := strings.Count(client.log.String(), "Stripe refuses our key"); n != 1 { // of 13 calls, and of all that wait for the key
+		t.Errorf("that the key is refused is logged %d times", n)
 	}
 	if totals := sandbox.Totals(); totals.Requests != 9 || len(totals.Intents) != 0 || totals.Events != 0 || len(totals.Refunded) != 0 {
 		t.Errorf("they have made or left %+v", totals) // the sandbox counts those that it permits

@@ -23,7 +23,7 @@ const (
 
 // outOfBand is what a batch of events tells of a refund that is not ours.
 type outOfBand struct {
-	refund.There
+	refund.Told
 	ourID  string // in its metadata
 	made   bool   // an event tells that it gives money back
 	events []string
@@ -52,7 +52,7 @@ func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, 
 	if err != nil {
 		return err
 	}
-	var all []refund.There
+	var all []refund.Told
 	for _, f := range found {
 		f.known = refundNone
 		isOurs, byHand := false, false
@@ -62,7 +62,7 @@ func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, 
 			}
 		}
 		if !isOurs && !byHand {
-			all = append(all, f.There)
+			all = append(all, f.Told)
 			work.recorded(f)
 		}
 	}
@@ -132,7 +132,7 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 		}
 		f := found[told.ProviderID]
 		if f == nil {
-			f = &outOfBand{There: told, ourID: ourID}
+			f = &outOfBand{Told: told, ourID: ourID}
 			found[told.ProviderID] = f
 		}
 		f.events = append(f.events, event.ID)
@@ -146,7 +146,7 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 
 // readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
 // money was captured, with the id of our own refund if its metadata have one.
-func (w *eventWork) readOutOfBand(event payment.Event) (f refund.There, ourID string, ok bool) {
+func (w *eventWork) readOutOfBand(event payment.Event) (f refund.Told, ourID string, ok bool) {
 	s := w.subjectOf(event)
 	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) || s.Received == 0 {
 		return f, "", false
@@ -156,5 +156,5 @@ func (w *eventWork) readOutOfBand(event payment.Event) (f refund.There, ourID st
 	if !ok || state == "" || told.Amount <= 0 {
 		return f, "", false
 	}
-	return refund.There{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true
+	return refund.Told{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true
 }

@@ -54,7 +54,7 @@ func (o *run) note(ctx context.Context, all []payprovider.Refund) error {
 }
 
 // notOurs returns the refunds of the intent that are not of our rows.
-func (o *run) notOurs(all []payprovider.Refund, rows []refund.Refund) (there []refund.There) {
+func (o *run) notOurs(all []payprovider.Refund, rows []refund.Refund) (there []refund.Told) {
 	ours := make(map[string]refund.State) // by our id
 	for _, r := range rows {
 		if r.Reason != refund.OutOfBand {
@@ -67,7 +67,7 @@ func (o *run) notOurs(all []payprovider.Refund, rows []refund.Refund) (there []r
 		if state == "" || one.Amount <= 0 || known && (as != refund.Resolved || state.Refused()) {
 			continue
 		}
-		there = append(there, refund.There{ProviderID: one.ID, PurchaseID: o.PurchaseID, Amount: one.Amount, Currency: one.Currency, State: state})
+		there = append(there, refund.Told{ProviderID: one.ID, PurchaseID: o.PurchaseID, Amount: one.Amount, Currency: one.Currency, State: state})
 	}
 	return there
 }

@@ -38,7 +38,7 @@ func (w *world) hear(at int) {
 		if _, err := refund.Wake(w.t.Context(), tx, []uuid.UUID{w.bought}, nil); err != nil {
 			return err
 		}
-		if _, err := refund.Note(w.t.Context(), tx, []refund.There{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: refund.StateOf(r.Status)}}); err != nil {
+		if _, err := refund.Note(w.t.Context(), tx, []refund.Told{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: refund.StateOf(r.Status)}}); err != nil {
 			return err
 		}
 		var b pgx.Batch

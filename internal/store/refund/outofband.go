@@ -32,8 +32,8 @@ func StateOf(status payprovider.RefundStatus) State {
 	return ""
 }
 
-// There is a refund at the provider that is not ours.
-type There struct {
+// Told is what the provider tells of a refund that is not ours.
+type Told struct {
 	ProviderID string // re_… of the provider
 	PurchaseID uuid.UUID
 	Amount     money.Amount
@@ -42,18 +42,18 @@ type There struct {
 }
 
 // Made says of the refund that it was made, for the timeline; how says by whom.
-func (t There) Made(how string) string {
+func (t Told) Made(how string) string {
 	return fmt.Sprintf("%s of %s was made at the provider, %s", t.ProviderID, money.Currency(t.Currency).Format(t.Amount), how)
 }
 
 // Broken says of the refund that it has failed, for the timeline.
-func (t There) Broken() string {
+func (t Told) Broken() string {
 	return fmt.Sprintf("%s of %s is %s at the provider: that money was not given back", t.ProviderID, money.Currency(t.Currency).Format(t.Amount), t.State)
 }
 
 // Noted is a refund that was noted: it was not known, or has another state now.
 type Noted struct {
-	There
+	Told
 	Fresh bool // it was not known
 }
 
@@ -65,8 +65,8 @@ type Noted struct {
 // When one has failed whose money ours did not ask for, that money is owed again: Note makes a
 // refund of ours over it, which waits for an operator as any that has failed. The purchase is to
 // follow, in the same transaction.
-func Note(ctx context.Context, tx pgx.Tx, all []There) ([]Noted, error) {
-	told := make(map[string]There, len(all))
+func Note(ctx context.Context, tx pgx.Tx, all []Told) ([]Noted, error) {
+	told := make(map[string]Told, len(all))
 	n := len(all)
 	ids, providerIDs, purchases := make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n)
 	amounts, currencies, states := make([]int64, n), make([]string, n), make([]string, n)
@@ -96,7 +96,7 @@ func Note(ctx context.Context, tx pgx.Tx, all []There) ([]Noted, error) {
 	noted, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Noted, err error) {
 		var id string
 		err = row.Scan(&id, &n.Fresh)
-		n.There = told[id]
+		n.Told = told[id]
 		return n, err
 	})
 	if err != nil {
