@@ -58,7 +58,7 @@ func Write(ctx context.Context, db postgres.DB, r *Refund, keep time.Duration, n
 // ids: something has happened to them there. One that succeeded can have failed since.
 // It returns the purchases of those it has found. See [agenda.Wake].
 func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]uuid.UUID, error) {
-	return agenda.Wake(ctx, db, Agenda, `SELECT id FROM refunds WHERE purchase_id = ANY($1) AND number IS NOT NULL UNION SELECT id FROM refunds WHERE provider_id = ANY($2) AND number IS NOT NULL`,
+	return agenda.Wake(ctx, db, Agenda, `SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)`,
 		`r.purchase_id`, pgx.RowTo[uuid.UUID], purchases, providerIDs)
 }
 
