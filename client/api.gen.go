@@ -15,6 +15,15 @@ import (
 	"github.com/oapi-codegen/nullable"
 )
 
+// Defines values for AboutKind.
+const (
+	AboutKindEntry    AboutKind = "entry"
+	AboutKindHold     AboutKind = "hold"
+	AboutKindJob      AboutKind = "job"
+	AboutKindPurchase AboutKind = "purchase"
+	AboutKindWallet   AboutKind = "wallet"
+)
+
 // Defines values for AuthorizationState.
 const (
 	AuthorizationStateActive   AuthorizationState = "active"
@@ -35,6 +44,12 @@ const (
 	CampaignStateCompleted CampaignState = "completed"
 	CampaignStateDrawing   CampaignState = "drawing"
 	CampaignStatePending   CampaignState = "pending"
+)
+
+// Defines values for CampaignWaitKind.
+const (
+	CampaignWaitKindDraw     CampaignWaitKind = "draw"
+	CampaignWaitKindPayments CampaignWaitKind = "payments"
 )
 
 // Defines values for CancellationResultState.
@@ -144,6 +159,7 @@ const (
 	PositionStateHeld      PositionState = "held"
 	PositionStateReserved  PositionState = "reserved"
 	PositionStateSold      PositionState = "sold"
+	PositionStateUnsold    PositionState = "unsold"
 )
 
 // Defines values for ProofWinnerAwarded.
@@ -339,6 +355,19 @@ const (
 	WithPurchaseCampaign WithPurchase = "campaign"
 )
 
+// About A resource that is in the way of a request.
+type About struct {
+	// Kind `entry`: of a wallet's ledger.
+	Kind AboutKind `json:"kind"`
+	ID   string    `json:"id"`
+
+	// JobID Of a purchase that is not paid yet: its job says what the buyer must do.
+	JobID string `json:"job_id,omitempty,omitzero"`
+}
+
+// AboutKind `entry`: of a wallet's ledger.
+type AboutKind string
+
 // Amount In minor units of the currency (cents; yen).
 type Amount = int64
 
@@ -408,6 +437,9 @@ type Campaign struct {
 	// State pending → active → drawing → completed; cancelled from pending or active.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
+
+	// Waiting What it waits for after its sale: payments, or its draw. Null: for nothing.
+	Waiting *CampaignWait `json:"waiting"`
 
 	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
 	BaseLength   int       `json:"base_length"`
@@ -514,7 +546,7 @@ type CampaignEvent struct {
 	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
 
-	// Draw How far the draw is, while the campaign is `drawing`; null before the freeze, and when the campaign is completed: then read the draw.
+	// Draw How far the draw is, while the campaign is `drawing`; null before the freeze (see `waiting`), and when the campaign is completed: then read the draw.
 	Draw   *DrawProgress `json:"draw"`
 	Paused bool          `json:"paused"`
 
@@ -523,6 +555,9 @@ type CampaignEvent struct {
 
 	// Refunds How much of a cancelled campaign is given back; null when it is not cancelled, or nothing had begun.
 	Refunds *RefundProgress `json:"refunds"`
+
+	// Waiting What it waits for after its sale; null: for nothing.
+	Waiting *CampaignWait `json:"waiting"`
 }
 
 // CampaignPage defines model for CampaignPage.
@@ -566,6 +601,9 @@ type CampaignSummary struct {
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
+	// Waiting What it waits for after its sale: payments, or its draw. Null: for nothing.
+	Waiting *CampaignWait `json:"waiting"`
+
 	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
 	BaseLength   int       `json:"base_length"`
 	CancelReason string    `json:"cancel_reason"`
@@ -596,6 +634,24 @@ type CampaignSummary struct {
 	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
+
+// CampaignWait What a campaign waits for after its sale.
+type CampaignWait struct {
+	// Kind `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+	Kind CampaignWaitKind `json:"kind"`
+
+	// Reason For people.
+	Reason string `json:"reason"`
+
+	// Count With `payments`: how many purchases.
+	Count int `json:"count"`
+
+	// Until With `payments`: by then all of them are paid or given up; later only while the provider does not answer, and null while money is being taken. With `draw`: when it goes on, or tries again.
+	Until time.Time `json:"until"`
+}
+
+// CampaignWaitKind `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+type CampaignWaitKind string
 
 // Cancellation defines model for Cancellation.
 type Cancellation struct {
@@ -707,7 +763,9 @@ type CardPaymentPage struct {
 
 // Counts Positions by state.
 type Counts struct {
-	Total     int `json:"total"`
+	Total int `json:"total"`
+
+	// Available Free. When the sale is over for ever, they are `unsold`.
 	Available int `json:"available"`
 
 	// Reserved Held, or reserved for a payment.
@@ -781,8 +839,8 @@ type Draw struct {
 	// Timestamps Who has timestamped the freeze record. Empty after the draw: nobody has.
 	Timestamps []Timestamp `json:"timestamps"`
 
-	// Waiting What the draw waits for; null when it waits for nothing.
-	Waiting *DrawWait `json:"waiting"`
+	// Waiting What the campaign waits for after its sale; null: for nothing.
+	Waiting *CampaignWait `json:"waiting"`
 
 	// Rules The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds.
 	Rules json.RawMessage `json:"rules"`
@@ -790,11 +848,10 @@ type Draw struct {
 
 // DrawProgress How far the draw of a sold-out campaign is.
 type DrawProgress struct {
-	// FreezeHash Of the freeze record, in hex; null while the freeze itself waits.
+	// FreezeHash Of the freeze record, in hex.
 	FreezeHash string    `json:"freeze_hash"`
 	Round      int64     `json:"round"`
 	RoundDueAt time.Time `json:"round_due_at"`
-	Waiting    *DrawWait `json:"waiting"`
 }
 
 // DrawProof The proof document of triprize-draw/1. docs/draw.md has every step.
@@ -860,15 +917,6 @@ type DrawResult struct {
 // DrawResultTrust defines model for DrawResult.Trust.
 type DrawResultTrust string
 
-// DrawWait The wait of a draw.
-type DrawWait struct {
-	// Reason For people.
-	Reason string `json:"reason"`
-
-	// RetryAt When the draw goes on, or tries again.
-	RetryAt time.Time `json:"retry_at"`
-}
-
 // FieldError defines model for FieldError.
 type FieldError struct {
 	// Pointer A JSON pointer into the body, `?name` for a query parameter, or the name of a header.
@@ -903,6 +951,9 @@ type Hold struct {
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
 
 	// ExpiresAt By the server's clock. From then on its positions are free.
 	ExpiresAt time.Time `json:"expires_at"`
@@ -1286,13 +1337,18 @@ type Position struct {
 
 	// Number From 1 to the number of all positions, in the order of layer and column.
 	Number PositionNumber `json:"number"`
-	State  PositionState  `json:"state"`
+
+	// State `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
 
 	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
+
+	// Prize The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name.
+	Prize int `json:"prize,omitempty,omitzero"`
 
 	// UserID Whose it is: for operators, and for the user itself.
 	UserID string `json:"user_id,omitempty,omitzero"`
@@ -1311,7 +1367,9 @@ type PositionNow struct {
 
 	// Number From 1 to the number of all positions, in the order of layer and column.
 	Number PositionNumber `json:"number"`
-	State  PositionState  `json:"state"`
+
+	// State `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
@@ -1322,6 +1380,9 @@ type PositionNow struct {
 	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
+	// Prize The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name.
+	Prize int `json:"prize,omitempty,omitzero"`
+
 	// UserID Whose it is: for operators, and for the user itself.
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
@@ -1329,7 +1390,7 @@ type PositionNow struct {
 // PositionNumber From 1 to the number of all positions, in the order of layer and column.
 type PositionNumber = int
 
-// PositionState defines model for PositionState.
+// PositionState `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
 type PositionState string
 
 // PrizeGroup A prize, and how many of it the layer has.
@@ -1359,8 +1420,8 @@ type Problem struct {
 	// Errors The fields at fault.
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
-	// About The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know.
-	About string `json:"about,omitempty,omitzero"`
+	// About A resource that is in the way of a request.
+	About About `json:"about,omitempty,omitzero"`
 
 	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card.
 	RetryAt time.Time `json:"retry_at,omitempty,omitzero"`

@@ -21,6 +21,7 @@ CREATE TABLE campaigns (
     positions_reserved  integer     NOT NULL DEFAULT 0 CHECK (positions_reserved >= 0), -- held or reserved
     positions_sold      integer     NOT NULL DEFAULT 0 CHECK (positions_sold >= 0),
     board_version       bigint      NOT NULL DEFAULT 0,                    -- grows with every change of a position
+    closed_board        bigint, -- the board_version since when its free positions are unsold, or its winners known
     execution_lock_id   uuid,                                              -- the worker that draws
     execution_locked_at timestamptz,                                       -- since when; renewed while at work
     execution_version   bigint      NOT NULL DEFAULT 0,                    -- fencing: grows with every claim

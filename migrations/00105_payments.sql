@@ -20,6 +20,8 @@ CREATE TABLE payments (
     wakes          integer     NOT NULL DEFAULT 0,                         -- grows with every event about it
     deadline       timestamptz NOT NULL,                                   -- of the reservation
     latest         timestamptz NOT NULL,                                   -- no extension goes beyond
+    awaits_until   timestamptz,                                            -- its buyer is not awaited longer: the end of the sale and payments.after_sale_end; null: the sale has no end
+    over_at        timestamptz NOT NULL GENERATED ALWAYS AS (CASE phase WHEN 'action' THEN least(deadline, awaits_until) ELSE deadline END) STORED, -- when it is given up
     kept_since     timestamptz NOT NULL,                                   -- from when its user's time with the positions counts: that of the hold, too, and no extension, so it moves with the deadline
     attempt        smallint    NOT NULL DEFAULT 0,                         -- of creating the intent, the last part of its idempotency key
     attempt_at     timestamptz,                                            -- when that key was stored
@@ -58,7 +60,7 @@ CREATE TABLE payments (
 ) WITH (fillfactor = 70);
 
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX payments_deadline ON payments (deadline) WHERE phase IN ('reserved', 'creating', 'confirming', 'action', 'processing');
+CREATE INDEX payments_over ON payments (over_at) WHERE phase IN ('reserved', 'creating', 'confirming', 'action', 'processing');
 CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
 CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- how long they wait for a worker
 CREATE INDEX payments_waiting ON payments (purchase_id) WHERE waiting_for IS NOT NULL; -- lists and gauges

@@ -1585,8 +1585,11 @@ export interface components {
          * @enum {string}
          */
         CampaignState: "pending" | "active" | "drawing" | "completed" | "cancelled";
-        /** @enum {string} */
-        PositionState: "available" | "held" | "reserved" | "sold";
+        /**
+         * @description `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+         * @enum {string}
+         */
+        PositionState: "available" | "held" | "reserved" | "sold" | "unsold";
         /** @description A prize, and how many of it the layer has. */
         PrizeGroup: {
             name: components["schemas"]["Name"];
@@ -1668,6 +1671,7 @@ export interface components {
         /** @description Positions by state. */
         Counts: {
             total: number;
+            /** @description Free. When the sale is over for ever, they are `unsold`. */
             available: number;
             /** @description Held, or reserved for a payment. */
             reserved: number;
@@ -1728,6 +1732,8 @@ export interface components {
             /** @description Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only. */
             cancelled_by?: string;
             cancel_reason: string | null;
+            /** @description What it waits for after its sale: payments, or its draw. Null: for nothing. */
+            waiting: components["schemas"]["CampaignWait"] | null;
             metadata?: components["schemas"]["Metadata"];
         };
         /** @description Why a campaign is cancelled. */
@@ -1755,9 +1761,11 @@ export interface components {
              * @description Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
              */
             board_version: number;
+            /** @description What it waits for after its sale; null: for nothing. */
+            waiting: components["schemas"]["CampaignWait"] | null;
             /** @description How much of a cancelled campaign is given back; null when it is not cancelled, or nothing had begun. */
             refunds: components["schemas"]["RefundProgress"] | null;
-            /** @description How far the draw is, while the campaign is `drawing`; null before the freeze, and when the campaign is completed: then read the draw. */
+            /** @description How far the draw is, while the campaign is `drawing`; null before the freeze (see `waiting`), and when the campaign is completed: then read the draw. */
             draw: components["schemas"]["DrawProgress"] | null;
             /** @description With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`. */
             board?: components["schemas"]["Board"] | null;
@@ -1782,6 +1790,8 @@ export interface components {
             label: components["schemas"]["PositionLabel"];
             price: components["schemas"]["Money"];
             state: components["schemas"]["PositionState"];
+            /** @description The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name. */
+            prize?: number;
             /** @description Whose it is: for operators, and for the user itself. */
             user_id?: string;
             /**
@@ -1850,6 +1860,7 @@ export interface components {
             state: components["schemas"]["HoldState"];
             positions: components["schemas"]["PurchaseItem"][];
             amount: components["schemas"]["Money"];
+            currency: components["schemas"]["Currency"];
             /**
              * Format: date-time
              * @description By the server's clock. From then on its positions are free.
@@ -2604,8 +2615,8 @@ export interface components {
             round_due_at: string | null;
             /** @description Who has timestamped the freeze record. Empty after the draw: nobody has. */
             timestamps: components["schemas"]["Timestamp"][];
-            /** @description What the draw waits for; null when it waits for nothing. */
-            waiting: components["schemas"]["DrawWait"] | null;
+            /** @description What the campaign waits for after its sale; null: for nothing. */
+            waiting: components["schemas"]["CampaignWait"] | null;
             /** @description The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds. */
             rules: {
                 [key: string]: unknown;
@@ -2620,15 +2631,22 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description The wait of a draw. */
-        DrawWait: {
+        /** @description What a campaign waits for after its sale. */
+        CampaignWait: {
+            /**
+             * @description `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+             * @enum {string}
+             */
+            kind: "payments" | "draw";
             /** @description For people. */
             reason: string;
+            /** @description With `payments`: how many purchases. */
+            count: number | null;
             /**
              * Format: date-time
-             * @description When the draw goes on, or tries again.
+             * @description With `payments`: by then all of them are paid or given up; later only while the provider does not answer, and null while money is being taken. With `draw`: when it goes on, or tries again.
              */
-            retry_at: string;
+            until: string | null;
         };
         /** @description A timestamp of the freeze record (RFC 3161). */
         Timestamp: {
@@ -2639,13 +2657,12 @@ export interface components {
         };
         /** @description How far the draw of a sold-out campaign is. */
         DrawProgress: {
-            /** @description Of the freeze record, in hex; null while the freeze itself waits. */
-            freeze_hash: string | null;
+            /** @description Of the freeze record, in hex. */
+            freeze_hash: string;
             /** Format: int64 */
             round: number | null;
             /** Format: date-time */
             round_due_at: string | null;
-            waiting: components["schemas"]["DrawWait"] | null;
         };
         /** @description 32 bytes in lower-case hex. */
         Hash: string;
@@ -2977,8 +2994,8 @@ export interface components {
             request_id?: string;
             /** @description The fields at fault. */
             errors?: components["schemas"]["FieldError"][];
-            /** @description The id of the resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of the positions, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know. */
-            about?: string;
+            /** @description The resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of one of the positions, or its purchase that is not paid yet, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know. */
+            about?: components["schemas"]["About"];
             /**
              * Format: date-time
              * @description When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card.
@@ -2988,6 +3005,17 @@ export interface components {
             decline_code?: string;
             /** @description With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`. */
             advice?: string;
+        };
+        /** @description A resource that is in the way of a request. */
+        About: {
+            /**
+             * @description `entry`: of a wallet's ledger.
+             * @enum {string}
+             */
+            kind: "hold" | "purchase" | "job" | "wallet" | "entry";
+            id: string;
+            /** @description Of a purchase that is not paid yet: its job says what the buyer must do. */
+            job_id?: string;
         };
         /**
          * @description What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
@@ -3533,7 +3561,7 @@ export type StripeReceipt = components['schemas']['StripeReceipt'];
 export type Winner = components['schemas']['Winner'];
 export type Draw = components['schemas']['Draw'];
 export type Freeze = components['schemas']['Freeze'];
-export type DrawWait = components['schemas']['DrawWait'];
+export type CampaignWait = components['schemas']['CampaignWait'];
 export type Timestamp = components['schemas']['Timestamp'];
 export type DrawProgress = components['schemas']['DrawProgress'];
 export type Hash = components['schemas']['Hash'];
@@ -3565,6 +3593,7 @@ export type WebhookWallet = components['schemas']['WebhookWallet'];
 export type WebhookStreamed = components['schemas']['WebhookStreamed'];
 export type FieldError = components['schemas']['FieldError'];
 export type Problem = components['schemas']['Problem'];
+export type About = components['schemas']['About'];
 export type ProblemCode = components['schemas']['ProblemCode'];
 export type SweepName = components['schemas']['SweepName'];
 export type Sweep = components['schemas']['Sweep'];

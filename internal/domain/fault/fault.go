@@ -18,7 +18,7 @@ type Error struct {
 	Code    Code
 	Message string    // one sentence for the person who reads the answer; may name the values at fault
 	Fields  []Field   // the fields at fault: invalid ones, and positions that are taken
-	About   string    // the id of the resource in the way, for programs; empty: none has an id
+	About   About     // the resource in the way, for programs; zero: none has an id
 	RetryAt time.Time // when the same may succeed; zero: nobody knows
 	Err     error     // the cause; for logs, never shown to clients
 
@@ -26,6 +26,25 @@ type Error struct {
 	// and what the buyer can do, such as try_again_later.
 	DeclineCode, Advice string
 }
+
+// About is a resource that is in the way of a request.
+type About struct {
+	Kind  AboutKind `json:"kind"`
+	ID    string    `json:"id"`
+	JobID string    `json:"job_id,omitempty"` // of a purchase that is not paid yet
+}
+
+// AboutKind is what a resource is.
+type AboutKind string
+
+// The kinds of resources in the way.
+const (
+	AboutHold     AboutKind = "hold"
+	AboutPurchase AboutKind = "purchase"
+	AboutJob      AboutKind = "job"
+	AboutWallet   AboutKind = "wallet"
+	AboutEntry    AboutKind = "entry" // of a wallet's ledger
+)
 
 // New returns an Error whose message is formatted like fmt.Sprintf.
 func New(code Code, format string, args ...any) *Error {

@@ -146,6 +146,25 @@ func (s Shape) Label(p Position) string {
 	return strconv.Itoa(s.Number(p))
 }
 
+// Name returns what a text calls a position: its layer and column, after its label where the
+// layer has one ("Row C 5 (3/5)").
+func (s Shape) Name(p Position) string {
+	at := strconv.Itoa(p.Layer) + "/" + strconv.Itoa(p.Column)
+	if s.Has(p) && s.layers[p.Layer-1].Label != "" {
+		return s.Label(p) + " (" + at + ")"
+	}
+	return at
+}
+
+// LayerName returns what a text calls a layer that the shape has ("layer 3 (Row C)").
+func (s Shape) LayerName(layer int) string {
+	name := "layer " + strconv.Itoa(layer)
+	if label := s.layers[layer-1].Label; label != "" {
+		name += " (" + label + ")"
+	}
+	return name
+}
+
 // Place returns a position that the shape has, with its names.
 func (s Shape) Place(p Position) Place {
 	return Place{Position: p, Number: s.Number(p), Label: s.Label(p)}

@@ -246,4 +246,19 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 	}
 	expect("a sweep", 2)
 	expect("nothing after a sweep", 0)
+	if a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/cancel", map[string]string{"Idempotency-Key": "off", "Prefer": fleet.UntilFinal},
+		fleet.Fields{"reason": "a fire"}); a.State != job.Succeeded {
+		t.Fatalf("%v %s", a, a.Body)
+	}
+	for key, seen := range clients {
+		seen.apply(readBoard(s, 0, key, id, fmt.Sprintf("?since=%d&min_version=%d", seen.Version, s.CampaignNow(id).BoardVersion)))
+		for at, state := range seen.states {
+			if state != "unsold" {
+				t.Errorf("the campaign is cancelled, and %v is %s", at, state)
+			}
+		}
+	}
+	if a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String()+"/positions/1/1", nil, nil); !fleet.Contains(a.Body, `"state":"unsold"`) {
+		t.Errorf("one position: %s", a.Body)
+	}
 }

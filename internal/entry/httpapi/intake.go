@@ -211,7 +211,7 @@ func (s *intake) waitOf(c *call.Call) (wait response.Wait, done func(), err erro
 // reused refuses a key that was used for another request, which has made a job.
 func reused(of job.Job) error {
 	refusal := fault.New(fault.KeyReused, "this Idempotency-Key was used for a different request; use a fresh key")
-	refusal.About = of.ID.String()
+	refusal.About = fault.About{Kind: fault.AboutJob, ID: of.ID.String()}
 	return refusal
 }
 

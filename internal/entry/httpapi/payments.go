@@ -53,7 +53,7 @@ func (s paymentHandlers) ResolvePayment(ctx context.Context, r operations.Resolv
 func cardPaymentJSON(p payment.Payment) contract.CardPayment {
 	d := contract.CardPayment{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Amount: int64(p.Amount), Currency: p.Currency,
 		PaymentMethod: p.PaymentMethod, Reference: p.IntentID, Phase: contract.CardPaymentPhase(p.Phase), Status: p.IntentStatus, Reason: p.Reason(),
-		NextLookAt: p.DueAt, ExpiresAt: p.Deadline, CreatedAt: p.CreatedAt}
+		NextLookAt: p.DueAt, ExpiresAt: p.OverAt(), CreatedAt: p.CreatedAt}
 	if waiter := string(p.WaitsFor()); waiter != "" {
 		d.WaitingFor = &waiter
 	}

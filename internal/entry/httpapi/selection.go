@@ -64,34 +64,39 @@ func (w wanted) check() error {
 	case w.layer > 0 && w.quantity == 0:
 		return fault.Invalid(fault.Field{Pointer: w.at + "/layer", Detail: "goes with quantity only"})
 	}
-	for i, p := range w.positions {
-		if (p.Number > 0) == (p.Layer > 0) || (p.Layer > 0) != (p.Column > 0) {
-			return fault.Invalid(fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", w.at, i), Detail: "must have layer and column, or number alone"})
-		}
-	}
 	return nil
 }
 
-// places returns the chosen positions, each once.
+// places returns the chosen positions, each once, or an invalid-request Error that names every one
+// at fault.
 func (w wanted) places(form shape.Shape) ([]shape.Position, error) {
-	if len(w.positions) == 0 {
-		return nil, nil
-	}
-	places, seen := make([]shape.Position, len(w.positions)), make(map[shape.Position]bool, len(w.positions))
+	var wrong []fault.Field
+	var places []shape.Position
+	seen := make(map[shape.Position]bool, len(w.positions))
 	for i, p := range w.positions {
-		pointer := fmt.Sprintf("%s/positions/%d", w.at, i)
-		places[i] = shape.Position{Layer: p.Layer, Column: p.Column}
+		bad := func(pointer, detail string) {
+			wrong = append(wrong, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d%s", w.at, i, pointer), Detail: detail})
+		}
+		at, ok := shape.Position{Layer: p.Layer, Column: p.Column}, true
 		if p.Number > 0 {
-			at, ok := form.At(p.Number)
-			if !ok {
-				return nil, fault.Invalid(fault.Field{Pointer: pointer + "/number", Detail: fmt.Sprintf("the campaign has positions 1 to %d", form.Count())})
-			}
-			places[i] = at
+			at, ok = form.At(p.Number)
 		}
-		if seen[places[i]] {
-			return nil, fault.Invalid(fault.Field{Pointer: pointer, Detail: "is there twice"})
+		switch missing := inventory.Missing(form, at); {
+		case (p.Number > 0) == (p.Layer > 0) || (p.Layer > 0) != (p.Column > 0):
+			bad("", "must have layer and column, or number alone")
+		case !ok:
+			bad("/number", fmt.Sprintf("the campaign has positions 1 to %d", form.Count()))
+		case missing != "":
+			bad("", missing)
+		case seen[at]:
+			bad("", "position "+form.Name(at)+" is there twice")
+		default:
+			seen[at] = true
+			places = append(places, at)
 		}
-		seen[places[i]] = true
+	}
+	if len(wrong) > 0 {
+		return nil, fault.Invalid(wrong...)
 	}
 	return places, nil
 }

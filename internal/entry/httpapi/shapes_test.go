@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -98,7 +100,15 @@ func TestAHallIsChosenByNumberAndShownByLabel(t *testing.T) {
 	held := s.Do(0, s.App, http.MethodPost, path+"/holds", map[string]string{"Idempotency-Key": uuid.NewString()},
 		map[string]any{"user_id": "mina", "positions": []map[string]any{{"number": 8}, {"layer": 2, "column": 1}}})
 	wantSeats(t, "the hold", held.Body, "positions", seat{2, 1, 4, "4"}, seat{3, 3, 8, "Row C 3"})
-	read(s, s.App, "/v1/holds/"+held.ID.String(), &struct{}{})
+	var hold struct{ Currency string }
+	if read(s, s.App, "/v1/holds/"+held.ID.String(), &hold); hold.Currency != "JPY" {
+		t.Errorf("the hold is in %q", hold.Currency)
+	}
+	taken := refused(t, "a taken seat", s.Do(0, s.App, http.MethodPost, path+"/holds", map[string]string{"Idempotency-Key": uuid.NewString()},
+		map[string]any{"user_id": "vera", "positions": []map[string]any{{"number": 8}}}), http.StatusConflict, "position-taken")
+	if taken.Detail != "position Row C 3 (3/3) is taken" {
+		t.Errorf("a taken seat: %q", taken.Detail)
+	}
 	bought := buySelection(s, path, uuid.NewString(), "otto", numbered(3, 5))
 	wantSeats(t, "the job", bought.Body, "result.positions", seat{1, 3, 3, "Row A 3"}, seat{2, 2, 5, "5"})
 	now := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+bought.Result.PurchaseID.String(), nil, nil)
@@ -112,9 +122,15 @@ func TestAHallIsChosenByNumberAndShownByLabel(t *testing.T) {
 	if read(s, s.App, path+"/positions/3/2", &one); one != (seat{3, 2, 7, "Row C 2"}) {
 		t.Errorf("one position: %+v", one)
 	}
-	if a := buySelection(s, path, uuid.NewString(), "vera", map[string]any{"quantity": 4}); a.Problem != nil {
-		t.Fatalf("%v %s", a, a.Body)
+	last := buySelection(s, path, uuid.NewString(), "vera", map[string]any{"quantity": 4})
+	if last.Problem != nil {
+		t.Fatalf("%v %s", last, last.Body)
 	}
+	sold := fleet.As[struct {
+		Result struct {
+			BoardVersion int64 `json:"board_version"`
+		}
+	}](t, last).Result.BoardVersion
 	s.AwaitDrawn(id)
 	var drawn struct{ Winners []seat }
 	read(s, s.App, path+"/draw", &drawn)
@@ -125,6 +141,22 @@ func TestAHallIsChosenByNumberAndShownByLabel(t *testing.T) {
 		want := map[int]seat{1: {1, w.Column, w.Column, "Row A " + string(rune('0'+w.Column))}, 3: {3, w.Column, 5 + w.Column, "Row C " + string(rune('0'+w.Column))}}[w.Layer]
 		if w != want {
 			t.Errorf("the winner is shown as %+v, want %+v", w, want)
+		}
+	}
+	var won struct {
+		Positions []struct {
+			seat
+			State string
+			Prize *int
+		}
+	}
+	read(s, s.App, path+"/positions?since="+strconv.FormatInt(sold, 10), &won)
+	if len(won.Positions) != len(drawn.Winners) {
+		t.Errorf("since it was sold out, the board has changed in %+v, and there are %d winners", won.Positions, len(drawn.Winners))
+	}
+	for _, p := range won.Positions {
+		if p.Prize == nil || drawn.Winners[*p.Prize-1] != p.seat || p.State != "sold" {
+			t.Errorf("the board shows the winner %+v; the winners are %+v", p, drawn.Winners)
 		}
 	}
 	wantVerified(s, path)
@@ -182,6 +214,15 @@ func TestWhatCanNeverBeIsRefusedAtTheDoorAndItsKeyWorksAfterwards(t *testing.T) 
 	path, _ := openShape(s, map[string]any{"purchase_limit": 3}, row(1, 4, ""), row(2, 2, ""))
 	at := func(layer, column int) map[string]any {
 		return map[string]any{"positions": []map[string]any{{"layer": 1, "column": 1}, {"layer": layer, "column": column}}}
+	}
+	all := refused(t, "several at fault", buySelection(s, path, uuid.NewString(), "mina", map[string]any{"positions": []map[string]any{
+		{"number": 7}, {"number": 1}, {"layer": 1, "column": 1}, {"layer": 3, "column": 1}, {"layer": 1}}}), http.StatusBadRequest, "invalid-request")
+	pointers := make([]string, len(all.Errors))
+	for i, e := range all.Errors {
+		pointers[i] = strings.TrimPrefix(e.Pointer, "/selection/positions/")
+	}
+	if !slices.Equal(pointers, []string{"0/number", "2", "3", "4"}) {
+		t.Errorf("of several at fault it names %+v", all.Errors)
 	}
 	for name, c := range map[string]struct {
 		selection map[string]any

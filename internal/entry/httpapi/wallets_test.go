@@ -13,8 +13,9 @@ import (
 
 // trouble is what the tests read of a problem.
 type trouble struct {
-	Code, Detail, About string
-	Errors              []struct{ Pointer, Detail string }
+	Code, Detail string
+	About        struct{ Kind, ID string }
+	Errors       []struct{ Pointer, Detail string }
 }
 
 // refused wants a problem with this status and code.
@@ -46,8 +47,8 @@ func TestAnOwnerHasOneWalletPerCurrency(t *testing.T) {
 	}
 	for i, replayed := range []string{"", "true"} {
 		second := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY"}, "Idempotency-Key", "second")
-		if p := refused(t, fmt.Sprint("second, ", i), second, 409, "wallet-exists"); p.About != w.ID.String() || second.Header.Get("Idempotent-Replayed") != replayed {
-			t.Errorf("about %q, replayed %q", p.About, second.Header.Get("Idempotent-Replayed"))
+		if p := refused(t, fmt.Sprint("second, ", i), second, 409, "wallet-exists"); p.About.ID != w.ID.String() || p.About.Kind != "wallet" || second.Header.Get("Idempotent-Replayed") != replayed {
+			t.Errorf("about %+v, replayed %q", p.About, second.Header.Get("Idempotent-Replayed"))
 		}
 	}
 	type list struct{ Wallets []fleet.WalletView }
@@ -76,7 +77,7 @@ func TestOfManyThatOpenTheSameWalletOneDoes(t *testing.T) {
 			opened = a.ID.String()
 			continue
 		}
-		abouts[refused(t, fmt.Sprint(i), a, 409, "wallet-exists").About]++
+		abouts[refused(t, fmt.Sprint(i), a, 409, "wallet-exists").About.ID]++
 	}
 	if abouts[opened] != len(answers)-1 {
 		t.Errorf("%s was opened, and named: %v", opened, abouts)

@@ -74,7 +74,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		id: queue.NewID(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
 		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
-			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser,
+			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
 				Turns: holds.Turns(settings.Holds), Takes: takes}),
 		ender:  sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:   gate,

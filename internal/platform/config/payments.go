@@ -14,6 +14,7 @@ import (
 type Payments struct {
 	Reservation  time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
 	MaxExtension time.Duration `mapstructure:"max_extension"   validate:"min=0,max=24h"`
+	AfterSaleEnd time.Duration `mapstructure:"after_sale_end"  validate:"min=1s,max=24h"`
 
 	EscalateAfter       time.Duration `mapstructure:"escalate_after" validate:"min=1m,max=168h"`
 	MaxPositionsPerUser int           `mapstructure:"max_positions_per_user" validate:"min=1,max=100000"`

@@ -127,40 +127,65 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHold(t *testing.T) {
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
 	remembering := fixture.Holds(t, db, open, nil)
 	own := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
-	about := func(what string, err error) string {
+	about := func(what string, err error) fault.About {
 		t.Helper()
 		expectCode(t, what, err, fault.PositionTaken)
 		return fault.From(err).About
 	}
-	for range 2 { // the second time the service that remembers does not ask Postgres
+	for range 2 { // the second time the service remembers that they are taken
 		for _, s := range []*holds.Service{service, remembering} {
 			_, err := fixture.TryHold(t, s, fixture.HoldRequest(id, "a", at(2, 1), at(3, 2)))
-			if got := about("its own", err); got != own.ID.String() {
-				t.Errorf("about %q, and not its hold %s", got, own.ID)
+			if got := about("its own", err); got != (fault.About{Kind: fault.AboutHold, ID: own.ID.String()}) {
+				t.Errorf("about %+v, and not its hold %s", got, own.ID)
 			}
 			_, err = fixture.TryHold(t, s, fixture.HoldRequest(id, "b", at(3, 1)))
-			if got := about("another user's", err); got != "" {
-				t.Errorf("another user hears of hold %q", got)
+			if got := about("another user's", err); got != (fault.About{}) {
+				t.Errorf("another user hears of %+v", got)
 			}
 		}
 	}
 	chosen := func(user string) *job.Problem {
 		return fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}))[0].Problem
 	}
-	if p := chosen("a"); p == nil || p.Code != fault.PositionTaken || p.About != own.ID.String() {
+	if p := chosen("a"); p == nil || p.Code != fault.PositionTaken || p.About != (fault.About{Kind: fault.AboutHold, ID: own.ID.String()}) {
 		t.Errorf("its purchase: %+v", p)
 	}
-	if p := chosen("b"); p == nil || p.Code != fault.PositionTaken || p.About != "" {
+	if p := chosen("b"); p == nil || p.Code != fault.PositionTaken || p.About != (fault.About{}) {
 		t.Errorf("another user's purchase: %+v", p)
 	}
 	used := fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", own.ID))[0]
 	_, err := extendAt(t, service, own.ID, time.Minute)
 	expectCode(t, "of a hold that was used", err, fault.StateConflict)
-	if h := fixture.HoldNow(t, db, own.ID); used.Problem != nil || fault.From(err).About != h.PurchaseID.String() {
-		t.Errorf("about %q, and purchase %s has used it", fault.From(err).About, h.PurchaseID)
+	if h := fixture.HoldNow(t, db, own.ID); used.Problem != nil || fault.From(err).About != (fault.About{Kind: fault.AboutPurchase, ID: h.PurchaseID.String()}) {
+		t.Errorf("about %+v, and purchase %s has used it", fault.From(err).About, h.PurchaseID)
 	}
-	if p := chosen("a"); p == nil || p.About != "" {
+	if p := chosen("a"); p == nil || p.About != (fault.About{}) {
 		t.Errorf("of what it has bought: %+v", p)
+	}
+}
+
+// Its hold is used, and its card is not charged yet: the purchase can still be paid. One process
+// remembers the hold.
+func TestAPositionThatIsTakenIsAboutTheUsersOwnUnpaidPurchase(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, remembering := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	own := fixture.Hold(t, remembering, fixture.HoldRequest(id, "a", at(3, 1)))
+	byCard := fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: sale.FromHold(own.ID), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}})
+	bought, ref := fixture.ReserveFor(t, db, byCard, time.Hour)
+	want := fault.About{Kind: fault.AboutPurchase, ID: bought.String(), JobID: ref.ID.String()}
+	_, err := fixture.TryHold(t, remembering, fixture.HoldRequest(id, "a", at(2, 1), at(3, 1)))
+	expectCode(t, "its own", err, fault.PositionTaken)
+	if got := fault.From(err).About; got != want {
+		t.Errorf("a hold is refused about %+v, want %+v", got, want)
+	}
+	again := sale.Order{UserID: "a", Selection: sale.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}
+	if p := fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, again))[0].Problem; p == nil || p.About != want {
+		t.Errorf("a purchase is refused with %+v, want it about %+v", p, want)
+	}
+	again.UserID = "b"
+	if p := fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, again))[0].Problem; p == nil || p.About != (fault.About{}) {
+		t.Errorf("another user hears of %+v", p)
 	}
 }
 

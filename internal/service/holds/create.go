@@ -19,11 +19,11 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	}
 	f.hold(r, len(picked))
 	made := inventory.NewHold{Picked: picked, Hold: inventory.Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
-		Client: r.Job.Client, Metadata: r.Metadata, State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
+		Currency: f.campaigns[r.Job.CampaignID].Currency, Client: r.Job.Client, Metadata: r.Metadata, State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
 		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), earlier(made.EndsBy, *end)
 	}
-	stock.Keep(picked, made.UserID, made.ID)
+	stock.Keep(picked, inventory.HeldBy(made.UserID, made.ID))
 	form := f.campaigns[r.Job.CampaignID].Shape
 	for _, p := range picked {
 		made.Positions = append(made.Positions, inventory.HoldPosition{Place: form.Place(p.Position), Price: p.Price})

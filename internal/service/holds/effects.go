@@ -57,7 +57,7 @@ func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
 	e.made = append(e.made, made)
 	e.changes.Add(made.CampaignID, campaign.Change{Reserved: len(made.Picked)})
 	for _, p := range made.Picked {
-		e.taken[p.PositionID] = taking{remaining: ttl, userID: made.UserID, holdID: made.ID}
+		e.taken[p.PositionID] = taking{remaining: ttl, userID: made.UserID}
 	}
 }
 

@@ -146,7 +146,7 @@ func (s *Service) queueUp(ctx context.Context, r Request) (release func(), answe
 		release()
 		return nil, nil, ctx.Err()
 	}
-	if taken, _ := s.taken.among(r); len(taken) > 0 {
+	if len(s.taken.among(r)) > 0 {
 		release() // the next request need not wait for our key look-up
 		answered, err = s.refuseTaken(ctx, r)
 		return func() {}, answered, err
@@ -158,7 +158,7 @@ func (s *Service) queueUp(ctx context.Context, r Request) (release func(), answe
 // that it goes on. It looks up the key first: an earlier request with the same key
 // may have taken them.
 func (s *Service) refuseTaken(ctx context.Context, r Request) (*job.Done, error) {
-	taken, own := s.taken.among(r)
+	taken := s.taken.among(r)
 	if len(taken) == 0 {
 		return nil, nil //nolint:nilnil // no answer
 	}
@@ -169,7 +169,13 @@ func (s *Service) refuseTaken(ctx context.Context, r Request) (*job.Done, error)
 	case found.retry:
 		return &job.Done{Accepted: found.earlier}, nil
 	}
-	refusal := fault.Taken(taken...)
-	refusal.About = own
-	return &job.Done{Err: refusal}, nil
+	known, err := s.facts.Of(ctx, s.db, r.Job.CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	gone := make([]fault.Field, len(taken))
+	for i, at := range taken {
+		gone[i] = inventory.TakenField("", at, r.Positions[at], known.Shape)
+	}
+	return &job.Done{Err: fault.Taken(gone...)}, nil
 }

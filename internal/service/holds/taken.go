@@ -4,10 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/store/inventory"
 )
 
@@ -22,23 +20,17 @@ type takenCache struct {
 type sighting struct {
 	until  time.Time // taken until then; zero: not taken
 	freed  time.Time // when this process last saw it given back
-	userID string    // whose hold has it; empty: none
-	holdID uuid.UUID
+	userID string    // who keeps it; empty: it is sold
 }
 
-// taking says that a position is taken: for how long at least, and by whose hold, if it is one.
+// taking says that a position is taken: for how long at least, and by whom, unless it is sold.
 type taking struct {
 	remaining time.Duration
 	userID    string
-	holdID    uuid.UUID
 }
 
 func takingOf(p *inventory.Found) taking {
-	t := taking{remaining: p.Remaining}
-	if p.State == inventory.Held && p.HoldID != nil {
-		t.userID, t.holdID = p.UserID, *p.HoldID
-	}
-	return t
+	return taking{remaining: p.Remaining, userID: p.UserID}
 }
 
 const (
@@ -62,7 +54,7 @@ func (c *takenCache) add(p inventory.PositionID, since time.Time, t taking) {
 	if last, ok := c.known.Get(p); ok && last.freed.After(since) {
 		return
 	}
-	c.known.Add(p, sighting{until: since.Add(min(t.remaining, takenFor)), userID: t.userID, holdID: t.holdID})
+	c.known.Add(p, sighting{until: since.Add(min(t.remaining, takenFor)), userID: t.userID})
 }
 
 // remove forgets that a position is taken, because it was given back.
@@ -72,19 +64,19 @@ func (c *takenCache) remove(p inventory.PositionID) {
 	c.known.Add(p, sighting{freed: c.now()})
 }
 
-// among returns the positions of a request that are known to be taken. own is a hold of the
-// same user that has one of them; empty: none does.
-func (c *takenCache) among(r Request) (taken []fault.Field, own string) {
+// among returns which positions of a request are known to be taken. It returns none when the user
+// keeps one itself: what keeps it is named by Postgres, since a hold may have been bought meanwhile.
+func (c *takenCache) among(r Request) (taken []int) {
 	for i, p := range r.Positions {
 		at := inventory.PositionID{CampaignID: r.Job.CampaignID, Position: p}
 		last, ok := c.known.Get(at)
 		if !ok || !c.now().Before(last.until) {
 			continue
 		}
-		taken = append(taken, inventory.TakenField("", i, p))
-		if own == "" && last.userID != "" && last.userID == r.Job.UserID {
-			own = last.holdID.String()
+		if last.userID != "" && last.userID == r.Job.UserID {
+			return nil
 		}
+		taken = append(taken, i)
 	}
-	return taken, own
+	return taken
 }

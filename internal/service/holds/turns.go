@@ -29,7 +29,7 @@ func (f *facts) again(r Request, p shape.Position) (again time.Time, wait bool) 
 
 // checkTurns refuses chosen positions that the user must leave to others for a while.
 func (f *facts) checkTurns(r Request) error {
-	return inventory.RefuseTurns("", r.Positions, fmt.Sprintf("hold it for %s", r.TTL), func(p shape.Position) (time.Time, bool) { return f.again(r, p) })
+	return inventory.RefuseTurns("", r.Positions, f.campaigns[r.Job.CampaignID].Shape, fmt.Sprintf("hold it for %s", r.TTL), func(p shape.Position) (time.Time, bool) { return f.again(r, p) })
 }
 
 // millis is RFC 3339 with milliseconds.

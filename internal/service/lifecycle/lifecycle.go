@@ -15,6 +15,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 )
 
 // Service creates campaigns and changes their state.
@@ -176,7 +177,10 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 	}
 	switch {
 	case now.State == campaign.Active:
-		return campaign.Amend(ctx, tx, now.ID, p)
+		if err := campaign.Amend(ctx, tx, now.ID, p); err != nil || !p.SaleEndsAt.Set {
+			return err
+		}
+		return payment.FollowSaleEnd(ctx, tx, now.ID, now.SaleEndsAt)
 	case p.Name != nil:
 		return campaign.Rename(ctx, tx, now.ID, *p.Name)
 	}

@@ -53,7 +53,7 @@ func (b *bench) reserve(method string) uuid.UUID {
 	p := payment.Payment{PurchaseID: id, JobID: ref.ID, CampaignID: campaignID, Amount: money.Amount(1200), Currency: "JPY", PaymentMethod: method}
 	err := postgres.InTx(context.Background(), b.db, func(tx pgx.Tx) error {
 		var batch pgx.Batch
-		payment.QueueInsert(&batch, []payment.New{{Payment: p, Reserved: time.Hour}}, time.Hour, time.Hour)
+		payment.QueueInsert(&batch, []payment.New{{Payment: p, Reserved: time.Hour}}, time.Hour, time.Hour, time.Hour)
 		batch.Queue(`INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, state, nonce)
 			VALUES ($1, $2, 'buyer', 'shop', $3, 1200, 'JPY', 'card', 'pending', '\x00112233445566778899aabbccddeeff')`, id, campaignID, ref.ID)
 		job.QueueBegun(&batch, []uuid.UUID{ref.ID}, []uuid.UUID{id})

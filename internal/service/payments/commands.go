@@ -73,10 +73,10 @@ func mayResolve(p *payment.Payment, now time.Time) error {
 	case p.WaitsFor() != payment.Operator:
 		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be resolved by hand; this one does not: it is in phase %s", p.Phase)
 	case p.IntentID == nil:
-		return fault.New(fault.StateConflict, "the payment has nothing at the provider, and ends by itself at %s", p.Deadline.UTC().Format(time.RFC3339))
+		return fault.New(fault.StateConflict, "the payment has nothing at the provider, and ends by itself at %s", p.OverAt().UTC().Format(time.RFC3339))
 	case p.Phase.BeforeCapture():
 		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then the provider is asked to end it. Resolve it if it still waits after that",
-			p.Deadline.UTC().Format(time.RFC3339))
+			p.OverAt().UTC().Format(time.RFC3339))
 	case p.LeaseUntil != nil && p.LeaseUntil.After(now):
 		return fault.New(fault.StateConflict, "a worker is just asking the provider about this payment: try again in a moment")
 	}

@@ -137,7 +137,7 @@ func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error)
 	changed.WaitingFor, changed.LastError = &reason, inWords(what)
 	pause := min(r.settings.Recheck<<min(changed.Faults, 10), longestLook)
 	if changed.IntentID == nil { // its time ends it
-		pause = min(pause, max(r.left(), time.Second))
+		pause = min(pause, max(r.left(&r.p), time.Second))
 	}
 	return r.waits(r.store(ctx, changed, payment.Always, 0, max(pause, time.Second)))
 }
@@ -180,8 +180,8 @@ func (r *run) giveBack(ctx context.Context, pause time.Duration) (Outcome, error
 	return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
 }
 
-// left is the time until the deadline; negative: it is over.
-func (r *run) left() time.Duration { return earlier(r.p.Deadline, r.p.Latest).Sub(r.now()) }
+// left is the time until a payment is given up; negative: it is over.
+func (r *run) left(p *payment.Payment) time.Duration { return p.OverAt().Sub(r.now()) }
 
 // shortestPause lies between the deadline and the look at what is over: by then it is
 // over by the database's clock, too.
@@ -190,12 +190,12 @@ const shortestPause = 50 * time.Millisecond
 // pauseOf is after which time a payment that waits is looked at again, if no event comes
 // before: after Recheck, or when its deadline is over. A late payment is looked at less
 // and less often: nothing of ours waits for it.
-func (r *run) pauseOf() time.Duration {
+func (r *run) pauseOf(p *payment.Payment) time.Duration {
 	pause := r.settings.Recheck
-	switch left := r.left(); {
-	case r.p.Phase == payment.Late || r.p.Phase == payment.Cancelled:
+	switch left := r.left(p); {
+	case p.Phase == payment.Late || p.Phase == payment.Cancelled:
 		return min(pause+max(-left, 0)/lateShare, max(pause, longestLook))
-	case r.p.Phase != payment.Capturing && left > -shortestPause && left < pause:
+	case p.Phase != payment.Capturing && left > -shortestPause && left < pause:
 		return left + shortestPause
 	}
 	return pause

@@ -103,10 +103,10 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 	switch m {
 	case show:
 		changed.Phase, changed.NextAction = payment.Action, &r.intent.ActionURL
-		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(), payment.StepActionRequired))
+		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(&changed), payment.StepActionRequired))
 	case slow:
 		changed.Phase = payment.Processing
-		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(), payment.StepProcessing))
+		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(&changed), payment.StepProcessing))
 	case startCapture:
 		changed.Phase = payment.Capturing
 		return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, r.authorized()...))

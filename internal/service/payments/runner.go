@@ -165,7 +165,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 	case conclude:
 		return Conclude, nil // the claim makes it due again, in case that nobody concludes
 	case wait:
-		return r.giveBack(ctx, r.pauseOf())
+		return r.giveBack(ctx, r.pauseOf(&r.p))
 	case release:
 		return Nothing, r.sleep(ctx)
 	}

@@ -120,7 +120,7 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 	state, progress := job.Queued, &job.Progress{}
 	if awaiting && p.NextAction != nil {
 		state = job.AwaitingAction
-		progress.NextAction = &job.NextAction{Type: "redirect", URL: *p.NextAction, ExpiresAt: earlier(p.Deadline, p.Latest)}
+		progress.NextAction = &job.NextAction{Type: "redirect", URL: *p.NextAction, ExpiresAt: p.OverAt()}
 	}
 	if waiting {
 		progress.Waiting = &job.Waiting{Reason: p.WaitingFor.Text(), RetryAt: r.now()}

@@ -249,7 +249,7 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 	})
 	now, err := proof.StateOf(t.Context(), db, id)
 	if err != nil || now.Draw != nil || now.Freeze == nil || *now.Freeze.Secret != secret || *now.Progress.Round != number ||
-		!now.Progress.RoundDueAt.Equal(chain.DueAt(number)) || now.Progress.Wait.Reason != "round due" || now.Trust != fairdraw.TrustBeacon {
+		!now.Progress.RoundDueAt.Equal(chain.DueAt(number)) || now.Campaign.Waiting == nil || now.Campaign.Waiting.Reason != "round due" || now.Trust != fairdraw.TrustBeacon {
 		t.Errorf("while it waits the draw shows %+v, %v", now.Progress, err)
 	}
 	token = drawrecord.Token{Authority: witness, Token: []byte("token"), GenTime: fairdraw.At(time.Now()).Time}

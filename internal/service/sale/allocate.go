@@ -94,7 +94,7 @@ func (a *allocation) decide(o *order) (decision, error) {
 	if bought.State == purchase.Pending {
 		d.since = a.holds[o.Selection.HoldID].CreatedAt
 		d.keeps = a.reservedFor(o, picked, d.since)
-		a.stock.Hold(picked)
+		a.stock.Keep(picked, inventory.ReservedBy(o.UserID, bought.ID, o.jobID))
 		a.unpaid[o.buyer()] += len(picked)
 	} else {
 		a.stock.Sell(picked)

@@ -55,7 +55,7 @@ func (r *reserving) queue(b *pgx.Batch) {
 	if len(r.payments) == 0 {
 		return
 	}
-	payment.QueueInsert(b, r.payments, r.MaxExtension, firstLook)
+	payment.QueueInsert(b, r.payments, r.MaxExtension, r.AfterSaleEnd, firstLook)
 	steps := make([]payment.Step, len(r.payments))
 	for i, p := range r.payments {
 		steps[i] = payment.Step{PurchaseID: p.PurchaseID, Event: payment.StepReserved}

@@ -31,6 +31,7 @@ type Seller struct {
 type Reservations struct {
 	For          time.Duration             // from the reservation on
 	MaxExtension time.Duration             // while the provider is away, beyond that
+	AfterSaleEnd time.Duration             // while they await the buyer, after the end of the sale
 	Takes        func(money.Currency) bool // whether a card can pay in a currency; nil: in none
 	MostPerUser  int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
 	Turns        inventory.Turns           // how long a user keeps a position, with holds; at least For

@@ -44,7 +44,7 @@ func (in *inputs) again(o *order, p shape.Position) (again time.Time, wait bool)
 // checkTurns refuses an order by card for chosen positions that its buyer must leave to
 // others for a while, before the provider is asked.
 func (in *inputs) checkTurns(o *order) error {
-	return inventory.RefuseTurns(selectionAt, o.Selection.Positions, "reserve it for a card", func(p shape.Position) (time.Time, bool) { return in.again(o, p) })
+	return inventory.RefuseTurns(selectionAt, o.Selection.Positions, in.campaigns[o.campaignID].Shape, "reserve it for a card", func(p shape.Position) (time.Time, bool) { return in.again(o, p) })
 }
 
 // avoid tells which random positions an order must not get; nil: none.

@@ -45,8 +45,8 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 		}
 	}
 	wait("the clock is behind", until)
-	if p := look("a freeze that waits"); p.Draw == nil || p.Draw.FreezeHash != "" || p.Draw.Reason != "the clock is behind" {
-		t.Errorf("a freeze that waits: %+v", p.Draw)
+	if p := look("a freeze that waits"); p.Draw != nil || p.Waiting == nil || p.Waiting.Reason != "the clock is behind" {
+		t.Errorf("a freeze that waits: %+v, %+v", p.Draw, p.Waiting)
 	}
 	root := fairdraw.Hash{1}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -65,7 +65,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	if err := drawrecord.EndWait(t.Context(), db, id); err != nil {
 		t.Fatal(err)
 	}
-	if p := look("going on"); p.Draw.Reason != "" {
-		t.Errorf("after the wait: %+v", p.Draw)
+	if p := look("going on"); p.Waiting != nil {
+		t.Errorf("after the wait: %+v", p.Waiting)
 	}
 }

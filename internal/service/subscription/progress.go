@@ -57,11 +57,7 @@ func addDrawing(ctx context.Context, db postgres.DB, list []campaign.Progress) e
 		if !ok {
 			continue
 		}
-		d := campaign.DrawProgress{Round: now.Round, RoundDueAt: now.RoundDueAt, Reason: now.Wait.Reason, RetryAt: now.Wait.RetryAt}
-		if now.FreezeHash != nil {
-			d.FreezeHash = now.FreezeHash.String()
-		}
-		list[i] = p.WithDraw(d)
+		list[i] = p.WithDraw(campaign.DrawProgress{Round: now.Round, RoundDueAt: now.RoundDueAt, FreezeHash: now.FreezeHash.String()})
 	}
 	return nil
 }

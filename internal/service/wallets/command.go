@@ -136,7 +136,7 @@ func (a Open) do(s *session, _ string) (any, error) {
 	made := s.opened[a.Owner]
 	if !made.Fresh {
 		exists := fault.New(fault.WalletExists, "the owner has a wallet in %s already: %s", a.Currency, made.ID)
-		exists.About = made.ID.String()
+		exists.About = fault.About{Kind: fault.AboutWallet, ID: made.ID.String()}
 		return nil, exists
 	}
 	s.opened[a.Owner] = wallet.Created{ID: made.ID} // for the next command the wallet exists

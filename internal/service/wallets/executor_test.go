@@ -80,7 +80,7 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 	}
 	later = append(later, done[1])
 	for i, d := range later {
-		if p := d.Job.Problem; p == nil || p.Code != fault.WalletExists || p.About != first.ID.String() {
+		if p := d.Job.Problem; p == nil || p.Code != fault.WalletExists || p.About.ID != first.ID.String() {
 			t.Errorf("refusal %d: %+v, want one about %s", i, p, first.ID)
 		}
 	}

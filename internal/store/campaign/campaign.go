@@ -51,6 +51,7 @@ type Campaign struct {
 	CancelReason    *string
 	BoardVersion    int64 // grows with every change of a position
 	Metadata        metadata.Map
+	Waiting         *Wait // after the sale; nil: it waits for nothing
 }
 
 // Counts is how many positions are in which state. Held ones count as reserved.

@@ -12,6 +12,9 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// closing makes a new version of the board, which shows what has become of the positions.
+const closing = `board_version = board_version + 1, closed_board = board_version + 1`
+
 // Cancellation is who cancelled a campaign, when and why.
 type Cancellation struct {
 	At     time.Time
@@ -24,7 +27,7 @@ type Cancellation struct {
 func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
 	b.Queue(`
 		UPDATE campaigns
-		SET state = 'cancelled', paused_at = NULL, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, '')
+		SET state = 'cancelled', `+closing+`, paused_at = NULL, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, '')
 		WHERE id = $1 AND state IN ('pending', 'active')`, id, by, reason).Exec(postgres.Exactly(1, "pending or active campaigns"))
 }
 
@@ -81,7 +84,7 @@ func IsEndedUnsold(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ended, mayBeSo
 // before. Call it under the campaign's lock.
 func EndSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ended bool, err error) {
 	tag, err := tx.Exec(ctx, `
-		UPDATE campaigns SET state = 'drawing', paused_at = NULL, draw_started_at = clock_timestamp()
+		UPDATE campaigns SET state = 'drawing', `+closing+`, paused_at = NULL, draw_started_at = clock_timestamp()
 		WHERE id = $1 AND state = 'active' AND draws_at <= clock_timestamp() AND positions_reserved = 0`, id)
 	if err != nil {
 		return false, fmt.Errorf("campaign.EndSale(%s): %w", id, err)

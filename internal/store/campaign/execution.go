@@ -87,7 +87,7 @@ func (e Execution) Release(ctx context.Context, db postgres.DB) error {
 // later claim can succeed before the commit.
 func (e Execution) Complete(ctx context.Context, tx pgx.Tx) error {
 	return e.guarded(ctx, tx, "Complete", `
-		SET state = 'completed', draw_completed_at = clock_timestamp(), execution_lock_id = NULL, execution_locked_at = NULL`)
+		SET state = 'completed', `+closing+`, draw_completed_at = clock_timestamp(), execution_lock_id = NULL, execution_locked_at = NULL`)
 }
 
 func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string) error {

@@ -22,6 +22,7 @@ type Progress struct {
 	Counts     Counts
 	Board      int64         // the API's board_version: grows with every change of a position
 	GivingBack *GivingBack   // of a cancelled campaign; see WithGivingBack
+	Waiting    *Wait         // after the sale; nil: it waits for nothing
 	Draw       *DrawProgress // of a campaign that is drawing; see WithDraw
 
 	// Version is a short hash of the other fields. Equal fields give an equal
@@ -40,11 +41,9 @@ type GivingBack struct {
 
 // DrawProgress is how far the draw of a campaign is. This store cannot read it: it is a draw record.
 type DrawProgress struct {
-	FreezeHash string // hex; empty: not frozen yet
+	FreezeHash string // hex
 	Round      *uint64
 	RoundDueAt *time.Time
-	Reason     string // what it waits for; empty: nothing
-	RetryAt    time.Time
 }
 
 // WithDraw returns the progress with how far the draw is.
@@ -68,7 +67,7 @@ func (s Progress) Over() bool {
 
 // ProgressOf returns the progress of a campaign that has been read.
 func ProgressOf(c Campaign) Progress {
-	s := Progress{CampaignID: c.ID, State: c.State, Paused: c.PausedAt != nil, Counts: c.Counts, Board: c.BoardVersion}
+	s := Progress{CampaignID: c.ID, State: c.State, Paused: c.PausedAt != nil, Counts: c.Counts, Board: c.BoardVersion, Waiting: c.Waiting}
 	s.Version = s.hash()
 	return s
 }
@@ -78,11 +77,11 @@ func ProgressOf(c Campaign) Progress {
 // every read, while this reads one row per campaign.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progress, error) {
 	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s Progress, err error) {
-		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Board)
+		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Board, &s.Waiting)
 		s.Version = s.hash()
 		return s, err
 	}, `
-		SELECT id, state, paused_at IS NOT NULL, positions_total, `+reservedNow+`, positions_sold, board_version
+		SELECT id, state, paused_at IS NOT NULL, positions_total, `+reservedNow+`, positions_sold, board_version, `+waiting+`
 		FROM campaigns WHERE id = ANY($1)`, ids)
 	return list, fault.At(err, "campaign.ReadProgress")
 }
@@ -90,13 +89,20 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progr
 // hash returns 72 bits in 12 characters. The number at the front changes with the list of
 // fields, so that two releases never give different fields the same hash.
 func (s Progress) hash() string {
-	text := fmt.Appendf(nil, "2 %s %s %t %d %d %d %d",
+	text := fmt.Appendf(nil, "3 %s %s %t %d %d %d %d",
 		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board)
 	if g := s.GivingBack; g != nil {
 		text = fmt.Appendf(text, " %d %d %d %t", g.Total, g.Done, g.Waiting, g.Over)
 	}
+	if w := s.Waiting; w != nil {
+		var until int64
+		if w.Until != nil {
+			until = w.Until.UnixMicro()
+		}
+		text = fmt.Appendf(text, " %s %d %q %d", w.Kind, w.Count, w.Reason, until)
+	}
 	if d := s.Draw; d != nil { // the round is in the record
-		text = fmt.Appendf(text, " %s %q %d", d.FreezeHash, d.Reason, d.RetryAt.UnixMicro())
+		text = fmt.Appendf(text, " %s", d.FreezeHash)
 	}
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:9])

@@ -16,24 +16,21 @@ import (
 // Progress is how far the draw of a campaign is, before its result.
 type Progress struct {
 	CampaignID uuid.UUID
-	Record     []byte         // the freeze record, canonical JSON; nil: not frozen yet
+	Record     []byte         // the freeze record, canonical JSON; nil: of no progress
 	FreezeHash *fairdraw.Hash // of the record
 	Round      *uint64        // of the beacon; nil: none, or not frozen yet
 	RoundDueAt *time.Time
-	Wait       Wait // zero: it waits for nothing
 }
 
 // ReadProgress reads how far draws are, in one statement. It leaves out campaigns that are
-// neither frozen nor wait for anything.
+// not frozen yet.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]Progress, error) {
 	list, err := postgres.Collect(ctx, db, scanProgress, `
-		SELECT i.id, f.record, f.round, b.genesis_time, b.period_s, w.reason, w.retry_at
+		SELECT i.id, f.record, f.round, b.genesis_time, b.period_s
 		FROM unnest($1::uuid[]) AS i (id)
 		JOIN commitments c ON c.campaign_id = i.id
-		LEFT JOIN freezes f ON f.campaign_id = i.id
-		LEFT JOIN beacon_chains b ON f.round IS NOT NULL AND b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')
-		LEFT JOIN draw_waits w ON w.campaign_id = i.id
-		WHERE f.campaign_id IS NOT NULL OR w.campaign_id IS NOT NULL`, ids)
+		JOIN freezes f ON f.campaign_id = i.id
+		LEFT JOIN beacon_chains b ON f.round IS NOT NULL AND b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("drawrecord.ReadProgress: %w", err)
 	}
@@ -46,18 +43,10 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uui
 
 func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
 	var period *int
-	var retryAt *time.Time
 	var genesis *int64
-	var reason *string
-	err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &genesis, &period, &reason, &retryAt)
+	err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &genesis, &period)
 	if err != nil {
 		return p, err
-	}
-	if reason != nil {
-		p.Wait = Wait{Reason: *reason, RetryAt: *retryAt}
-	}
-	if p.Record == nil {
-		return p, nil
 	}
 	hash := fairdraw.FreezeHash(p.Record)
 	p.FreezeHash = &hash

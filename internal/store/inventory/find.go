@@ -38,10 +38,12 @@ type Free struct {
 // Found is a position as it was read under the campaign's lock.
 type Found struct {
 	Free
-	State     State
-	HoldID    *uuid.UUID
-	UserID    string        // whose it is; empty: nobody's
-	Remaining time.Duration // until its hold or reservation ends; negative: it has ended
+	State      State
+	HoldID     *uuid.UUID
+	PurchaseID *uuid.UUID    // of one that is reserved
+	JobID      *uuid.UUID    // of that purchase
+	UserID     string        // whose it is; empty: nobody's
+	Remaining  time.Duration // until its hold or reservation ends; negative: it has ended
 }
 
 // need is how many free positions a transaction may need from a pool.
@@ -126,11 +128,12 @@ func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) 
 	}
 	found, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (f Found, err error) {
 		var seconds float64
-		err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version, &f.State, &f.HoldID, &f.UserID, &seconds)
+		err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version, &f.State, &f.HoldID, &f.PurchaseID, &f.JobID, &f.UserID, &seconds)
 		f.Remaining = time.Duration(seconds * float64(time.Second))
 		return f, err
 	}, `
-		SELECT c.campaign_id, c.layer, c.col, p.rank, p.price, p.version, p.state, p.hold_id, coalesce(p.user_id, ''),
+		SELECT c.campaign_id, c.layer, c.col, p.rank, p.price, p.version, p.state, p.hold_id, CASE p.state WHEN 'reserved' THEN p.purchase_id END,
+		       CASE p.state WHEN 'reserved' THEN (SELECT job_id FROM payments WHERE purchase_id = p.purchase_id) END, coalesce(p.user_id, ''),
 		       coalesce(extract(epoch FROM p.expires_at - clock_timestamp()), 0)::float8
 		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS c (campaign_id, layer, col)
 		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p`,

@@ -75,8 +75,8 @@ func (b Turns) EndsBy(now time.Time, times ...HeldTime) time.Time {
 
 // RefuseTurns returns a hold-limit-exceeded Error about chosen positions that their user must
 // leave to others for a while, nil if there are none. again says until when, what the user
-// may do then, and at is the JSON pointer of the selection.
-func RefuseTurns(at string, positions []shape.Position, what string, again func(shape.Position) (until time.Time, wait bool)) error {
+// may do then, at is the JSON pointer of the selection, and form names them.
+func RefuseTurns(at string, positions []shape.Position, form shape.Shape, what string, again func(shape.Position) (until time.Time, wait bool)) error {
 	refusal := fault.New(fault.HoldLimitExceeded, "")
 	var details []string
 	for i, p := range positions {
@@ -87,7 +87,7 @@ func RefuseTurns(at string, positions []shape.Position, what string, again func(
 		if until.After(refusal.RetryAt) {
 			refusal.RetryAt = until.UTC()
 		}
-		detail := fmt.Sprintf("this user kept %d/%d lately, and may %s from %s on", p.Layer, p.Column, what, until.UTC().Format(millis))
+		detail := fmt.Sprintf("this user kept %s lately, and may %s from %s on", form.Name(p), what, until.UTC().Format(millis))
 		refusal.Fields, details = append(refusal.Fields, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: detail}), append(details, detail)
 	}
 	if len(details) == 0 {

@@ -33,6 +33,7 @@ type Hold struct {
 	CampaignID uuid.UUID
 	UserID     string
 	Client     string         // that made it
+	Currency   string         // of its campaign
 	Positions  []HoldPosition // by layer and column
 	State      HoldState      // expired from its deadline on
 	Extensions int            // how often it was extended
@@ -67,14 +68,14 @@ func (h Hold) CheckActive() error {
 // UsedBy returns a state-conflict Error about the purchase that has used a hold.
 func UsedBy(purchaseID uuid.UUID) error {
 	used := fault.New(fault.StateConflict, "the hold was used by purchase %s", purchaseID)
-	used.About = purchaseID.String()
+	used.About = fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String()}
 	return used
 }
 
 // millis is RFC 3339 with milliseconds.
 const millis = "2006-01-02T15:04:05.000Z07:00"
 
-const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, client, metadata`
+const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, client, metadata, (SELECT currency FROM campaigns WHERE id = campaign_id)`
 
 var (
 	// now reads the state by the clock: an active hold is expired from its deadline on.
@@ -84,7 +85,7 @@ var (
 )
 
 func scanHold(row pgx.CollectableRow) (h Hold, err error) {
-	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt, &h.Client, &h.Metadata)
+	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt, &h.Client, &h.Metadata, &h.Currency)
 	return h, err
 }
 

@@ -24,6 +24,7 @@ const (
 	Held      State = "held"
 	Reserved  State = "reserved"
 	Sold      State = "sold"
+	Unsold    State = "unsold" // shown of those that are available when the campaign never sells again
 )
 
 // Position is one position as clients see it. It is available as soon as its hold
@@ -34,6 +35,7 @@ type Position struct {
 	State     State
 	UserID    *string
 	ExpiresAt *time.Time
+	Prize     *int  // the number of the prize that it has won
 	AsOf      int64 // the campaign's board_version when it was read
 	Changed   int64 // the board_version at which it last changed, or unversioned
 }
@@ -46,19 +48,25 @@ const unversioned = math.MaxInt64
 const (
 	isOver = `(state = 'held' AND expires_at <= clock_timestamp())` // its hold is over, and no sweep has ended it
 	// shown needs the campaign's id as $1, and named.
-	shown = `p.layer, col, position_number(first_number, col), position_label(label, first_number, col), p.price, CASE WHEN ` + isOver + ` THEN 'available' ELSE state END,
+	shown = `p.layer, col, position_number(first_number, col), position_label(label, first_number, col), p.price,
+		CASE WHEN state = 'available' OR ` + isOver + ` THEN CASE WHEN ` + closed + ` THEN 'unsold' ELSE 'available' END ELSE state END,
 		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END,
-		coalesce((SELECT board_version FROM campaigns WHERE id = $1), 0),
-		CASE WHEN NOT ` + isOver + ` THEN board_version END`
-	// named is the positions with what names them.
-	named = ` FROM positions p JOIN layers l USING (campaign_id, layer) `
+		w.number, coalesce((SELECT board_version FROM campaigns WHERE id = $1), 0),
+		CASE WHEN ` + isOver + ` THEN NULL
+		     WHEN ` + closed + ` AND (state = 'available' OR w.number IS NOT NULL) THEN greatest(board_version, (SELECT closed_board FROM campaigns WHERE id = $1))
+		     ELSE board_version END`
+	// closed reads the campaign once for all of its positions.
+	closed = `(SELECT state IN ('drawing', 'completed', 'cancelled') FROM campaigns WHERE id = $1)`
+	// named is the positions with what names them, and what they have won.
+	named = ` FROM positions p JOIN layers l USING (campaign_id, layer)
+		LEFT JOIN prizes w ON w.campaign_id = p.campaign_id AND w.layer = p.layer AND w.winning_column = col `
 	// made is true when the positions of campaign $1 are not still being made.
 	made = `NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1)`
 )
 
 func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 	var changed *int64
-	err = row.Scan(&p.Layer, &p.Column, &p.Number, &p.Label, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.AsOf, &changed)
+	err = row.Scan(&p.Layer, &p.Column, &p.Number, &p.Label, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.Prize, &p.AsOf, &changed)
 	if p.Changed = unversioned; changed != nil {
 		p.Changed = *changed
 	}

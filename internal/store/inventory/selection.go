@@ -24,15 +24,15 @@ func (s Selection) Check(form shape.Shape, at string) error {
 	invalid := func(pointer, format string, args ...any) error {
 		return fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf(format, args...)})
 	}
+	var missing []fault.Field
 	for i, p := range s.Positions {
-		switch n := form.InLayer(p.Layer); {
-		case n == 0:
-			return invalid(fmt.Sprintf("/positions/%d", i), "there is no position %d/%d; the campaign has layers 1 to %d", p.Layer, p.Column, form.Layers())
-		case !form.Has(p):
-			return invalid(fmt.Sprintf("/positions/%d", i), "there is no position %d/%d; layer %d has columns 1 to %d", p.Layer, p.Column, p.Layer, n)
+		if why := Missing(form, p); why != "" {
+			missing = append(missing, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: why})
 		}
 	}
 	switch {
+	case len(missing) > 0:
+		return fault.Invalid(missing...)
 	case len(s.Positions) > 0:
 		return nil
 	case s.Layer < 0 || s.Layer > form.Layers():
@@ -40,7 +40,7 @@ func (s Selection) Check(form shape.Shape, at string) error {
 	case s.Quantity < 1:
 		return invalid("/quantity", "must be at least 1")
 	case s.Layer > 0 && s.Quantity > form.InLayer(s.Layer):
-		return invalid("/quantity", "layer %d has no more than %d in all", s.Layer, form.InLayer(s.Layer))
+		return invalid("/quantity", "%s has no more than %d in all", form.LayerName(s.Layer), form.InLayer(s.Layer))
 	case s.Quantity > form.Count():
 		return invalid("/quantity", "the campaign has no more than %d in all", form.Count())
 	}
@@ -59,6 +59,17 @@ func CheckLimit(limit *int, has, more int) error {
 
 // TakenField says that a chosen position is taken: the i-th of the selection at a
 // JSON pointer.
-func TakenField(at string, i int, p shape.Position) fault.Field {
-	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %d/%d is taken", p.Layer, p.Column)}
+func TakenField(at string, i int, p shape.Position, form shape.Shape) fault.Field {
+	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %s is taken", form.Name(p))}
+}
+
+// Missing says that a campaign of this shape has no such position; empty: it has.
+func Missing(form shape.Shape, p shape.Position) string {
+	switch n := form.InLayer(p.Layer); {
+	case n == 0:
+		return fmt.Sprintf("there is no position %d/%d; the campaign has layers 1 to %d", p.Layer, p.Column, form.Layers())
+	case !form.Has(p):
+		return fmt.Sprintf("there is no position %d/%d; %s has columns 1 to %d", p.Layer, p.Column, form.LayerName(p.Layer), n)
+	}
+	return ""
 }

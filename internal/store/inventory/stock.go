@@ -23,14 +23,35 @@ type Stock struct {
 	pools map[Pool][]*Free // by rank
 	taken map[*Free]bool
 	forms map[uuid.UUID]shape.Shape
-	kept  map[PositionID]keeper // by holds of this transaction
+	kept  map[PositionID]Keeper // by this transaction
 	sold  map[Pool]int          // counted for campaigns, and for layers that may not have enough
 }
 
-// keeper is a hold that has a position, and whose it is.
-type keeper struct {
-	userID string
-	holdID uuid.UUID
+// Keeper is what keeps a position, and whose it is: a hold, or a purchase that is not paid yet.
+type Keeper struct {
+	UserID string
+	fault.About
+}
+
+// HeldBy returns a hold as a keeper.
+func HeldBy(userID string, holdID uuid.UUID) Keeper {
+	return Keeper{userID, fault.About{Kind: fault.AboutHold, ID: holdID.String()}}
+}
+
+// ReservedBy returns a purchase that is not paid yet as a keeper.
+func ReservedBy(userID string, purchaseID, jobID uuid.UUID) Keeper {
+	return Keeper{userID, fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String(), JobID: jobID.String()}}
+}
+
+// keeper returns what keeps a position, or nothing.
+func (f *Found) keeper() Keeper {
+	switch {
+	case f.State == Held && f.HoldID != nil:
+		return HeldBy(f.UserID, *f.HoldID)
+	case f.State == Reserved && f.PurchaseID != nil && f.JobID != nil:
+		return ReservedBy(f.UserID, *f.PurchaseID, *f.JobID)
+	}
+	return Keeper{}
 }
 
 // Request is a request for positions that a Stock has to serve.
@@ -106,7 +127,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 // was found twice is in it once.
 func newStock(free []Free, named []Found) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]keeper), sold: make(map[Pool]int)}
+		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), sold: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil {
@@ -157,7 +178,7 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at stri
 		if f := s.free[PositionID{campaignID, p}]; f != nil && !s.taken[f] {
 			picked = append(picked, f)
 		} else {
-			gone = append(gone, TakenField(at, i, p))
+			gone = append(gone, TakenField(at, i, p, s.forms[campaignID]))
 		}
 	}
 	if len(gone) > 0 {
@@ -197,7 +218,7 @@ func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection) error {
 	case s.sold[Pool{campaignID, 0}] == form.Count():
 		return fault.New(fault.SoldOut, "all %d positions are sold", form.Count())
 	case sel.Layer > 0 && s.sold[Pool{campaignID, sel.Layer}] == form.InLayer(sel.Layer):
-		return fault.New(fault.SoldOut, "all %d positions of layer %d are sold", form.InLayer(sel.Layer), sel.Layer)
+		return fault.New(fault.SoldOut, "all %d positions of %s are sold", form.InLayer(sel.Layer), form.LayerName(sel.Layer))
 	default:
 		return fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again", sel.Quantity)
 	}
@@ -217,13 +238,13 @@ func (s *Stock) Kept(h Hold) ([]*Free, error) {
 	return sorted(picked), nil
 }
 
-// NameOwn makes a position-taken Error say that it is about a hold of the same user, if one
-// has a position of the selection: the user can buy that. Other errors stay as they are.
+// NameOwn makes a position-taken Error say that it is about a hold of the same user, which it can
+// buy, or about its purchase that it can still pay, if one has a position of the selection. Other errors stay as they are.
 func (s *Stock) NameOwn(err error, campaignID uuid.UUID, userID string, sel Selection) error {
 	if refusal, ok := errors.AsType[*fault.Error](err); ok && refusal.Code == fault.PositionTaken {
 		for _, p := range sel.Positions {
-			if own := s.keeperOf(PositionID{campaignID, p}); own.userID == userID {
-				refusal.About = own.holdID.String()
+			if own := s.keeperOf(PositionID{campaignID, p}); own.UserID == userID {
+				refusal.About = own.About
 				break
 			}
 		}
@@ -231,19 +252,19 @@ func (s *Stock) NameOwn(err error, campaignID uuid.UUID, userID string, sel Sele
 	return err
 }
 
-// keeperOf returns the hold that has a position now, or nothing.
-func (s *Stock) keeperOf(at PositionID) keeper {
-	if f := s.named[at]; f != nil && f.State == Held && f.HoldID != nil && !s.taken[&f.Free] {
-		return keeper{f.UserID, *f.HoldID}
+// keeperOf returns what keeps a position now, or nothing.
+func (s *Stock) keeperOf(at PositionID) Keeper {
+	if f := s.named[at]; f != nil && f.State != Available && !s.taken[&f.Free] {
+		return f.keeper()
 	}
 	return s.kept[at]
 }
 
-// Keep takes positions out of the stock, as held by a new hold of a user.
-func (s *Stock) Keep(picked []*Free, userID string, holdID uuid.UUID) {
+// Keep takes positions out of the stock, as kept by a new hold or purchase.
+func (s *Stock) Keep(picked []*Free, by Keeper) {
 	s.Hold(picked)
 	for _, f := range picked {
-		s.kept[f.PositionID] = keeper{userID, holdID}
+		s.kept[f.PositionID] = by
 	}
 }
 

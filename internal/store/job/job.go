@@ -137,7 +137,7 @@ type Problem struct {
 	Code   fault.Code    `json:"code"`
 	Detail string        `json:"detail"`
 	Fields []fault.Field `json:"fields,omitempty"`
-	About  string        `json:"about,omitempty"` // see fault.Error
+	About  fault.About   `json:"about,omitzero"` // see fault.Error
 
 	RetryAt     time.Time `json:"retry_at,omitzero"`      // see fault.Error
 	DeclineCode string    `json:"decline_code,omitempty"` // see fault.Error

@@ -81,7 +81,7 @@ func TestARefusalInABatchStaysOrLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	about := fault.New(fault.StateConflict, "it is there")
-	about.About = "the-other"
+	about.About = fault.About{Kind: fault.AboutWallet, ID: "the-other"}
 	refusals := map[string]struct {
 		err  error
 		stay bool
@@ -111,7 +111,7 @@ func TestARefusalInABatchStaysOrLeavesTheKeyFree(t *testing.T) {
 			!want.stay && !errors.Is(d.Err, want.err) {
 			t.Errorf("%s: %+v", r.Key, d)
 		}
-		if r.Key == "a conflict" && fixture.Job(t, db, r.ID).Problem.Err().About != "the-other" {
+		if r.Key == "a conflict" && fixture.Job(t, db, r.ID).Problem.Err().About.ID != "the-other" {
 			t.Error("what stands in the way is forgotten")
 		}
 	}

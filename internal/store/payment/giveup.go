@@ -11,7 +11,7 @@ import (
 )
 
 // beforeCapture is Phase.BeforeCapture in SQL, and the condition of the index
-// payments_deadline.
+// payments_over.
 const beforeCapture = `phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')`
 
 // Taking is a cancellation that takes back a purchase whose payment is open.
@@ -49,15 +49,15 @@ func queueTaken(b *pgx.Batch, taken []Taking, set, where, what string) {
 		WHERE p.purchase_id = t.id AND p.cancel_job IS NULL AND `+where, ids, jobs, by, reasons).Exec(postgres.Exactly(n, what))
 }
 
-// Expire gives up to limit payments up whose deadline is over, the oldest first: those
+// Expire gives up to limit payments up that are over, the oldest first: those
 // that no worker has, and whose capture was not begun. They are expiring, and due at once.
 // It skips what is locked.
 func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
 	expired, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Ref], `
 		WITH over AS (
 			SELECT purchase_id FROM payments
-			WHERE `+beforeCapture+` AND deadline <= (SELECT clock_timestamp()) AND (lease_until IS NULL OR lease_until <= clock_timestamp())
-			ORDER BY deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+			WHERE `+beforeCapture+` AND over_at <= (SELECT clock_timestamp()) AND (lease_until IS NULL OR lease_until <= clock_timestamp())
+			ORDER BY over_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
 		), steps AS (
 			INSERT INTO payment_steps (purchase_id, event) SELECT purchase_id, $2 FROM over
 		)

@@ -104,8 +104,9 @@ type Payment struct {
 	Wakes         int
 	Deadline      time.Time
 	Latest        time.Time
-	KeptSince     time.Time // from when its user's time with the positions counts; it moves with the deadline
-	Over          bool      // the deadline was over when this was read, by the database's clock
+	AwaitsUntil   *time.Time // no buyer is awaited longer, since the sale has ended; nil: it has no end
+	KeptSince     time.Time  // from when its user's time with the positions counts; it moves with the deadline
+	Over          bool       // it was time to give it up when this was read, by the database's clock
 	Attempt       int
 	AttemptAt     *time.Time
 	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
@@ -135,6 +136,14 @@ type Payment struct {
 // SeenTo reports whether an operator has said that nothing was paid, and nothing of ours
 // depends on it any more.
 func (p *Payment) SeenTo() bool { return p.Phase == Cancelled && p.ResolvedAs != nil }
+
+// OverAt returns when the payment is given up, as the column over_at has it.
+func (p *Payment) OverAt() time.Time {
+	if p.Phase == Action && p.AwaitsUntil != nil && p.AwaitsUntil.Before(p.Deadline) {
+		return *p.AwaitsUntil
+	}
+	return p.Deadline
+}
 
 // Ref returns the name of the payment at its version.
 func (p *Payment) Ref() Ref {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
 )
@@ -20,8 +21,9 @@ type New struct {
 }
 
 // QueueInsert stores new payments, reserved until their deadlines, which can be extended
-// by maxExtension. They are due once dueIn has passed, if no task comes sooner.
-func QueueInsert(b *pgx.Batch, payments []New, maxExtension, dueIn time.Duration) {
+// by maxExtension. Buyers are awaited for afterEnd at most after the end of a sale. The payments
+// are due once dueIn has passed, if no task comes sooner.
+func QueueInsert(b *pgx.Batch, payments []New, maxExtension, afterEnd, dueIn time.Duration) {
 	n := len(payments)
 	purchases, jobs, campaigns, amounts := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n)
 	currencies, methods, returns := make([]string, n), make([]string, n), make([]*string, n)
@@ -34,14 +36,27 @@ func QueueInsert(b *pgx.Batch, payments []New, maxExtension, dueIn time.Duration
 		}
 	}
 	b.Queue(`
-		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, kept_since, due_at, created_at)
+		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, awaits_until, kept_since, due_at, created_at)
 		SELECT p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, t.now + p.reserved * interval '1 second',
-		       t.now + (p.reserved + $10) * interval '1 second', coalesce(p.held_since, t.now), t.now + $11 * interval '1 second', t.now
+		       t.now + (p.reserved + $10) * interval '1 second',
+		       (SELECT sale_ends_at FROM campaigns WHERE id = p.campaign_id) + $12 * interval '1 second', coalesce(p.held_since, t.now), t.now + $11 * interval '1 second', t.now
 		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::timestamptz[])
 		     AS p (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, reserved, held_since),
 		     (SELECT clock_timestamp() AS now) t`,
-		purchases, jobs, campaigns, amounts, currencies, methods, returns, reserved, held, maxExtension.Seconds(), dueIn.Seconds()).
+		purchases, jobs, campaigns, amounts, currencies, methods, returns, reserved, held, maxExtension.Seconds(), dueIn.Seconds(), afterEnd.Seconds()).
 		Exec(postgres.Exactly(n, "new payments"))
+}
+
+// FollowSaleEnd makes the open payments of a campaign await their buyers until as long after the end
+// of its sale as before it was moved, from was on. It is no move of theirs, so their
+// versions stay. Call it under the campaign's lock.
+func FollowSaleEnd(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, was *time.Time) error {
+	var b pgx.Batch
+	b.Queue(`SELECT FROM payments WHERE campaign_id = $1 AND finished_at IS NULL ORDER BY purchase_id FOR NO KEY UPDATE`, campaignID)
+	b.Queue(`
+		UPDATE payments SET awaits_until = awaits_until + (c.sale_ends_at - $2::timestamptz) FROM campaigns c
+		WHERE c.id = $1 AND campaign_id = $1 AND finished_at IS NULL`, campaignID, was)
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "payment.FollowSaleEnd(%s)", campaignID)
 }
 
 // Agenda is the table of payments that are due.
@@ -49,11 +64,11 @@ var Agenda = agenda.Table{Name: "payments", As: "p", Key: "purchase_id", Kind: `
 
 // Claim gives a payment to a worker, see [agenda.Claim].
 //
-// A payment that is reserved, and whose deadline is not over, is creating from the claim
+// A payment that is reserved and not over is creating from the claim
 // on: with it the key of the first attempt is stored. attempt_at is then the moment of
 // the claim, lease before lease_until.
 func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Duration) (p Payment, ok bool, err error) {
-	const begins = `CASE WHEN p.phase = 'reserved' AND p.deadline > now.at THEN `
+	const begins = `CASE WHEN p.phase = 'reserved' AND p.over_at > now.at THEN `
 	return agenda.Claim(ctx, db, Agenda, item, lease, `, phase, attempt, attempt_at`,
 		`, `+begins+`'creating' ELSE p.phase END, `+begins+`p.attempt + 1 ELSE p.attempt END, `+begins+`now.at ELSE p.attempt_at END`, columns, scan)
 }
@@ -64,7 +79,7 @@ type Guard string
 // The guards.
 const (
 	Always         Guard = ""
-	BeforeDeadline Guard = ` AND deadline > clock_timestamp()` // by the database's clock, at the moment of the write
+	BeforeDeadline Guard = ` AND over_at > clock_timestamp()` // by the database's clock, at the moment of the write
 )
 
 // Write writes what a worker has found out: phase, attempt, intent, ending, decline, what it

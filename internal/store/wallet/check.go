@@ -36,7 +36,7 @@ func (u *UnitOfWork) admitText(a *account, m Movement) error {
 	}
 	if entry, used := u.references[m.Reference]; used {
 		taken := fault.New(fault.StateConflict, "the reference %q was used for another movement", m.Reference.Text)
-		taken.About = entry.String()
+		taken.About = fault.About{Kind: fault.AboutEntry, ID: entry.String()}
 		return taken
 	}
 	return nil
@@ -51,7 +51,7 @@ func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 	if a.Available() < amount {
 		short := fault.New(fault.InsufficientFunds, "%s are available, and %s are needed",
 			money.Currency(a.Currency).Format(a.Available()), money.Currency(a.Currency).Format(amount))
-		short.About = a.ID.String()
+		short.About = fault.About{Kind: fault.AboutWallet, ID: a.ID.String()}
 		return short
 	}
 	return nil

@@ -35,7 +35,7 @@ type layer struct{ number, first, column, size int }
 
 // Position is the document of a position. The owner is in it only if it may be shown.
 func Position(p inventory.Position, withOwner bool) contract.Position {
-	d := contract.Position{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(p.Price), State: contract.PositionState(p.State)}
+	d := contract.Position{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(p.Price), State: contract.PositionState(p.State), Prize: p.Prize}
 	if withOwner {
 		d.UserID, d.ExpiresAt = p.UserID, p.ExpiresAt
 	}

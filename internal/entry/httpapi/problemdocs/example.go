@@ -54,7 +54,7 @@ type document struct {
 	Code        fault.Code    `json:"code"`
 	RequestID   string        `json:"request_id,omitempty"`
 	Errors      []fault.Field `json:"errors,omitempty"`
-	About       string        `json:"about,omitempty"`
+	About       fault.About   `json:"about,omitzero"`
 	DeclineCode string        `json:"decline_code,omitempty" yaml:"decline_code"`
 	Advice      string        `json:"advice,omitempty"`
 }

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"encoding/hex"
+	"fmt"
 
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/postgres"
@@ -17,7 +18,7 @@ func CampaignSummary(c campaign.Campaign, who Role) contract.CampaignSummary {
 			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon, Witness: c.Policies.Witness},
 		Positions: contract.Counts{Total: c.Counts.Total, Available: c.Counts.Available(), Reserved: c.Counts.Reserved, Sold: c.Counts.Sold},
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
-		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who)}
+		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who), Waiting: waitOf(c.Waiting)}
 	if who == Operator && c.CancelledBy != nil {
 		d.CancelledBy = *c.CancelledBy
 	}
@@ -31,7 +32,7 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 		PurchaseLimit: summary.PurchaseLimit, State: summary.State, Paused: summary.Paused, SaleStartsAt: summary.SaleStartsAt,
 		SaleEndsAt: summary.SaleEndsAt, DrawsAt: summary.DrawsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
 		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
-		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata}
+		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata, Waiting: summary.Waiting}
 	for i, l := range c.Layers {
 		d := contract.Layer{Layer: l.Layer, Label: postgres.Nullable(l.Label), Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
 			Positions: contract.Counts{Total: l.Positions, Available: l.Positions}}
@@ -51,21 +52,27 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 	return document
 }
 
+// waitOf is what a campaign waits for.
+func waitOf(w *campaign.Wait) *contract.CampaignWait {
+	if w == nil {
+		return nil
+	}
+	d := &contract.CampaignWait{Kind: contract.CampaignWaitKind(w.Kind), Reason: w.Reason, Until: w.Until}
+	if w.Kind == campaign.WaitsForPayments {
+		d.Count, d.Reason = &w.Count, fmt.Sprintf("the sale is over, and %d of its purchases are not paid yet", w.Count)
+	}
+	return d
+}
+
 // CampaignEvent is how far a campaign is, for its stream.
 func CampaignEvent(now campaign.Progress) contract.CampaignEvent {
-	e := contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board,
+	e := contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board, Waiting: waitOf(now.Waiting),
 		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}}
 	if g := now.GivingBack; g != nil {
 		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
 	}
 	if d := now.Draw; d != nil {
-		e.Draw = &contract.DrawProgress{Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt}
-		if d.FreezeHash != "" {
-			e.Draw.FreezeHash = &d.FreezeHash
-		}
-		if d.Reason != "" {
-			e.Draw.Waiting = &contract.DrawWait{Reason: d.Reason, RetryAt: d.RetryAt}
-		}
+		e.Draw = &contract.DrawProgress{FreezeHash: d.FreezeHash, Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt}
 	}
 	return e
 }

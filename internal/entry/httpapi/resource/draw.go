@@ -31,8 +31,8 @@ func Draw(now proof.State) contract.Draw {
 			}
 			d.Winners = append(d.Winners, winner)
 		}
-	} else if wait := now.Progress.Wait; wait.Reason != "" {
-		d.Waiting = &contract.DrawWait{Reason: wait.Reason, RetryAt: wait.RetryAt}
+	} else {
+		d.Waiting = waitOf(now.Campaign.Waiting)
 	}
 	return d
 }

@@ -96,7 +96,8 @@ func itemJSON(p shape.Place, price money.Amount) contract.PurchaseItem {
 func addPayment(d *contract.Purchase, p *payment.Payment) {
 	d.Payment.Reference, d.Payment.PaymentMethod, d.Payment.Livemode = p.IntentID, &p.PaymentMethod, p.Livemode
 	if p.Phase.BeforeCapture() {
-		d.Payment.ExpiresAt = &p.Deadline
+		until := p.OverAt()
+		d.Payment.ExpiresAt = &until
 	}
 	if why := p.Decline; why != nil {
 		d.Payment.Decline = &contract.Decline{Code: why.Code, DeclineCode: why.DeclineCode, Advice: why.Advice, Message: why.Message}
