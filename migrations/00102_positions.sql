@@ -49,6 +49,7 @@ CREATE TABLE holds (
     user_id     text        NOT NULL CHECK (char_length(user_id) BETWEEN 1 AND 128),
     client      text        NOT NULL,                                      -- that made it, and hears of it
     positions   jsonb       NOT NULL,                                      -- [{layer, column, price}], also when it is over
+    currency    text        NOT NULL,                                      -- of these prices
     size        smallint    NOT NULL CHECK (size >= 1),
     state       text        NOT NULL DEFAULT 'active'
                             CHECK (state IN ('active', 'used', 'released', 'expired')),

@@ -58,7 +58,7 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 	n := len(holds)
 	ids, campaigns, users, deadlines := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]time.Time, n)
 	positions, sizes, created, endsBy := make([][]byte, n), make([]int, n), make([]time.Time, n), make([]time.Time, n)
-	clients, metadata := make([]string, n), make([][]byte, n)
+	clients, metadata, currencies := make([]string, n), make([][]byte, n), make([]string, n)
 	for i, h := range holds {
 		text, err := json.Marshal(h.Positions)
 		if err != nil {
@@ -66,13 +66,13 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 		}
 		ids[i], campaigns[i], users[i], deadlines[i] = h.ID, h.CampaignID, h.UserID, h.ExpiresAt
 		positions[i], sizes[i], created[i], endsBy[i] = text, len(h.Positions), h.CreatedAt, h.EndsBy
-		clients[i], metadata[i] = h.Client, h.Metadata.Text()
+		clients[i], metadata[i], currencies[i] = h.Client, h.Metadata.Text(), h.Currency
 	}
 	b.Queue(`
-		INSERT INTO holds (id, campaign_id, user_id, positions, size, expires_at, created_at, ends_by, client, metadata)
+		INSERT INTO holds (id, campaign_id, user_id, positions, size, expires_at, created_at, ends_by, client, metadata, currency)
 		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::jsonb[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::timestamptz[],
-		                     $9::text[], $10::jsonb[])`,
-		ids, campaigns, users, positions, sizes, deadlines, created, endsBy, clients, metadata).Exec(postgres.Exactly(n, "new holds"))
+		                     $9::text[], $10::jsonb[], $11::text[])`,
+		ids, campaigns, users, positions, sizes, deadlines, created, endsBy, clients, metadata, currencies).Exec(postgres.Exactly(n, "new holds"))
 	return nil
 }
 

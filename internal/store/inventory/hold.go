@@ -33,7 +33,7 @@ type Hold struct {
 	CampaignID uuid.UUID
 	UserID     string
 	Client     string         // that made it
-	Currency   string         // of its campaign
+	Currency   string         // of its prices
 	Positions  []HoldPosition // by layer and column
 	State      HoldState      // expired from its deadline on
 	Extensions int            // how often it was extended
@@ -75,7 +75,7 @@ func UsedBy(purchaseID uuid.UUID) error {
 // millis is RFC 3339 with milliseconds.
 const millis = "2006-01-02T15:04:05.000Z07:00"
 
-const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, client, metadata, (SELECT currency FROM campaigns WHERE id = campaign_id)`
+const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, client, metadata, currency`
 
 var (
 	// now reads the state by the clock: an active hold is expired from its deadline on.

@@ -15,9 +15,9 @@ func TestAPageOfHoldsReadsNoMoreThanItHas(t *testing.T) {
 	const n, limit = 30_000, 20
 	db, old, campaign := servers.DB(t), uuid.New(), uuid.New()
 	_, err := db.Exec(t.Context(), `
-		INSERT INTO holds (id, campaign_id, user_id, client, positions, size, state, expires_at, ends_by, ended_at)
+		INSERT INTO holds (id, campaign_id, user_id, client, positions, currency, size, state, expires_at, ends_by, ended_at)
 		SELECT (lpad(to_hex(1700000000000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))::uuid, CASE WHEN i < 3000 THEN $2::uuid ELSE $3::uuid END, 'user-' || i % 1000, 'shop',
-		       '[{"layer":1,"column":1,"price":100}]', 1, CASE WHEN i % 3000 = 0 THEN 'active' ELSE 'released' END, now() + interval '1 hour', now() + interval '1 hour', CASE WHEN i % 3000 > 0 THEN now() END
+		       '[{"layer":1,"column":1,"price":100}]', 'JPY', 1, CASE WHEN i % 3000 = 0 THEN 'active' ELSE 'released' END, now() + interval '1 hour', now() + interval '1 hour', CASE WHEN i % 3000 > 0 THEN now() END
 		FROM generate_series(1, $1::int) AS i`, n, old, campaign)
 	if err != nil {
 		t.Fatal(err)
