@@ -130,3 +130,23 @@ func checkBody(t *testing.T, name string, o *openapi3.Operation) {
 		}
 	}
 }
+
+// A program that can read one list can read every list.
+func TestListsAreNamedAsTheirPathsAre(t *testing.T) {
+	t.Parallel()
+	lists := 0
+	for path, item := range parsed(t).Paths.Map() {
+		if item.Get == nil || item.Get.Parameters.GetByInAndName("query", "cursor") == nil {
+			continue
+		}
+		lists++
+		page := item.Get.Responses.Status(200).Value.Content["application/json"].Schema.Value.Properties
+		name := strings.ReplaceAll(path[strings.LastIndex(path, "/")+1:], "-", "_")
+		if len(page) != 2 || page[name] == nil || !page[name].Value.Type.Is("array") || !slices.Equal(page["next_cursor"].Value.Type.Slice(), []string{"string", "null"}) {
+			t.Errorf("%s has %v: the array %s and next_cursor, a text or null, please", path, slices.Sorted(maps.Keys(page)), name)
+		}
+	}
+	if lists < 12 {
+		t.Errorf("only %d lists are found", lists)
+	}
+}

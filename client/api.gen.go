@@ -1218,8 +1218,8 @@ type PaymentDifferenceExplanationRequest struct {
 
 // PaymentDifferencePage defines model for PaymentDifferencePage.
 type PaymentDifferencePage struct {
-	Differences []PaymentDifference `json:"differences"`
-	NextCursor  uuid.UUID           `json:"next_cursor"`
+	PaymentDifferences []PaymentDifference `json:"payment_differences"`
+	NextCursor         uuid.UUID           `json:"next_cursor"`
 }
 
 // PaymentDifferenceSide What one side has of it; both are null when it has nothing.
@@ -1993,8 +1993,10 @@ type WalletEventKind string
 
 // WalletEventPage defines model for WalletEventPage.
 type WalletEventPage struct {
-	Events     []WalletEvent `json:"events"`
-	NextCursor int64         `json:"next_cursor"`
+	Events []WalletEvent `json:"events"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor NextCursor `json:"next_cursor"`
 }
 
 // WalletList defines model for WalletList.
@@ -2127,8 +2129,8 @@ type WebhookEndpointDraft struct {
 
 // WebhookEndpointPage defines model for WebhookEndpointPage.
 type WebhookEndpointPage struct {
-	Endpoints  []WebhookEndpoint `json:"endpoints"`
-	NextCursor uuid.UUID         `json:"next_cursor"`
+	WebhookEndpoints []WebhookEndpoint `json:"webhook_endpoints"`
+	NextCursor       uuid.UUID         `json:"next_cursor"`
 }
 
 // WebhookEndpointPatch Changes of an endpoint.
@@ -2511,9 +2513,9 @@ type ListWalletsParams struct {
 
 // ListWalletEventsParams is the query of ListWalletEvents.
 type ListWalletEventsParams struct {
-	FromVersion int64 // Oldest first, from this version on.
-	Cursor      int64 // The `next_cursor` of an earlier page.
-	Limit       Limit // The most elements of a page.
+	FromVersion int64  // Oldest first, from this version on.
+	Cursor      string // The `next_cursor` of an earlier page.
+	Limit       Limit  // The most elements of a page.
 }
 
 // ListWebhookEndpointsParams is the query of ListWebhookEndpoints.
@@ -2993,7 +2995,7 @@ func (c *Client) PaymentDifferences(ctx context.Context, params ListPaymentDiffe
 	return pages(params.Cursor, func(cursor Cursor) ([]PaymentDifference, Cursor, error) {
 		params.Cursor = cursor
 		page, err := c.ListPaymentDifferences(ctx, params)
-		return page.Differences, page.NextCursor, err
+		return page.PaymentDifferences, page.NextCursor, err
 	})
 }
 
@@ -3356,7 +3358,7 @@ func (c *Client) ListWalletEvents(ctx context.Context, wallet WalletID, params L
 // WalletEvents iterates over ListWalletEvents, and reads the next page when it needs it. params.Limit is
 // the size of a page. An error ends the iteration.
 func (c *Client) WalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams) iter.Seq2[WalletEvent, error] {
-	return pages(params.Cursor, func(cursor int64) ([]WalletEvent, int64, error) {
+	return pages(params.Cursor, func(cursor string) ([]WalletEvent, string, error) {
 		params.Cursor = cursor
 		page, err := c.ListWalletEvents(ctx, wallet, params)
 		return page.Events, page.NextCursor, err
@@ -3381,7 +3383,7 @@ func (c *Client) WebhookEndpoints(ctx context.Context, params ListWebhookEndpoin
 	return pages(params.Cursor, func(cursor Cursor) ([]WebhookEndpoint, Cursor, error) {
 		params.Cursor = cursor
 		page, err := c.ListWebhookEndpoints(ctx, params)
-		return page.Endpoints, page.NextCursor, err
+		return page.WebhookEndpoints, page.NextCursor, err
 	})
 }
 

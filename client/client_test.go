@@ -210,7 +210,7 @@ func TestAHistoryIsTurnedInItsDirection(t *testing.T) {
 		}
 		page := client.WalletEventPage{Events: []client.WalletEvent{{Version: from}, {Version: from + 1}}}
 		if from < 5 {
-			page.NextCursor = from + 2
+			page.NextCursor = strconv.FormatInt(from+2, 10)
 		}
 		say(w, http.StatusOK, page)
 	}))

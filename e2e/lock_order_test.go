@@ -257,7 +257,9 @@ func doEverything(s *fleet.System) {
 		`INSERT INTO payment_differences (id, kind, object_id, detail) SELECT id, 'unknown-there', id, '' FROM (SELECT gen_random_uuid() AS id) d`} {
 		servers.Exec(s.T, s.DB, overdue)
 	}
-	var differences struct{ Differences []struct{ ID uuid.UUID } }
+	var differences struct {
+		Differences []struct{ ID uuid.UUID } `json:"payment_differences"`
+	}
 	if err := json.Unmarshal(want(s.Do(0, s.Operator, http.MethodGet, "/v1/payment-differences?state=open", nil, nil), http.StatusOK).Body, &differences); err != nil {
 		s.T.Fatal(err)
 	}

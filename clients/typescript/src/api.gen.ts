@@ -2201,7 +2201,7 @@ export interface components {
             reason: string;
         };
         PaymentDifferencePage: {
-            differences: components["schemas"]["PaymentDifference"][];
+            payment_differences: components["schemas"]["PaymentDifference"][];
             /** Format: uuid */
             next_cursor: string | null;
         };
@@ -2430,8 +2430,7 @@ export interface components {
         };
         WalletEventPage: {
             events: components["schemas"]["WalletEvent"][];
-            /** Format: int64 */
-            next_cursor: number | null;
+            next_cursor: components["schemas"]["NextCursor"];
         };
         /** @description An accepted request and its result. */
         Job: {
@@ -2842,7 +2841,7 @@ export interface components {
             challenge: string;
         };
         WebhookEndpointPage: {
-            endpoints: components["schemas"]["WebhookEndpoint"][];
+            webhook_endpoints: components["schemas"]["WebhookEndpoint"][];
             /** Format: uuid */
             next_cursor: string | null;
         };
@@ -5234,7 +5233,7 @@ export interface operations {
                 /** @description Oldest first, from this version on. */
                 from_version?: number;
                 /** @description The `next_cursor` of an earlier page. */
-                cursor?: number;
+                cursor?: string;
                 /** @description The most elements of a page. */
                 limit?: components["parameters"]["Limit"];
             };

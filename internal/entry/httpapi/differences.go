@@ -28,7 +28,7 @@ type differenceHandlers struct {
 func (s differenceHandlers) ListPaymentDifferences(ctx context.Context, r operations.ListPaymentDifferencesRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := balance.List(ctx, s.db, balance.State(response.ValueOf(r.Params.State)), after, limit)
-	return operations.ListPaymentDifferences200(contract.PaymentDifferencePage{Differences: response.Documents(list, differenceJSON),
+	return operations.ListPaymentDifferences200(contract.PaymentDifferencePage{PaymentDifferences: response.Documents(list, differenceJSON),
 		NextCursor: response.NextCursor(list, limit, func(last balance.Difference) uuid.UUID { return last.ID })}, err)
 }
 

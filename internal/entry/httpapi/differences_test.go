@@ -23,8 +23,8 @@ type differenceView struct {
 }
 
 type differencePage struct {
-	Differences []differenceView
-	NextCursor  *uuid.UUID `json:"next_cursor"`
+	Differences []differenceView `json:"payment_differences"`
+	NextCursor  *uuid.UUID       `json:"next_cursor"`
 }
 
 func TestDifferencesAreListedAndExplainedByOperators(t *testing.T) {

@@ -233,6 +233,7 @@ var patterns = map[string]string{
 	"^pm_[A-Za-z0-9_]+$":         "must be the id of a payment method of the provider, such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
 	"^https?://[!-~]+$":          "must be the address of a page: https://…",
 	`^[A-Za-z0-9_-]{22}$`:        "must be the next_cursor of an earlier page",
+	`^[1-9][0-9]{0,17}$`:         "must be the next_cursor of an earlier page",
 	`^"(0|[1-9][0-9]{0,17})"$`:   `must be a version in quotes, such as "7"`,
 }
 

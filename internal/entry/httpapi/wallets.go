@@ -209,7 +209,10 @@ func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListW
 	}
 	page := wallet.Page{Limit: response.PageSize(r.Params.Limit), Upward: r.Params.FromVersion != nil, From: response.ValueOf(r.Params.FromVersion)}
 	if r.Params.Cursor != nil {
-		page.From = *r.Params.Cursor
+		page.From, err = strconv.ParseInt(*r.Params.Cursor, 10, 64)
+		if err != nil {
+			return nil, err // not possible: the contract was checked
+		}
 	}
 	events, err := wallet.History(ctx, s.db, w.ID, page)
 	if err != nil {
@@ -222,7 +225,7 @@ func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListW
 			next = events[n-1].Version + 1
 		}
 		if next >= 1 && next <= w.Version { // upward, the list ends with the version just read
-			answer.NextCursor = &next
+			answer.NextCursor = new(strconv.FormatInt(next, 10))
 		}
 	}
 	return operations.ListWalletEvents200(answer, nil)

@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ type eventView struct {
 
 type eventPage struct {
 	Events     []eventView
-	NextCursor *int64 `json:"next_cursor"`
+	NextCursor *string `json:"next_cursor"`
 }
 
 // history reads all pages of a wallet's history; between is done after each.
@@ -45,7 +44,7 @@ func history(s *fleet.System, path, query string, between func()) (all []eventVi
 		if len(page.Events) == 0 {
 			s.T.Fatalf("%s: an empty page that is not the last", query+next)
 		}
-		next = fmt.Sprintf("&cursor=%d", *page.NextCursor)
+		next = "&cursor=" + *page.NextCursor
 		between()
 	}
 }

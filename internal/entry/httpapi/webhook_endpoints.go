@@ -94,8 +94,8 @@ func (s webhookHandlers) ListWebhookEndpoints(ctx context.Context, r operations.
 	}
 	secrets, err := webhook.SecretsOf(ctx, s.db, ids)
 	return operations.ListWebhookEndpoints200(contract.WebhookEndpointPage{
-		Endpoints:  response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) }),
-		NextCursor: response.NextCursor(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })}, err)
+		WebhookEndpoints: response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) }),
+		NextCursor:       response.NextCursor(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })}, err)
 }
 
 // GetWebhookEndpoint answers with an endpoint that the caller may see.

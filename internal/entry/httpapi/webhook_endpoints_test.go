@@ -165,8 +165,8 @@ func TestAnAppSeesAndChangesItsOwnEndpointsOnly(t *testing.T) {
 	}
 	first := s.Do(0, s.Operator, http.MethodGet, endpointsPath+"?limit=1", nil, nil)
 	var page struct {
-		Endpoints []endpointView
-		Next      *string `json:"next_cursor"`
+		Endpoints []endpointView `json:"webhook_endpoints"`
+		Next      *string        `json:"next_cursor"`
 	}
 	if err := json.Unmarshal(first.Body, &page); err != nil || len(page.Endpoints) != 1 || page.Next == nil {
 		t.Fatalf("the first page: %s", first.Body)

@@ -176,8 +176,8 @@ func TestEndpointsArePagedInTheOrderOfTheirMaking(t *testing.T) {
 		for cursor := ""; ; {
 			a := s.Read(fmt.Sprintf("%s?limit=%d%s", endpointsPath, size, cursor))
 			var page struct {
-				Endpoints []struct{ ID string }
-				Next      *string `json:"next_cursor"`
+				Endpoints []struct{ ID string } `json:"webhook_endpoints"`
+				Next      *string               `json:"next_cursor"`
 			}
 			if err := json.Unmarshal(a.Body, &page); err != nil || a.Status != http.StatusOK || len(page.Endpoints) > size || len(got) > len(made) {
 				t.Fatalf("a page of %d: %v %s", size, a, a.Body)

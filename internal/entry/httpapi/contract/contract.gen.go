@@ -1260,8 +1260,8 @@ type PaymentDifferenceExplanationRequest struct {
 
 // PaymentDifferencePage defines model for PaymentDifferencePage.
 type PaymentDifferencePage struct {
-	Differences []PaymentDifference `json:"differences"`
-	NextCursor  *openapi_types.UUID `json:"next_cursor"`
+	PaymentDifferences []PaymentDifference `json:"payment_differences"`
+	NextCursor         *openapi_types.UUID `json:"next_cursor"`
 }
 
 // PaymentDifferenceSide What one side has of it; both are null when it has nothing.
@@ -2062,8 +2062,10 @@ type WalletEventKind string
 
 // WalletEventPage defines model for WalletEventPage.
 type WalletEventPage struct {
-	Events     []WalletEvent `json:"events"`
-	NextCursor *int64        `json:"next_cursor"`
+	Events []WalletEvent `json:"events"`
+
+	// NextCursor Where the next page begins; null on the last one.
+	NextCursor *NextCursor `json:"next_cursor"`
 }
 
 // WalletList defines model for WalletList.
@@ -2196,8 +2198,8 @@ type WebhookEndpointDraft struct {
 
 // WebhookEndpointPage defines model for WebhookEndpointPage.
 type WebhookEndpointPage struct {
-	Endpoints  []WebhookEndpoint   `json:"endpoints"`
-	NextCursor *openapi_types.UUID `json:"next_cursor"`
+	WebhookEndpoints []WebhookEndpoint   `json:"webhook_endpoints"`
+	NextCursor       *openapi_types.UUID `json:"next_cursor"`
 }
 
 // WebhookEndpointPatch Changes of an endpoint.
@@ -2834,7 +2836,7 @@ type ListWalletEventsParams struct {
 	FromVersion *int64 `form:"from_version,omitempty" json:"from_version,omitempty"`
 
 	// Cursor The `next_cursor` of an earlier page.
-	Cursor *int64 `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit The most elements of a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
