@@ -100,7 +100,7 @@ lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: contract
-contract: go ## Check generated code; say how the contract has changed (SINCE=commit)
+contract: go ## Check generated code, and that breaks of the contract are listed (SINCE=commit: all changes)
 	@tools/tagged.sh contract
 	@tools/contract-changes.sh $(SINCE)
 

@@ -846,6 +846,13 @@ type Draw struct {
 	Rules json.RawMessage `json:"rules"`
 }
 
+// DrawLabels What people call the positions of a campaign.
+type DrawLabels struct {
+	// CampaignID A UUID.
+	CampaignID ID           `json:"campaign_id"`
+	Layers     []LayerLabel `json:"layers"`
+}
+
 // DrawProgress How far the draw of a sold-out campaign is.
 type DrawProgress struct {
 	// FreezeHash Of the freeze record, in hex.
@@ -1098,6 +1105,20 @@ type LayerDraft struct {
 	// Price Of each position, in minor units. The server has a minimum of its own, 100 by default.
 	Price  int64        `json:"price"`
 	Prizes []PrizeGroup `json:"prizes,omitempty,omitzero"`
+}
+
+// LayerLabel defines model for LayerLabel.
+type LayerLabel struct {
+	Layer int `json:"layer"`
+
+	// Positions How many it has.
+	Positions int `json:"positions"`
+
+	// FirstNumber The number of its first position.
+	FirstNumber int `json:"first_number"`
+
+	// Label Null: its positions are called by their number.
+	Label string `json:"label"`
 }
 
 // Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
@@ -1569,12 +1590,6 @@ type PurchaseList struct {
 
 	// NextCursor Where the next page begins; null on the last one.
 	NextCursor NextCursor `json:"next_cursor"`
-}
-
-// PurchasePage defines model for PurchasePage.
-type PurchasePage struct {
-	Purchases  []Purchase `json:"purchases"`
-	NextCursor uuid.UUID  `json:"next_cursor"`
 }
 
 // PurchaseProof Where the positions of a purchase stand in the frozen list.
@@ -2498,9 +2513,10 @@ type ListUserHoldsParams struct {
 
 // ListPurchasesParams is the query of ListPurchases.
 type ListPurchasesParams struct {
-	Include IncludeCampaign // `campaign`: each purchase has its campaign.
-	Cursor  Cursor          // The `next_cursor` of an earlier page.
-	Limit   Limit           // The most elements of a page.
+	CampaignID ID              // Only purchases in this campaign.
+	Include    IncludeCampaign // `campaign`: each purchase has its campaign.
+	Cursor     ListCursor      // The `next_cursor` of an earlier page of the same list.
+	Limit      Limit           // The most elements of a page.
 }
 
 // ListWalletsParams is the query of ListWallets.
@@ -2705,6 +2721,18 @@ func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...Ca
 // For operator.
 func (c *Client) RequestDraw(ctx context.Context, campaign CampaignID, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/draw", campaign)}, options)
+}
+
+// GetDrawLabels is GET /v1/campaigns/{campaign}/draw/labels: read what people call the positions.
+//
+// The proof of a draw has layers and columns only. This says what people call them: `triprize verify --labels` and the page
+// `/verify` show it beside. It is what the operator has written, and no part of the proof. It never changes after publication.
+// A position is called by the label of its layer and its column, `Row D 7`, or by its number where the layer has no label:
+// `first_number` + column - 1. Anybody may read it, without a key too.
+//
+// For operator, app, user, viewer.
+func (c *Client) GetDrawLabels(ctx context.Context, campaign CampaignID, options ...CallOption) (DrawLabels, error) {
+	return send[DrawLabels](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/labels", campaign)}, options)
 }
 
 // getDrawProof is GET /v1/campaigns/{campaign}/draw/proof.
@@ -3228,18 +3256,19 @@ func (c *Client) UserHolds(ctx context.Context, user UserParam, params ListUserH
 // A user sees its own.
 //
 // For app, user, operator.
-func (c *Client) ListPurchases(ctx context.Context, user UserParam, params ListPurchasesParams, options ...CallOption) (PurchasePage, error) {
+func (c *Client) ListPurchases(ctx context.Context, user UserParam, params ListPurchasesParams, options ...CallOption) (PurchaseList, error) {
 	query := make(url.Values)
+	put(query, "campaign_id", params.CampaignID)
 	put(query, "include", params.Include)
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
-	return send[PurchasePage](ctx, c, request{method: http.MethodGet, path: path("/v1/users/%s/purchases", user), query: query}, options)
+	return send[PurchaseList](ctx, c, request{method: http.MethodGet, path: path("/v1/users/%s/purchases", user), query: query}, options)
 }
 
 // Purchases iterates over ListPurchases, and reads the next page when it needs it. params.Limit is
 // the size of a page. An error ends the iteration.
 func (c *Client) Purchases(ctx context.Context, user UserParam, params ListPurchasesParams) iter.Seq2[Purchase, error] {
-	return pages(params.Cursor, func(cursor Cursor) ([]Purchase, Cursor, error) {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Purchase, ListCursor, error) {
 		params.Cursor = cursor
 		page, err := c.ListPurchases(ctx, user, params)
 		return page.Purchases, page.NextCursor, err

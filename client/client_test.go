@@ -258,7 +258,7 @@ func TestPagesAreTurned(t *testing.T) {
 
 func TestNoMorePagesAreReadThanAreWanted(t *testing.T) {
 	simulate(t, func(t *testing.T, s *simulator) {
-		cursor := uuid.New()
+		cursor := uuid.NewString()
 		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
 			if n == 3 {
 				refuseWith(w, http.StatusForbidden, client.CodeForbidden, "")

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
@@ -296,7 +297,7 @@ func payByCard(t *testing.T, s *fleet.System, db *pgxpool.Pool) {
 	}
 	card := func() job.Request { return fixture.CardRequest(t, campaign, "carl", 0, 1) }
 	bought, refs := sell(card(), card(), card(), fixture.WalletRequest(t, campaign, "wally", 0, 1))
-	byWallet, err := purchase.OfUser(t.Context(), s.DB, "wally", uuid.Nil, 1)
+	byWallet, _, err := purchase.List(t.Context(), s.DB, purchase.Filter{UserID: "wally"}, postgres.ListPage{Limit: 1})
 	if err != nil || len(byWallet) != 1 || len(bought) != 3 {
 		t.Fatal(byWallet, bought, err)
 	}

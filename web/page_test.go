@@ -68,25 +68,54 @@ func TestAFileThatIsChosenOrDroppedLeavesTheBrowserNowhere(t *testing.T) {
 	}
 }
 
-func TestAnAddressWithACampaignMakesOneRequest(t *testing.T) {
+func TestAnAddressWithACampaignAsksForItsProofAndItsLabels(t *testing.T) {
 	t.Parallel()
 	proof, purchase := draw{beacon: true}.proof(t, 0)
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(proof) })
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/labels") {
+			_, _ = fmt.Fprintf(w, `{"campaign_id": %q, "layers": [{"layer": 1, "positions": 500, "first_number": 1, "label": "Row <b>D</b>"}, {"layer": 2, "positions": 500, "first_number": 1000, "label": null}]}`, campaignID)
+			return
+		}
+		_, _ = w.Write(proof)
+	})
 	p := open(t, s.URL+"/verify?campaign="+campaignID.String())
 	p.done()
-	if text := p.text("verdict-text"); p.verdict() != "failed" || !strings.Contains(text, "chain") {
+	if text := p.text("verdict"); p.verdict() != "failed" || !strings.Contains(text, "All other checks hold. The draw is as good as its chain") {
 		t.Errorf("the chain of nobody: %s", text)
 	}
 	p.choose("purchase", file(t, "purchase.json", purchase)) // the proof is not asked for again
 	p.done()
 	p.eval(fmt.Sprintf(`(() => { const field = document.getElementById("chain-hash"); field.value = %s; field.dispatchEvent(new Event("change")); })()`, quote(" "+strings.ToUpper(chainHash()))), nil)
 	p.done()
-	if text := p.text("report"); p.verdict() != "verified" || !strings.Contains(text, "took part") {
+	if text := p.text("report"); p.verdict() != "verified" || !strings.Contains(text, "took part") || !strings.Contains(text, "(Row <b>D</b> 1, as the server says, not proven)") {
 		t.Error(text)
 	}
-	want := []string{"GET /verify?campaign=" + campaignID.String(), "GET /v1/campaigns/" + campaignID.String() + "/draw/proof"}
+	want := []string{"GET /verify?campaign=" + campaignID.String(), "GET /v1/campaigns/" + campaignID.String() + "/draw/proof", "GET /v1/campaigns/" + campaignID.String() + "/draw/labels"}
 	if requests := s.requests(); !slices.Equal(requests, want) {
 		t.Errorf("the server got %v", requests)
+	}
+}
+
+func TestAnAddressNamesTheChain(t *testing.T) {
+	t.Parallel()
+	proof, _ := draw{beacon: true}.proof(t, 0)
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(proof) })
+	p := open(t, s.URL+"/verify?campaign="+campaignID.String()+"&chain="+strings.ToUpper(chainHash()))
+	p.done()
+	if text := p.text("report"); p.verdict() != "verified" || !strings.Contains(text, "It is the chain that you named") {
+		t.Error(text)
+	}
+}
+
+func TestACampaignWithoutADrawSendsItsVisitorBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusConflict) })
+	p := open(t, s.URL+"/verify?campaign="+campaignID.String())
+	p.done()
+	var problem bool
+	p.eval(`document.getElementById("status").className === "problem"`, &problem)
+	if text := p.text("status") + p.text("back"); problem || !strings.Contains(text, "This campaign is not drawn yet.") || !strings.Contains(text, "Go back") {
+		t.Errorf("%t: %s", problem, text)
 	}
 }
 
@@ -94,11 +123,11 @@ func TestWhatTheServerCannotShowIsSaid(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusConflict)
-		_, _ = w.Write([]byte(`{"title": "State conflict", "detail": "the draw is not made <b>yet</b>"}`))
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"title": "Unavailable", "detail": "the server has too much to do <b>now</b>"}`))
 	})
 	for campaign, want := range map[string]string{
-		campaignID.String():                  "The server has no proof to show (409). State conflict: the draw is not made <b>yet</b>",
+		campaignID.String():                  "The server has no proof to show (503). Unavailable: the server has too much to do <b>now</b>",
 		"../../operations":                   "must be a UUID",
 		"":                                   "must be a UUID",
 		campaignID.String() + "/../../other": "must be a UUID",

@@ -542,6 +542,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/campaigns/{campaign}/draw/labels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what people call the positions
+         * @description The proof of a draw has layers and columns only. This says what people call them: `triprize verify --labels` and the page
+         *     `/verify` show it beside. It is what the operator has written, and no part of the proof. It never changes after publication.
+         *     A position is called by the label of its layer and its column, `Row D 7`, or by its number where the layer has no label:
+         *     `first_number` + column - 1. Anybody may read it, without a key too.
+         */
+        get: operations["getDrawLabels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/campaigns/{campaign}/positions": {
         parameters: {
             query?: never;
@@ -2213,11 +2236,6 @@ export interface components {
             /** @description Whose card refund waits for an operator, or needs an action from its buyer. The job waits for none of them. */
             waiting: number;
         };
-        PurchasePage: {
-            purchases: components["schemas"]["Purchase"][];
-            /** Format: uuid */
-            next_cursor: string | null;
-        };
         /**
          * @description 1 to 255 characters, no control characters.
          * @example order-4711
@@ -2665,6 +2683,20 @@ export interface components {
         };
         /** @description 32 bytes in lower-case hex. */
         Hash: string;
+        /** @description What people call the positions of a campaign. */
+        DrawLabels: {
+            campaign_id: components["schemas"]["ID"];
+            layers: components["schemas"]["LayerLabel"][];
+        };
+        LayerLabel: {
+            layer: number;
+            /** @description How many it has. */
+            positions: number;
+            /** @description The number of its first position. */
+            first_number: number;
+            /** @description Null: its positions are called by their number. */
+            label: string | null;
+        };
         /** @description The proof document of triprize-draw/1. docs/draw.md has every step. */
         DrawProof: {
             /** @constant */
@@ -3520,7 +3552,6 @@ export type PaymentDifferenceExplanation = components['schemas']['PaymentDiffere
 export type PaymentDifferenceExplanationRequest = components['schemas']['PaymentDifferenceExplanationRequest'];
 export type PaymentDifferencePage = components['schemas']['PaymentDifferencePage'];
 export type RefundProgress = components['schemas']['RefundProgress'];
-export type PurchasePage = components['schemas']['PurchasePage'];
 export type PaymentReference = components['schemas']['PaymentReference'];
 export type PurchaseState = components['schemas']['PurchaseState'];
 export type PaymentMethod = components['schemas']['PaymentMethod'];
@@ -3564,6 +3595,8 @@ export type CampaignWait = components['schemas']['CampaignWait'];
 export type Timestamp = components['schemas']['Timestamp'];
 export type DrawProgress = components['schemas']['DrawProgress'];
 export type Hash = components['schemas']['Hash'];
+export type DrawLabels = components['schemas']['DrawLabels'];
+export type LayerLabel = components['schemas']['LayerLabel'];
 export type DrawProof = components['schemas']['DrawProof'];
 export type SoldLine = components['schemas']['SoldLine'];
 export type ProofBeacon = components['schemas']['ProofBeacon'];
@@ -4151,6 +4184,7 @@ export interface operations {
                     "application/json": components["schemas"]["Refund"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -4629,6 +4663,7 @@ export interface operations {
                     "application/json": components["schemas"]["Hold"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -4738,6 +4773,7 @@ export interface operations {
                     "application/json": components["schemas"]["Draw"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -4840,6 +4876,43 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["StateConflict"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getDrawLabels: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The labels. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    ETag: components["headers"]["ETag"];
+                    "Cache-Control": components["headers"]["CacheControl"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DrawLabels"];
+                };
+            };
+            304: components["responses"]["NotModified"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -5041,6 +5114,7 @@ export interface operations {
                     "application/json": components["schemas"]["PurchaseProof"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -5219,6 +5293,7 @@ export interface operations {
                     "application/json": components["schemas"]["Wallet"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -5448,6 +5523,7 @@ export interface operations {
                     "application/json": components["schemas"]["Authorization"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -5616,10 +5692,12 @@ export interface operations {
     listPurchases: {
         parameters: {
             query?: {
+                /** @description Only purchases in this campaign. */
+                campaign_id?: components["schemas"]["ID"];
                 /** @description `campaign`: each purchase has its campaign. */
                 include?: components["parameters"]["IncludeCampaign"];
-                /** @description The `next_cursor` of an earlier page. */
-                cursor?: components["parameters"]["Cursor"];
+                /** @description The `next_cursor` of an earlier page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
                 /** @description The most elements of a page. */
                 limit?: components["parameters"]["Limit"];
             };
@@ -5632,14 +5710,14 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. */
+            /** @description One page. `next_cursor` is null on the last one. With a campaign a page may be short, or empty, and not be the last: it looks at 10,000 purchases at most. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PurchasePage"];
+                    "application/json": components["schemas"]["PurchaseList"];
                 };
             };
             400: components["responses"]["Invalid"];
@@ -5933,6 +6011,7 @@ export interface operations {
                     "application/json": components["schemas"]["SweepList"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["Limited"];
@@ -6079,6 +6158,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookEndpoint"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -6430,6 +6510,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookDelivery"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -6503,6 +6584,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookEvent"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];

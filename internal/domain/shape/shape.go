@@ -137,6 +137,9 @@ func (s Shape) At(number int) (Position, bool) {
 	return Position{Layer: layer, Column: number - s.before[layer-1]}, true
 }
 
+// LayerLabel returns the label of a layer that exists; empty: it has none.
+func (s Shape) LayerLabel(layer int) string { return s.layers[layer-1].Label }
+
 // Label returns what people call a position that the shape has: the label of its layer and
 // its column ("Row C 5"), or its number when the layer has no label.
 func (s Shape) Label(p Position) string {

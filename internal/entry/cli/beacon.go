@@ -103,8 +103,9 @@ func (e *environment) introduceBeacon() string {
 		return ""
 	}
 	return fmt.Sprintf(`
-  beacon        %s
+  beacon        %[1]s
                 (relays of a chain of test rounds, for policies.beacon; faults: PUT /control/faults)
-  chain hash    %x
-`, strings.Join(e.beacon.URLs(), " "), e.beacon.Chain().Hash())
+  chain hash    %[2]x
+  check a draw  %[3]s/verify?chain=%[2]x&campaign=ID
+`, strings.Join(e.beacon.URLs(), " "), e.beacon.Chain().Hash(), e.url())
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,19 +26,28 @@ standard input. Each check says what it found, and the last lines what the proof
 and what it does not. docs/draw.md has the procedure and the list of the checks.
 
 A document with a beacon must be of drand's quicknet, or of a chain that you name with
---chain-hash. Status 1 when a check fails, 2 when a file cannot be read.`,
+--chain-hash. --labels names the winning positions as people do; the labels are what the
+server says, and no part of the proof. Status 1 when a check fails, 2 when a file cannot be
+read, or is no proof but a refusal of the server.`,
 		Args: cobra.ExactArgs(1),
 	})
 	purchase := c.Flags().String("purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
 	against := c.Flags().String("against", "", "file: another proof document of the campaign, which must be the same")
 	hashes := c.Flags().StringArray("chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
+	labels := c.Flags().String("labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		report, err := verifyFiles(cmd.InOrStdin(), args[0], *purchase, *against, *hashes)
 		if err != nil {
 			return undecidedIf(err)
 		}
-		return reportVerified(cmd.OutOrStdout(), report, *asJSON)
+		var called *drawLabels
+		if *labels != "" {
+			if called, err = readLabels(*labels, report.CampaignID); err != nil {
+				return undecidedIf(err)
+			}
+		}
+		return reportVerified(cmd.OutOrStdout(), report, called, *asJSON)
 	}
 	return c
 }
@@ -71,36 +81,71 @@ func verifyFiles(stdin io.Reader, proof, purchase, against string, hashes []stri
 		defer func() { _ = file.Close() }() // it was only read
 		*input.into = file
 	}
+	for _, input := range []*io.Reader{&document, &o.Purchase, &o.Against} {
+		if *input == nil {
+			continue
+		}
+		if *input, err = noProblem(*input); err != nil {
+			return report, err
+		}
+	}
 	return verify.Proof(document, o)
 }
 
+// noProblem returns what it has read, or an error when that is no document but the refusal of a
+// server, saved in its place: a problem says nothing about a draw.
+func noProblem(r io.Reader) (io.Reader, error) {
+	const most = 64 << 10 // bytes; a problem is shorter
+	read := bufio.NewReaderSize(r, most)
+	begin, err := read.Peek(most)
+	var p struct {
+		Status       int
+		Code, Detail string
+	}
+	if errors.Is(err, io.EOF) && json.Unmarshal(begin, &p) == nil && p.Status >= 400 && p.Code != "" {
+		return nil, fmt.Errorf("this is no proof: the server refused to give one (%d %s: %s). Fetch it again once the campaign is drawn", p.Status, cell(&p.Code), cell(&p.Detail))
+	}
+	return read, nil // an error comes again
+}
+
 // reportVerified prints a report, and returns an error when the proof does not hold.
-func reportVerified(out io.Writer, r verify.Report, asJSON bool) error {
+func reportVerified(out io.Writer, r verify.Report, called *drawLabels, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(out).Encode(r); err != nil {
 			return undecidedIf(err)
 		}
 	} else {
-		printVerified(out, r)
+		printVerified(out, r, called)
 	}
-	if !r.OK {
+	switch {
+	case r.OnlyChainUnknown:
+		return errors.New("the proof holds only for those who trust its chain: every other check is ok")
+	case !r.OK:
 		return errors.New("the proof does not hold")
 	}
 	return nil
 }
 
-func printVerified(out io.Writer, r verify.Report) {
+func printVerified(out io.Writer, r verify.Report, called *drawLabels) {
 	for _, c := range r.Checks {
 		say(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
 	}
 	for _, w := range r.Won {
-		say(out, "\nThis purchase has won prize %d, %s, with position %d/%d.", w.Prize, cell(&w.Name), w.Layer, *w.Column)
+		say(out, "\nThis purchase has won prize %d, %s, with position %s.", w.Prize, cell(&w.Name), called.place(w))
 	}
 	if !r.OK {
 		return
 	}
 	if len(r.Won) == 0 && slices.ContainsFunc(r.Checks, func(c verify.Check) bool { return c.Name == fairdraw.CheckInclusionPath }) {
 		say(out, "\nThis purchase took part, and has won nothing.")
+	}
+	if called != nil {
+		say(out, "\nThe winners, and what the server calls their positions:")
+		for _, w := range r.Winners {
+			if w.Column != nil {
+				say(out, "  prize %d, %s: position %s", w.Prize, cell(&w.Name), called.place(w))
+			}
+		}
 	}
 	say(out, "\nWhat this proof shows:")
 	for _, line := range r.Shows {

@@ -129,6 +129,50 @@ func TestVerifyEndsWithTwoWhenItCannotSayAnything(t *testing.T) {
 	}
 }
 
+// A refusal that was saved in place of a proof says nothing about the draw.
+func TestVerifySaysThatARefusalIsNoProof(t *testing.T) {
+	t.Parallel()
+	proof, _ := drawnCampaign(t, 1)
+	refusal := filepath.Join(t.TempDir(), "proof.json")
+	if err := os.WriteFile(refusal, []byte(`{"type":"/problems/state-conflict","status":409,"code":"state-conflict","detail":"the campaign is active"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"verify", refusal}, {"verify", proof, "--purchase", refusal}, {"verify", proof, "--against", refusal}, {"verify", proof, "--labels", refusal}} {
+		if out, errs, status := run(args...); status != 2 || out != "" || !strings.Contains(errs, "the server refused to give one (409 state-conflict: the campaign is active)") {
+			t.Errorf("%v: status %d, %s%s", args, status, out, errs)
+		}
+	}
+}
+
+func TestVerifyNamesPositionsAsTheServerDoesAndSaysSo(t *testing.T) {
+	t.Parallel()
+	proof, purchase := drawnCampaign(t, 1)
+	dir := t.TempDir()
+	labels := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const campaign = `{"campaign_id":"0193b0a8-0000-7000-8000-000000000001","layers":[`
+	for _, c := range []struct{ name, labels, want string }{
+		{"labelled", campaign + `{"layer":1,"positions":1,"first_number":1,"label":"Row\u001b A"}]}`, "1/1 (Row  A 1, as the server says, not proven)"},
+		{"numbered", campaign + `{"layer":1,"positions":1,"first_number":7,"label":null}]}`, "1/1 (7, as the server says, not proven)"},
+		{"of other layers", campaign + `{"layer":2,"positions":1,"first_number":1,"label":"B"}]}`, "1/1"},
+	} {
+		out, errs, status := run("verify", proof, "--purchase", purchase, "--labels", labels(c.name, c.labels))
+		if status != 0 || !strings.Contains(out, "with position "+c.want+".") || !strings.Contains(out, "  prize 1, A bicycle: position "+c.want+"\n") {
+			t.Errorf("%s: status %d, %s%s", c.name, status, out, errs)
+		}
+	}
+	for name, text := range map[string]string{"not JSON": "Row A", "no labels": `{}`, "of another campaign": `{"campaign_id":"0193b0a8-0000-7000-8000-000000000002","layers":[]}`} {
+		if out, errs, status := run("verify", proof, "--labels", labels(name, text)); status != 2 || out != "" || errs == "" {
+			t.Errorf("%s: status %d, %s%s", name, status, out, errs)
+		}
+	}
+}
+
 func TestVerifyReadsTheProofFromStandardInput(t *testing.T) {
 	t.Parallel()
 	proof, _ := drawnCampaign(t, 1)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -174,10 +175,13 @@ func overLimit(c *fiber.Ctx, verdict ratelimit.Verdict) error {
 func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call.Call, within body.Bounds) (actsFor string, err error) {
 	parameter := parametersOf(c)
 	faults, noSuchPath := o.CheckParameters(parameter)
-	switch {
-	case noSuchPath:
+	if noSuchPath {
 		return "", fault.New(fault.NotFound, "there is no such thing: %s %s", faults[0].Pointer, faults[0].Detail)
-	case o.NeedsKey:
+	}
+	if unknown := o.CheckNames(names(c.Context().QueryArgs().VisitAll), names(c.Request().Header.VisitAll)); len(unknown) > 0 {
+		return "", fault.Invalid(unknown...)
+	}
+	if o.NeedsKey {
 		if request.Key, err = call.IdempotencyKey(c.Get(idempotencyKeyHeader)); err != nil {
 			return "", err
 		}
@@ -206,6 +210,14 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 		request.Fingerprint = call.Fingerprint(o.ID, target, canonical)
 	}
 	return actsFor, nil
+}
+
+// names are those of the pairs that a request has.
+func names(pairs func(func(name, value []byte))) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		more := true
+		pairs(func(name, _ []byte) { more = more && yield(string(name)) })
+	}
 }
 
 // parametersOf returns how to get the parameters of a request.

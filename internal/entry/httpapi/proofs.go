@@ -18,10 +18,8 @@ import (
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/service/proof"
+	"triprize/internal/store/campaign"
 )
-
-// forever lets everybody keep an answer that never changes.
-const forever = "public, max-age=31536000, immutable"
 
 // proofs sends proof documents: a few at a time, each as slowly as its reader reads it,
 // within a time.
@@ -86,7 +84,7 @@ func (a proofAnswer) Send(c *fiber.Ctx) error {
 		tag = "W/" + tag // compressors differ
 	}
 	c.Set(fiber.HeaderETag, tag)
-	c.Set(fiber.HeaderCacheControl, forever)
+	c.Set(fiber.HeaderCacheControl, response.Forever)
 	c.Vary(fiber.HeaderAcceptEncoding)
 	if a.tagged.Unchanged {
 		return c.SendStatus(http.StatusNotModified)
@@ -124,6 +122,20 @@ func (a proofAnswer) writeTo(ctx context.Context, w io.Writer, zipped bool) erro
 		return err
 	}
 	return archive.Close()
+}
+
+// GetDrawLabels answers with the labels of a campaign, which stay as they were published.
+func (s drawHandlers) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRequestObject) (operations.Answer, error) {
+	found, err := s.facts.Of(ctx, s.db, r.Campaign)
+	if err == nil && found.IsDraft { // an operator's, too: its labels may change
+		err = campaign.NotFound(r.Campaign)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := response.Tag(resource.DrawLabels(r.Campaign, found.Shape))
+	answer.KeepForever = true
+	return answer.Matched(r.Params.IfNoneMatch), err
 }
 
 // GetPurchaseProof answers with the leaves of a purchase that the caller may see.

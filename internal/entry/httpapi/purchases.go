@@ -106,14 +106,12 @@ func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPu
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
 	}
-	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := purchase.OfUser(ctx, s.db, r.User, after, limit)
+	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
 		return nil, err
 	}
-	answer := contract.PurchasePage{NextCursor: response.NextCursor(list, limit, func(last purchase.Purchase) uuid.UUID { return last.ID })}
-	answer.Purchases, err = s.purchaseDocuments(ctx, who.Caller, list, r.Params.Include != nil)
-	return operations.ListPurchases200(answer, err)
+	f := purchase.Filter{UserID: r.User, CampaignID: response.ValueOf(r.Params.CampaignID)}
+	return operations.ListPurchases200(s.purchaseList(ctx, who.Caller, f, page, r.Params.Include != nil))
 }
 
 // CancelPurchase accepts the cancellation of a purchase as a job. The job checks

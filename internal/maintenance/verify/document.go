@@ -25,6 +25,8 @@ type document struct {
 	ordered     error // nil: the list is sorted, without repetition
 	root        fairdraw.Hash
 	roundFailed bool
+
+	chainUnknown bool // it is a chain of the rules, but neither quicknet nor named
 }
 
 var errTooLong = fmt.Errorf("it lists more than %d sold positions", MaxSold)
@@ -130,8 +132,10 @@ func Proof(r io.Reader, o Options) (Report, error) {
 	}
 	if report.OK = report.holds(); !report.OK {
 		report.Won = nil
+		report.OnlyChainUnknown = d != nil && d.chainUnknown && len(report.notOK()) == 1
 		return report, nil
 	}
+	report.Winners = d.Winners
 	report.Shows, report.Remains = meaning(d)
 	return report, nil
 }

@@ -162,6 +162,9 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 			if at := checkOf(r, c.check); r.OK || at.Status != Failed || !strings.Contains(at.Words, c.words) {
 				t.Errorf("%s is %s: %s", c.check, at.Status, at.Words)
 			}
+			if unknown := name == "a chain nobody named"; r.OnlyChainUnknown != unknown {
+				t.Errorf("only the chain is unknown: %t", r.OnlyChainUnknown)
+			}
 			for _, also := range r.Failed() {
 				if also != c.check && !slices.Contains(strings.Fields(c.also), also) {
 					t.Errorf("%s failed, too: %s", also, checkOf(r, also).Words)

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -32,9 +33,13 @@ type Report struct {
 	OK         bool                   `json:"ok"` // every check is
 	CampaignID uuid.UUID              `json:"campaign_id"`
 	Checks     []Check                `json:"checks"`
-	Won        []fairdraw.ProofWinner `json:"won,omitempty"` // prizes of the proof of purchase, if everything is ok
-	Shows      []string               `json:"shows"`         // what the proof shows; empty when a check is not ok
-	Remains    []string               `json:"remains"`       // what it does not show
+	Won        []fairdraw.ProofWinner `json:"won,omitempty"`     // prizes of the proof of purchase, if everything is ok
+	Winners    []fairdraw.ProofWinner `json:"winners,omitempty"` // if everything is ok
+	Shows      []string               `json:"shows"`             // what the proof shows; empty when a check is not ok
+	Remains    []string               `json:"remains"`           // what it does not show
+
+	// OnlyChainUnknown tells that all other checks are ok: the draw is as good as its chain.
+	OnlyChainUnknown bool `json:"only_chain_unknown,omitempty"`
 }
 
 // Failed returns the names of the checks that failed.
@@ -74,12 +79,10 @@ func (r *Report) add(name string, o outcome) {
 	r.Checks = append(r.Checks, Check{name, o.status, shown(o.words)})
 }
 
-// holds tells whether all checks so far are ok.
-func (r *Report) holds() bool {
-	for _, c := range r.Checks {
-		if c.Status != OK {
-			return false
-		}
-	}
-	return true
+// notOK are the checks that are not.
+func (r *Report) notOK() []Check {
+	return slices.DeleteFunc(slices.Clone(r.Checks), func(c Check) bool { return c.Status == OK })
 }
+
+// holds tells whether all checks so far are ok.
+func (r *Report) holds() bool { return len(r.notOK()) == 0 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,6 +37,10 @@ type Operation struct {
 	shells     map[*jsonschema.Schema]*jsonschema.Schema // of the body
 	parameters []parameter
 	patterns   map[string]string
+
+	query          []string // its parameters in the query
+	headers        []header // of all operations
+	ignoresVersion bool     // it changes something, and does not take an If-Match
 }
 
 type parameter struct {
@@ -108,6 +113,9 @@ func Load(text []byte, patterns map[string]string) (*Document, error) {
 			d.Operations = append(d.Operations, o)
 		}
 	}
+	for i := range d.Operations {
+		d.Operations[i].headers = r.headers
+	}
 	slices.SortFunc(d.Operations, func(a, b Operation) int { return strings.Compare(a.ID, b.ID) })
 	return d, nil
 }
@@ -132,9 +140,10 @@ type reader struct {
 	shared   map[string]parameterSource
 	compiler *jsonschema.Compiler
 	patterns map[string]string
+	headers  []header // those that operations take
 }
 
-func (r reader) operation(path, method string, shared []parameterSource, from operationSource) (Operation, error) {
+func (r *reader) operation(path, method string, shared []parameterSource, from operationSource) (Operation, error) {
 	o := Operation{ID: from.ID, Method: strings.ToUpper(method), Path: path, Roles: from.Roles, patterns: r.patterns}
 	for _, needs := range from.Security {
 		o.Open = o.Open || len(needs) == 0
@@ -151,8 +160,15 @@ func (r reader) operation(path, method string, shared []parameterSource, from op
 			}
 			o.parameters = append(o.parameters, p)
 			o.NeedsKey = o.NeedsKey || p.name == "Idempotency-Key"
+			if p.in == "query" {
+				o.query = append(o.query, p.name)
+			}
+			if p.in == "header" && !slices.Contains(r.headers, header{p.name, plainName(p.name)}) {
+				r.headers = append(r.headers, header{p.name, plainName(p.name)})
+			}
 		}
 	}
+	o.ignoresVersion = o.Method != http.MethodGet && !slices.ContainsFunc(o.parameters, func(p parameter) bool { return p.name == "If-Match" })
 	if o.HasBody = from.RequestBody != nil; !o.HasBody {
 		return o, nil
 	}

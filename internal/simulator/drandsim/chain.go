@@ -14,7 +14,7 @@ import (
 )
 
 // Name is the beacon id of the chains made here.
-const Name = "triprize-test"
+const Name = beacon.TestID
 
 // Chain is a chain of test rounds, with the key that signs them.
 type Chain struct {

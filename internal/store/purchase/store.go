@@ -128,15 +128,6 @@ func QueueGet(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Purchase) {
 	})
 }
 
-// OfUser returns a user's purchases, newest first, after the given id (zero: from the start).
-func OfUser(ctx context.Context, db postgres.DB, userID string, after uuid.UUID, limit int) ([]Purchase, error) {
-	list, err := postgres.Collect(ctx, db, scan, `
-		SELECT `+columns+` FROM purchases p
-		WHERE user_id = $1 AND ($2::uuid IS NULL OR id < $2)
-		ORDER BY id DESC LIMIT $3`, userID, postgres.Nullable(after), limit)
-	return list, fault.At(err, "purchase.OfUser(%s)", userID)
-}
-
 // QueueAwaiting notes whether the payment of an open purchase waits for its buyer. It
 // changes nothing when the purchase is not open, which is no failure.
 func QueueAwaiting(b *pgx.Batch, id uuid.UUID, awaiting bool) {

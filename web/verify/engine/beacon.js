@@ -6,6 +6,9 @@ import { concat, hex, u32, u64, unhex, utf8 } from "./bytes.js";
 
 export const quicknet = "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971";
 
+// The id of chains that are made for tests.
+export const testID = "triprize-test";
+
 const suite = "BLS_SIG_BLS12381G1_XMD:SHA-256_SSWU_RO_NUL_";
 const second = 1_000_000n; // times are in microseconds
 

@@ -26,7 +26,7 @@ const all = [
 
 const largestPicture = 4_000_000; // positions
 
-// verify returns {verdict, checks: [{name, status, text}], campaign, purchase}. The verdict is
+// verify returns {verdict, onlyChainUnknown, checks: [{name, status, text}], campaign, purchase}. The verdict is
 // "verified", "failed", or "incomplete" if a check was not made. proof and purchase are bytes;
 // purchase may be null. chainHashes are those that the user trusts besides quicknet's. progress
 // is called with what is done and how much of it, from 0 to 1.
@@ -54,8 +54,10 @@ export function verify(proof, { purchase = null, chainHashes = [], progress = ()
     run("inclusion", ["form", "purchase-form"], () => inclusion(mine, document));
   }
   const ok = (...names) => names.every((name) => results.find((r) => r.name === name)?.status === "ok");
+  const bad = results.filter((r) => r.status !== "ok");
   return {
     verdict: verdictOf(results),
+    onlyChainUnknown: bad.length === 1 && bad[0].unknownChain === true,
     checks: results,
     campaign: form ? campaignOf(document, ok("rules", "sold-list")) : null,
     purchase: mine && verdictOf(results) === "verified" ? outcomeOf(mine, document) : null,
@@ -67,6 +69,7 @@ function attempt(work) {
     return { status: "ok", text: work() };
   } catch (error) {
     if (error instanceof checks.NotMade) return { status: "not-made", text: sentence(error.message) };
+    if (error instanceof checks.UnknownChain) return { status: "failed", text: sentence(error.message), unknownChain: true };
     if (error instanceof checks.Failed || error instanceof FormError) return { status: "failed", text: sentence(error.message) };
     return { status: "failed", text: `This page failed: ${error.message}` }; // a defect of ours never verifies
   }

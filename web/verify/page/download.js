@@ -1,6 +1,22 @@
-// The one request that this page makes, and only for an address with ?campaign=.
+// The requests that this page makes, and only for an address with ?campaign=: for the proof, and
+// for what the server calls the positions.
 
 const { largest } = globalThis.drawVerifier;
+
+// Undrawn is thrown for a campaign without a draw so far.
+export class Undrawn extends Error {}
+
+// downloadLabels returns what the server calls the positions, or null: without them the page
+// shows layers and columns.
+export async function downloadLabels(campaign) {
+  try {
+    const response = await fetch(`/v1/campaigns/${campaign.toLowerCase()}/draw/labels`, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error" });
+    const labels = response.ok ? await response.json() : null;
+    return Array.isArray(labels?.layers) ? labels : null;
+  } catch {
+    return null;
+  }
+}
 
 export async function download(campaign, progress) {
   if (!/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(campaign)) throw new Error("The address names no campaign: its id must be a UUID.");
@@ -11,6 +27,7 @@ export async function download(campaign, progress) {
   } catch {
     throw new Error("The server cannot be reached.");
   }
+  if (response.status === 409) throw new Undrawn("This campaign is not drawn yet. Its proof will be at this address after the draw.");
   if (!response.ok) throw new Error(await problemOf(response));
   const size = Number(response.headers.get("Content-Length"));
   const reader = response.body.getReader();

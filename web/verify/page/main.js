@@ -1,20 +1,22 @@
 // The page: takes files, runs the engine, shows what it found. It shows every text of a
 // document as text, never as markup.
 
-import { download } from "./download.js";
+import { download, downloadLabels, Undrawn } from "./download.js";
 import { draw } from "./picture.js";
 import { run } from "./run.js";
-import { showReport, showStatus } from "./report.js";
+import { showBack, showReport, showStatus } from "./report.js";
 
 const { isChainHash } = globalThis.drawVerifier;
 const byID = (id) => document.getElementById(id);
 
 const chosen = { proof: null, purchase: null }; // blobs
+let labels = null; // of the campaign in the address
 let checks = 0; // how many were begun: what an earlier one finds is not shown
 
 async function check() {
   const mine = ++checks;
   showReport(null);
+  showBack(false);
   if (!chosen.proof) {
     showStatus(chosen.purchase ? "Now choose the proof of the draw." : "");
     return;
@@ -31,7 +33,7 @@ async function check() {
     });
     if (mine !== checks) return;
     showStatus("");
-    showReport(report);
+    showReport(report, labels);
   } catch (error) {
     if (mine === checks) showStatus(error.message, { problem: true });
   }
@@ -70,8 +72,15 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
+// The address may name a campaign, and a chain that whoever gave it trusts: the page shows that
+// it was named.
 async function fromAddress() {
-  const campaign = new URLSearchParams(location.search).get("campaign");
+  const address = new URLSearchParams(location.search);
+  const campaign = address.get("campaign"), chain = address.get("chain");
+  if (chain !== null) {
+    byID("chain-hash").value = chain;
+    byID("chain").open = true;
+  }
   if (campaign === null) return;
   try {
     const mine = ++checks;
@@ -79,13 +88,17 @@ async function fromAddress() {
     const proof = await download(campaign, (part) => {
       if (mine === checks) showStatus("Loading …", { part });
     });
+    const called = await downloadLabels(campaign);
     if (mine !== checks) return; // a file was chosen meanwhile
     chosen.proof = proof;
+    labels = called;
     check();
   } catch (error) {
-    showStatus(error.message, { problem: true });
+    showStatus(error.message, { problem: !(error instanceof Undrawn) });
+    showBack(error instanceof Undrawn);
   }
 }
 
+byID("site").hidden = !location.protocol.startsWith("http"); // a copy on disk has no other pages
 listen();
 fromAddress();

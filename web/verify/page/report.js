@@ -22,40 +22,65 @@ export function showStatus(text, { part = null, problem = false } = {}) {
   if (part !== null) bar.value = part;
 }
 
+// showBack shows the ways on from a campaign that is not drawn: to where the visitor came from,
+// and to the same address once more.
+export function showBack(shown) {
+  const back = byID("back");
+  back.hidden = !shown;
+  if (!shown) return;
+  const link = (text, href) => Object.assign(element("a", text), { href });
+  const from = /^https?:/.test(document.referrer) ? document.referrer : "/";
+  back.replaceChildren(link("Go back", from), " · ", link("Look again", location.href));
+}
+
 const verdicts = {
   verified: ["Verified", "Every check holds."],
   failed: ["Not verified", "A check failed. This is not the proof of an honest draw, or not in its true form."],
+  chain: ["Every check but the chain’s", "All other checks hold. The draw is as good as its chain, and this page does not know it: whoever made it may know its rounds beforehand. If you trust it, name it above."],
   incomplete: ["Not fully checked", "No check failed, but this page could not make all of them. Do not take this as verified."],
 };
 
 // showReport shows a report, or nothing for null.
-export function showReport(report) {
+export function showReport(report, labels = null) {
   byID("report").hidden = !report;
   setPicture(null);
   if (!report) return;
-  const [title, words] = verdicts[report.verdict];
+  const [title, words] = verdicts[report.onlyChainUnknown ? "chain" : report.verdict];
   byID("verdict").className = report.verdict;
   byID("verdict-title").textContent = title;
   const bad = report.checks.filter((c) => c.status !== "ok");
   byID("verdict-text").textContent = words + (bad.length ? " See: " + bad.map((c) => c.name).join(", ") + "." : "");
-  showPurchase(report);
+  const called = callerOf(labels, report.campaign?.campaign_id);
+  showPurchase(report, called);
   showMeaning(report);
   showChecks(report.checks);
   showFacts(report.campaign);
-  showWinners(report);
+  showWinners(report, called);
   setPicture(report.campaign?.layers ? report.campaign : null);
   draw();
   byID("verdict").focus();
 }
 
-function showPurchase({ purchase, checks }) {
+// callerOf returns a function from a position to what the server calls it, with the words that this
+// is not proven; without labels of the campaign it returns "".
+function callerOf(labels, campaign) {
+  const layers = new Map(labels?.campaign_id === campaign ? labels.layers.map((l) => [l.layer, l]) : []);
+  return (layer, column) => {
+    const { positions, first_number: first, label } = layers.get(layer) ?? {};
+    if (!(column >= 1 && column <= positions)) return "";
+    return typeof label === "string" && label !== "" ? `${label.slice(0, 100)} ${column}` : String(first + column - 1);
+  };
+}
+
+function showPurchase({ purchase, checks }, called) {
   const section = byID("purchase-result");
   section.hidden = !checks.some((c) => c.name === "purchase-form");
   const list = byID("purchase-list");
   list.replaceChildren();
   for (const { layer, column, prizes } of purchase ?? []) {
     const won = prizes.length ? prizes.map(({ prize, name }) => `won prize ${prize}, ${name}`).join("; ") : "did not win";
-    list.append(element("li", `Your position in layer ${layer}, column ${column} took part and ${won}.`));
+    const name = called(layer, column);
+    list.append(element("li", `Your position in layer ${layer}, column ${column}${name && ` (${name}, as the server says, not proven)`} took part and ${won}.`));
   }
   if (!purchase) list.append(element("li", "The two documents do not show that your positions took part; the checks below say why."));
 }
@@ -93,15 +118,18 @@ function showFacts(campaign) {
   byID("facts").replaceChildren(...facts.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
 }
 
-function showWinners({ campaign, verdict }) {
+function showWinners({ campaign, verdict }, called) {
   const sound = verdict === "verified";
   byID("drawn").hidden = !campaign || campaign.winners.length === 0;
   if (byID("drawn").hidden) return;
   byID("winners-title").textContent = sound ? "Winners" : "Winners that the document states (not verified)";
-  byID("winners").replaceChildren(...campaign.winners.slice(0, mostLines).map((w) => {
+  const names = campaign.winners.slice(0, mostLines).map((w) => (w.awarded === false ? "" : called(w.layer, w.column)));
+  const named = names.some(Boolean);
+  byID("called").hidden = !named;
+  byID("winners").replaceChildren(...campaign.winners.slice(0, mostLines).map((w, i) => {
     const row = element("tr");
     const place = w.awarded === false ? "not awarded" : String(w.column);
-    row.append(element("th", String(w.prize)), element("td", w.name), element("td", String(w.layer)), element("td", place), element("td", w.purchase_id ?? "", "id"));
+    row.append(element("th", String(w.prize)), element("td", w.name), element("td", String(w.layer)), element("td", place), ...(named ? [element("td", names[i])] : []), element("td", w.purchase_id ?? "", "id"));
     row.firstChild.scope = "row";
     return row;
   }));

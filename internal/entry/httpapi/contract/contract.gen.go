@@ -880,6 +880,13 @@ type Draw struct {
 	Rules json.RawMessage `json:"rules"`
 }
 
+// DrawLabels What people call the positions of a campaign.
+type DrawLabels struct {
+	// CampaignID A UUID.
+	CampaignID ID           `json:"campaign_id"`
+	Layers     []LayerLabel `json:"layers"`
+}
+
 // DrawProgress How far the draw of a sold-out campaign is.
 type DrawProgress struct {
 	// FreezeHash Of the freeze record, in hex.
@@ -1140,6 +1147,20 @@ type LayerDraft struct {
 	// Price Of each position, in minor units. The server has a minimum of its own, 100 by default.
 	Price  int64        `json:"price"`
 	Prizes []PrizeGroup `json:"prizes,omitempty"`
+}
+
+// LayerLabel defines model for LayerLabel.
+type LayerLabel struct {
+	Layer int `json:"layer"`
+
+	// Positions How many it has.
+	Positions int `json:"positions"`
+
+	// FirstNumber The number of its first position.
+	FirstNumber int `json:"first_number"`
+
+	// Label Null: its positions are called by their number.
+	Label *string `json:"label"`
 }
 
 // Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
@@ -1611,12 +1632,6 @@ type PurchaseList struct {
 
 	// NextCursor Where the next page begins; null on the last one.
 	NextCursor *NextCursor `json:"next_cursor"`
-}
-
-// PurchasePage defines model for PurchasePage.
-type PurchasePage struct {
-	Purchases  []Purchase          `json:"purchases"`
-	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
 // PurchaseProof Where the positions of a purchase stand in the frozen list.
@@ -2467,6 +2482,12 @@ type RequestDrawParams struct {
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
+// GetDrawLabelsParams defines parameters for GetDrawLabels.
+type GetDrawLabelsParams struct {
+	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+}
+
 // GetDrawProofParams defines parameters for GetDrawProof.
 type GetDrawProofParams struct {
 	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
@@ -2754,11 +2775,14 @@ type ListUserHoldsParams struct {
 
 // ListPurchasesParams defines parameters for ListPurchases.
 type ListPurchasesParams struct {
+	// CampaignID Only purchases in this campaign.
+	CampaignID *ID `form:"campaign_id,omitempty" json:"campaign_id,omitempty"`
+
 	// Include `campaign`: each purchase has its campaign.
 	Include *IncludeCampaign `form:"include,omitempty" json:"include,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
-	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+	// Cursor The `next_cursor` of an earlier page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit The most elements of a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`

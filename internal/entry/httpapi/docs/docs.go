@@ -42,6 +42,7 @@ func Mount(router fiber.Router, contractJSON []byte) error {
 		a.budget = budget
 		router.Get(path, a.Send)
 	}
+	router.Get("/", home)
 	router.Get("/problems", problemIndex)
 	router.Get("/problems/:code", problemPage)
 	return nil
@@ -93,6 +94,19 @@ func problemPage(c *fiber.Ctx) error {
 	}
 	if write(&page, code, statusOf(code)) != nil { // it fails only for an unknown code
 		return fault.New(fault.NotFound, "there is no problem with this code; /problems lists them all")
+	}
+	return sendPage(c, page.Bytes())
+}
+
+// home is the page at the root, which leads to the others.
+func home(c *fiber.Ctx) error {
+	var page bytes.Buffer
+	write := problemdocs.Home
+	if !wantsHTML(c) {
+		write = problemdocs.HomeText
+	}
+	if err := write(&page); err != nil {
+		return err
 	}
 	return sendPage(c, page.Bytes())
 }

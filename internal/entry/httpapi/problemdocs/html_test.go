@@ -89,7 +89,7 @@ func check(t *testing.T, page string) []*element {
 				t.Errorf("%s has %s=%q", e.Name.Local, a.Name.Local, a.Value)
 			}
 		}
-		if to := e.attribute("href"); e.Name.Local == "a" && to != docsPath && to != indexPath && !fault.Code(strings.TrimPrefix(to, indexPath+"/")).Known() {
+		if to := e.attribute("href"); e.Name.Local == "a" && !slices.Contains([]string{"/", "/verify", "/openapi.json", docsPath, indexPath}, to) && !fault.Code(strings.TrimPrefix(to, indexPath+"/")).Known() {
 			t.Errorf("there is a link to %q", to)
 		}
 	}
@@ -97,4 +97,18 @@ func check(t *testing.T, page string) []*element {
 		t.Errorf("the page has %q", found)
 	}
 	return elements
+}
+
+func TestThePageAtTheRootLeadsToTheOthers(t *testing.T) {
+	t.Parallel()
+	var page, text strings.Builder
+	if err := errors.Join(Home(&page), HomeText(&text)); err != nil {
+		t.Fatal(err)
+	}
+	check(t, page.String())
+	for _, path := range []string{"/docs", "/problems", "/verify"} {
+		if !strings.Contains(page.String(), `href="`+path+`"`) || !strings.Contains(text.String(), path+" ") {
+			t.Errorf("%s is missing in %s\n%s", path, page.String(), text.String())
+		}
+	}
 }

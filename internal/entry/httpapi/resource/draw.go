@@ -1,6 +1,8 @@
 package resource
 
 import (
+	"github.com/google/uuid"
+
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
@@ -52,4 +54,18 @@ func roundJSON(round *uint64) *int64 {
 	}
 	number := int64(*round) //nolint:gosec // a round is at most 2^53
 	return &number
+}
+
+// DrawLabels is what people call the positions of a campaign.
+func DrawLabels(id uuid.UUID, positions shape.Shape) contract.DrawLabels {
+	labels := contract.DrawLabels{CampaignID: id, Layers: make([]contract.LayerLabel, positions.Layers())}
+	for i := range labels.Layers {
+		layer := i + 1
+		l := contract.LayerLabel{Layer: layer, Positions: positions.InLayer(layer), FirstNumber: positions.First(layer)}
+		if label := positions.LayerLabel(layer); label != "" {
+			l.Label = &label
+		}
+		labels.Layers[i] = l
+	}
+	return labels
 }

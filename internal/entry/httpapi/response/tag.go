@@ -16,7 +16,12 @@ type Tagged struct {
 	Tag       string
 	Body      []byte
 	Unchanged bool // the client has it already
+
+	KeepForever bool // it never changes, and is for everybody
 }
+
+// Forever lets everybody keep an answer that never changes.
+const Forever = "public, max-age=31536000, immutable"
 
 // Tag encodes a document. Its tag is weak: it stands for the content, with
 // any compression that a proxy adds.
@@ -67,6 +72,9 @@ func (a Tagged) Matched(ifNoneMatch *string) Tagged {
 func (a Tagged) Send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderETag, a.Tag)
 	c.Set(fiber.HeaderCacheControl, "private, no-cache")
+	if a.KeepForever {
+		c.Set(fiber.HeaderCacheControl, Forever)
+	}
 	if a.Unchanged {
 		return c.SendStatus(http.StatusNotModified)
 	}

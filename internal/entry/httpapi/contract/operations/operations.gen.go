@@ -40,6 +40,9 @@ type ServerInterface interface {
 	// RequestDraw Draw the prizes
 	// (POST /v1/campaigns/{campaign}/draw)
 	RequestDraw(c *fiber.Ctx, campaign CampaignID, params RequestDrawParams) error
+	// GetDrawLabels Read what people call the positions
+	// (GET /v1/campaigns/{campaign}/draw/labels)
+	GetDrawLabels(c *fiber.Ctx, campaign CampaignID, params GetDrawLabelsParams) error
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(c *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error
@@ -588,6 +591,57 @@ func (siw *ServerInterfaceWrapper) RequestDraw(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RequestDraw(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetDrawLabels operation middleware
+func (siw *ServerInterfaceWrapper) GetDrawLabels(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetDrawLabelsParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetDrawLabels(c, campaign, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2538,6 +2592,13 @@ func (siw *ServerInterfaceWrapper) ListPurchases(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "campaign_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "campaign_id", query, &params.CampaignID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign_id: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "include" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -2547,7 +2608,7 @@ func (siw *ServerInterfaceWrapper) ListPurchases(c *fiber.Ctx) error {
 
 	// ------------- Optional query parameter "cursor" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
 	}
@@ -3895,6 +3956,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw", wrapper.RequestDraw)
 
+	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/labels", wrapper.GetDrawLabels)
+
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/proof", wrapper.GetDrawProof)
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/events", wrapper.StreamCampaign)
@@ -4108,6 +4171,19 @@ type RequestDrawRequestObject struct {
 
 // RequestDraw200 answers with a document, unless there is an error.
 func RequestDraw200(body Job, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type GetDrawLabelsRequestObject struct {
+	Campaign CampaignID
+	Params   GetDrawLabelsParams
+}
+
+// GetDrawLabels200 answers with a document, unless there is an error.
+func GetDrawLabels200(body DrawLabels, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -4545,7 +4621,7 @@ type ListPurchasesRequestObject struct {
 }
 
 // ListPurchases200 answers with a document, unless there is an error.
-func ListPurchases200(body PurchasePage, err error) (Answer, error) {
+func ListPurchases200(body PurchaseList, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -4863,6 +4939,9 @@ type StrictServerInterface interface {
 	// RequestDraw Draw the prizes
 	// (POST /v1/campaigns/{campaign}/draw)
 	RequestDraw(ctx context.Context, request RequestDrawRequestObject) (Answer, error)
+	// GetDrawLabels Read what people call the positions
+	// (GET /v1/campaigns/{campaign}/draw/labels)
+	GetDrawLabels(ctx context.Context, request GetDrawLabelsRequestObject) (Answer, error)
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (Answer, error)
@@ -5124,6 +5203,13 @@ func (sh *strictHandler) GetDraw(ctx *fiber.Ctx, campaign CampaignID) error {
 func (sh *strictHandler) RequestDraw(ctx *fiber.Ctx, campaign CampaignID, params RequestDrawParams) error {
 	request := RequestDrawRequestObject{Campaign: campaign, Params: params}
 	answer, err := sh.ssi.RequestDraw(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// GetDrawLabels implements ServerInterface.
+func (sh *strictHandler) GetDrawLabels(ctx *fiber.Ctx, campaign CampaignID, params GetDrawLabelsParams) error {
+	request := GetDrawLabelsRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.GetDrawLabels(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 
