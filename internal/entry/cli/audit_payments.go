@@ -24,16 +24,16 @@ func auditPaymentsCommand() *cobra.Command {
 		Use:   "payments",
 		Short: "Compare our payments and refunds with the provider's; status 1 when something differs, 2 when they cannot be compared",
 		Long: `Compare our payments and refunds with what the provider has on its books: all
-intents and refunds that were made from --from until before --to. What is captured
-there must be settled here, or due for a refund, what is refunded there must be refunded
-here, and the other way round, to the smallest unit. What is still under way is
-listed apart. It changes nothing. Its calls are paced together with those of the
+intents and refunds that were made from --from until before --to; without both,
+yesterday (UTC). What is captured there must be settled here, or due for a refund, what is
+refunded there must be refunded here, and the other way round, to the smallest unit. What is
+still under way is listed apart. It changes nothing. Its calls are paced together with those of the
 workers. Status 1 when something differs, 2 when the books could not be compared: the
 provider is away, or refuses the key; Postgres or Redis is away; a setting is missing.`,
 		Args: cobra.NoArgs,
 	})
 	file := configFlag(c)
-	from := c.Flags().String("from", "", "begin of the span: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00")
+	from := c.Flags().String("from", "", "begin of the span: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00; without it and --to yesterday (UTC)")
 	to := c.Flags().String("to", "", "end of the span, which is not part of it")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -47,9 +47,11 @@ provider is away, or refuses the key; Postgres or Redis is away; a setting is mi
 }
 
 func compareBooks(ctx context.Context, file, from, to string) (report audit.PaymentsReport, err error) {
-	begin, end, err := spanOf(from, to)
-	if err != nil {
-		return report, err
+	begin, end := yesterday(time.Now())
+	if from != "" || to != "" {
+		if begin, end, err = spanOf(from, to); err != nil {
+			return report, err
+		}
 	}
 	settings, err := config.Load(file)
 	if err != nil {
@@ -72,6 +74,12 @@ func compareBooks(ctx context.Context, file, from, to string) (report audit.Paym
 	provider := newProvider(settings, rdb)
 	defer provider.Close()
 	return audit.ComparePayments(ctx, pool, provider, begin, end)
+}
+
+// yesterday is the last day (UTC) that is over.
+func yesterday(now time.Time) (begin, end time.Time) {
+	end = now.UTC().Truncate(24 * time.Hour)
+	return end.AddDate(0, 0, -1), end
 }
 
 // spanOf reads --from and --to.
