@@ -33,11 +33,12 @@ func listenCommand() *cobra.Command {
 		Short: "Forward the webhooks of an app to an address of this machine, until Ctrl-C",
 		Long: `Forward what an endpoint of the app would be sent to an address that the server cannot
 reach, such as one of your own machine. Each event is signed with a secret that is printed at the
-start. An event that the receiver does not take is sent again until it does. With --resume
-it goes on where it was ended, with the same secret, within an hour.`,
+start, or with that of --secret. An event that the receiver does not take is sent again until it
+does, and does not stop those behind it. With --resume it goes on where it was ended, with the same
+secret, within an hour: what the receiver has not taken comes, and what came after that comes again.`,
 		Args: cobra.NoArgs,
 	}
-	l := &listening{out: c.OutOrStdout}
+	l := &listening{}
 	flags := c.Flags()
 	flags.StringVar(&l.api, "api", os.Getenv("API"), "address of the api (default: $API)")
 	flags.StringVar(&l.keyFile, "key-file", "", "file with the API key of the app (default: the key is in $APP)")
@@ -51,7 +52,8 @@ it goes on where it was ended, with the same secret, within an hour.`,
 			return err
 		}
 		defer l.sender.Close()
-		say(cmd.OutOrStdout(), "secret %s", l.state.Secret)
+		l.out = cmd.OutOrStdout()
+		say(l.out, "secret %s", l.state.Secret)
 		return l.run(cmd.Context(), cmd.ErrOrStderr())
 	}
 	return c
@@ -59,17 +61,10 @@ it goes on where it was ended, with the same secret, within an hour.`,
 
 // listening is one run of listen.
 type listening struct {
-	api, key, keyFile, events, target, file string
+	api, key, keyFile, events, target string
 
-	out    func() io.Writer
 	sender *webhookhttp.Sender
-	state  listenState
-}
-
-// listenState is what a run leaves to the next one.
-type listenState struct {
-	Place  string `json:"place"` // the id of the last event that was taken
-	Secret string `json:"secret"`
+	deliveries
 }
 
 func (l *listening) prepare() error {
@@ -100,6 +95,7 @@ func (l *listening) prepare() error {
 	if !strings.HasPrefix(l.state.Secret, "whsec_") {
 		return errors.New("--secret must begin with whsec_")
 	}
+	l.waiting = make(chan struct{}, mostWaiting)
 	guard, err := webhookhttp.NewGuard("0.0.0.0/0,::/0") // its user chooses the address
 	l.sender = webhookhttp.NewSender(guard, forwardTimeout, webhookhttp.Options{})
 	return err
@@ -126,6 +122,8 @@ var errRefused = errors.New("refused")
 
 // run listens until ctx ends, which is no error.
 func (l *listening) run(ctx context.Context, news io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer func() { stop(); l.retries.Wait() }()
 	for {
 		err := l.connect(ctx)
 		switch {
@@ -158,8 +156,9 @@ func (l *listening) connect(ctx context.Context) error {
 		return err
 	}
 	request.Header.Set("Authorization", "Bearer "+l.key)
-	if l.state.Place != "" {
-		request.Header.Set("Last-Event-ID", l.state.Place)
+	place := l.begin()
+	if place != "" {
+		request.Header.Set("Last-Event-ID", place)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
 	transport.ResponseHeaderTimeout = listenHeaderMax
@@ -170,8 +169,8 @@ func (l *listening) connect(ctx context.Context) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {
-	case response.StatusCode == http.StatusNotFound && l.state.Place != "":
-		l.state.Place = ""
+	case response.StatusCode == http.StatusNotFound && place != "":
+		l.forget()
 		return errors.New("nobody listened for an hour: the events since then are gone; it begins anew")
 	case response.StatusCode >= 400 && response.StatusCode < 500 && response.StatusCode != http.StatusTooManyRequests:
 		problem, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
@@ -208,47 +207,4 @@ func (l *listening) read(ctx context.Context, body io.Reader) error {
 		}
 	}
 	return lines.Err()
-}
-
-// take forwards an event until its receiver takes it, and remembers how far it has come.
-func (l *listening) take(ctx context.Context, id, name, data string) error {
-	if name == "webhook" {
-		var event struct {
-			ID      string          `json:"webhook_id"`
-			Message json.RawMessage `json:"message"`
-		}
-		if err := json.Unmarshal([]byte(data), &event); err != nil {
-			return fmt.Errorf("an event of the stream: %w", err)
-		}
-		if err := l.forward(ctx, event.ID, event.Message); err != nil {
-			return err
-		}
-	}
-	if id == "" {
-		return nil
-	}
-	l.state.Place = id
-	if l.file == "" {
-		return nil
-	}
-	return writeJSON(l.file, l.state)
-}
-
-func (l *listening) forward(ctx context.Context, id string, message json.RawMessage) error {
-	var about struct{ Type string }
-	_ = json.Unmarshal(message, &about) // it is for the line below only
-	for wait := listenPause; ; wait = min(2*wait, forwardLongest) {
-		answer := l.sender.Send(ctx, l.target, webhookhttp.Message{ID: id, Body: message, Secrets: []string{l.state.Secret}})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if answer.Arrived() {
-			say(l.out(), "%s %s %s %d", time.Now().Format(time.TimeOnly), id, about.Type, answer.Status)
-			return nil
-		}
-		say(l.out(), "%s %s %s %s; again in %s", time.Now().Format(time.TimeOnly), id, about.Type, answer.Text(), wait)
-		if err := pause(ctx, wait); err != nil {
-			return err
-		}
-	}
 }
