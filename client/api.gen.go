@@ -285,15 +285,25 @@ const (
 // Defines values for WebhookEventType.
 const (
 	WebhookEventTypeCampaignCancelled       WebhookEventType = "campaign.cancelled"
+	WebhookEventTypeCampaignDrawing         WebhookEventType = "campaign.drawing"
 	WebhookEventTypeCampaignDrawn           WebhookEventType = "campaign.drawn"
+	WebhookEventTypeCampaignFrozen          WebhookEventType = "campaign.frozen"
+	WebhookEventTypeCampaignPaused          WebhookEventType = "campaign.paused"
+	WebhookEventTypeCampaignResumed         WebhookEventType = "campaign.resumed"
 	WebhookEventTypeCampaignSoldOut         WebhookEventType = "campaign.sold_out"
+	WebhookEventTypeDisputeClosed           WebhookEventType = "dispute.closed"
+	WebhookEventTypeDisputeCreated          WebhookEventType = "dispute.created"
 	WebhookEventTypeHoldCreated             WebhookEventType = "hold.created"
 	WebhookEventTypeHoldExpired             WebhookEventType = "hold.expired"
+	WebhookEventTypeHoldReleased            WebhookEventType = "hold.released"
+	WebhookEventTypeHoldUsed                WebhookEventType = "hold.used"
 	WebhookEventTypeJobFailed               WebhookEventType = "job.failed"
+	WebhookEventTypePurchaseAwaitingAction  WebhookEventType = "purchase.awaiting_action"
 	WebhookEventTypePurchaseCancelled       WebhookEventType = "purchase.cancelled"
 	WebhookEventTypePurchaseCompleted       WebhookEventType = "purchase.completed"
 	WebhookEventTypePurchaseFailed          WebhookEventType = "purchase.failed"
 	WebhookEventTypePurchaseRefunded        WebhookEventType = "purchase.refunded"
+	WebhookEventTypeRefundFailed            WebhookEventType = "refund.failed"
 	WebhookEventTypeWalletAuthorize         WebhookEventType = "wallet.authorize"
 	WebhookEventTypeWalletCapture           WebhookEventType = "wallet.capture"
 	WebhookEventTypeWalletCredit            WebhookEventType = "wallet.credit"
@@ -312,18 +322,30 @@ const (
 	WebhookFilterAsterisk                WebhookFilter = "*"
 	WebhookFilterCampaign                WebhookFilter = "campaign.*"
 	WebhookFilterCampaignCancelled       WebhookFilter = "campaign.cancelled"
+	WebhookFilterCampaignDrawing         WebhookFilter = "campaign.drawing"
 	WebhookFilterCampaignDrawn           WebhookFilter = "campaign.drawn"
+	WebhookFilterCampaignFrozen          WebhookFilter = "campaign.frozen"
+	WebhookFilterCampaignPaused          WebhookFilter = "campaign.paused"
+	WebhookFilterCampaignResumed         WebhookFilter = "campaign.resumed"
 	WebhookFilterCampaignSoldOut         WebhookFilter = "campaign.sold_out"
+	WebhookFilterDispute                 WebhookFilter = "dispute.*"
+	WebhookFilterDisputeClosed           WebhookFilter = "dispute.closed"
+	WebhookFilterDisputeCreated          WebhookFilter = "dispute.created"
 	WebhookFilterHold                    WebhookFilter = "hold.*"
 	WebhookFilterHoldCreated             WebhookFilter = "hold.created"
 	WebhookFilterHoldExpired             WebhookFilter = "hold.expired"
+	WebhookFilterHoldReleased            WebhookFilter = "hold.released"
+	WebhookFilterHoldUsed                WebhookFilter = "hold.used"
 	WebhookFilterJob                     WebhookFilter = "job.*"
 	WebhookFilterJobFailed               WebhookFilter = "job.failed"
 	WebhookFilterPurchase                WebhookFilter = "purchase.*"
+	WebhookFilterPurchaseAwaitingAction  WebhookFilter = "purchase.awaiting_action"
 	WebhookFilterPurchaseCancelled       WebhookFilter = "purchase.cancelled"
 	WebhookFilterPurchaseCompleted       WebhookFilter = "purchase.completed"
 	WebhookFilterPurchaseFailed          WebhookFilter = "purchase.failed"
 	WebhookFilterPurchaseRefunded        WebhookFilter = "purchase.refunded"
+	WebhookFilterRefund                  WebhookFilter = "refund.*"
+	WebhookFilterRefundFailed            WebhookFilter = "refund.failed"
 	WebhookFilterWallet                  WebhookFilter = "wallet.*"
 	WebhookFilterWalletAuthorize         WebhookFilter = "wallet.authorize"
 	WebhookFilterWalletCapture           WebhookFilter = "wallet.capture"
@@ -461,9 +483,12 @@ type Campaign struct {
 	DrawStartedAt   time.Time `json:"draw_started_at"`
 
 	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
-	DrawsAt  time.Time `json:"draws_at"`
-	Layers   []Layer   `json:"layers"`
-	Policies Policies  `json:"policies"`
+	DrawsAt time.Time `json:"draws_at"`
+
+	// Freeze Only in the webhook `campaign.frozen`; elsewhere the draw has it.
+	Freeze   *Freeze  `json:"freeze,omitempty,omitzero"`
+	Layers   []Layer  `json:"layers"`
+	Policies Policies `json:"policies"`
 
 	// Positions Positions by state.
 	Positions     Counts    `json:"positions"`
@@ -2186,7 +2211,7 @@ type WebhookEventType string
 // WebhookFilter A type of events, or with a star all of a family; `*` is all.
 type WebhookFilter string
 
-// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
 type WebhookMessage struct {
 	// Type An event.
 	Type WebhookEventType `json:"type"`
@@ -2251,7 +2276,7 @@ type WebhookStreamed struct {
 	// WebhookID A UUID.
 	WebhookID ID `json:"webhook_id"`
 
-	// Message What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+	// Message What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
 	Message WebhookMessage `json:"message"`
 }
 

@@ -180,6 +180,8 @@ BEGIN
     PERFORM emit_webhooks(array_agg(e.client), array_agg(e.type), array_agg(e.id), array_agg(NULL::bigint), array_agg(e.campaign_id))
     FROM (SELECT 'purchase.completed' AS type, n.* FROM new_rows n
           WHERE n.completed_at IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE completed_at IS NOT NULL)
+          UNION ALL SELECT 'purchase.awaiting_action', n.* FROM new_rows n
+          WHERE n.state = 'awaiting_action' AND n.id NOT IN (SELECT id FROM old_rows WHERE state = 'awaiting_action')
           UNION ALL SELECT 'purchase.failed', n.* FROM new_rows n
           WHERE n.failure IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE failure IS NOT NULL)
           UNION ALL SELECT 'purchase.cancelled', n.* FROM new_rows n
@@ -202,24 +204,58 @@ BEGIN
         FROM new_rows n HAVING count(*) > 0;
         RETURN NULL;
     END IF;
-    PERFORM emit_webhooks(array_agg(n.client), array_agg('hold.expired'::text), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
+    PERFORM emit_webhooks(array_agg(n.client), array_agg('hold.' || n.state), array_agg(n.id), array_agg(NULL::bigint), array_agg(n.campaign_id))
     FROM new_rows n
-    WHERE n.state = 'expired' AND n.id NOT IN (SELECT id FROM old_rows WHERE state = 'expired') HAVING count(*) > 0;
+    WHERE n.state <> 'active' AND n.id NOT IN (SELECT id FROM old_rows WHERE state <> 'active') HAVING count(*) > 0;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
 
--- A draw at the end of the sale sells nothing out.
+-- A draw at the end of the sale sells nothing out. A campaign that ends while it is paused is not
+-- resumed.
 -- +goose StatementBegin
 CREATE FUNCTION campaigns_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    what text := CASE WHEN NEW.state = 'drawing' AND NEW.positions_sold = NEW.positions_total THEN 'campaign.sold_out'
-                      WHEN NEW.state = 'completed' THEN 'campaign.drawn'
-                      WHEN NEW.state = 'cancelled' THEN 'campaign.cancelled' END;
+    types text[] := CASE WHEN NEW.state = OLD.state THEN ARRAY[CASE WHEN NEW.paused_at IS NULL THEN 'campaign.resumed' ELSE 'campaign.paused' END]
+                         WHEN NEW.state = 'drawing' AND NEW.positions_sold = NEW.positions_total THEN ARRAY['campaign.sold_out', 'campaign.drawing']
+                         WHEN NEW.state = 'drawing' THEN ARRAY['campaign.drawing']
+                         WHEN NEW.state = 'completed' THEN ARRAY['campaign.drawn']
+                         WHEN NEW.state = 'cancelled' THEN ARRAY['campaign.cancelled'] END;
 BEGIN
-    IF what IS NOT NULL THEN
-        PERFORM emit_webhooks(ARRAY[NULL]::text[], ARRAY[what], ARRAY[NEW.id], ARRAY[NULL]::bigint[], ARRAY[NEW.id]);
-    END IF;
+    PERFORM emit_webhooks(array_agg(NULL::text), array_agg(type), array_agg(NEW.id), array_agg(NULL::bigint), array_agg(NEW.id))
+    FROM unnest(types) AS type HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION freezes_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM emit_webhooks(ARRAY[NULL]::text[], ARRAY['campaign.frozen'], ARRAY[NEW.campaign_id], ARRAY[NULL]::bigint[], ARRAY[NEW.campaign_id]);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- The same as the timeline of the purchase says: an inquiry that was closed may become a dispute.
+-- +goose StatementBegin
+CREATE FUNCTION disputes_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    opened boolean := TG_OP = 'INSERT' OR OLD.closed AND NOT NEW.closed;
+    closed boolean := NEW.closed AND (TG_OP = 'INSERT' OR NOT OLD.closed OR NEW.status <> OLD.status);
+BEGIN
+    PERFORM emit_webhooks(array_agg(p.client), array_agg(e.type), array_agg(p.id), array_agg(NULL::bigint), array_agg(p.campaign_id))
+    FROM (VALUES ('dispute.created', opened), ('dispute.closed', closed)) AS e (type, happened), purchases p
+    WHERE e.happened AND p.id = NEW.purchase_id HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- Of a refund that the provider has refused, and of one that needs a person.
+-- +goose StatementBegin
+CREATE FUNCTION refunds_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM emit_webhooks(ARRAY[p.client], ARRAY['refund.failed'], ARRAY[NEW.id], ARRAY[NULL]::bigint[], ARRAY[NEW.campaign_id])
+    FROM purchases p WHERE p.id = NEW.purchase_id;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
@@ -263,8 +299,15 @@ END $$;
 -- +goose StatementEnd
 
 -- In the order of locks.
-CREATE TRIGGER campaigns_emit_webhooks AFTER UPDATE OF state ON campaigns
-    FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION campaigns_emit_webhooks();
+CREATE TRIGGER campaigns_emit_webhooks AFTER UPDATE OF state, paused_at ON campaigns
+    FOR EACH ROW WHEN (NEW.state <> OLD.state OR (NEW.paused_at IS NULL) <> (OLD.paused_at IS NULL)) EXECUTE FUNCTION campaigns_emit_webhooks();
+CREATE TRIGGER new_refunds_emit_webhooks AFTER INSERT ON refunds
+    FOR EACH ROW WHEN (NEW.state IN ('failed', 'canceled')) EXECUTE FUNCTION refunds_emit_webhooks();
+CREATE TRIGGER failed_refunds_emit_webhooks AFTER UPDATE OF state, stuck ON refunds
+    FOR EACH ROW WHEN (NEW.stuck AND NOT OLD.stuck OR NEW.state IN ('failed', 'canceled') AND OLD.state NOT IN ('failed', 'canceled'))
+    EXECUTE FUNCTION refunds_emit_webhooks();
+CREATE TRIGGER disputes_emit_webhooks AFTER INSERT OR UPDATE ON disputes FOR EACH ROW EXECUTE FUNCTION disputes_emit_webhooks();
+CREATE TRIGGER freezes_emit_webhooks AFTER INSERT ON freezes FOR EACH ROW EXECUTE FUNCTION freezes_emit_webhooks();
 CREATE TRIGGER holds_emit_webhooks AFTER INSERT ON holds
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_emit_webhooks();
 CREATE TRIGGER ended_holds_emit_webhooks AFTER UPDATE ON holds
@@ -285,6 +328,10 @@ CREATE TRIGGER webhook_endpoints_due AFTER UPDATE OF version, wakes ON webhook_e
 
 -- +goose Down
 DROP TRIGGER campaigns_emit_webhooks ON campaigns;
+DROP TRIGGER new_refunds_emit_webhooks ON refunds;
+DROP TRIGGER failed_refunds_emit_webhooks ON refunds;
+DROP TRIGGER disputes_emit_webhooks ON disputes;
+DROP TRIGGER freezes_emit_webhooks ON freezes;
 DROP TRIGGER holds_emit_webhooks ON holds;
 DROP TRIGGER ended_holds_emit_webhooks ON holds;
 DROP TRIGGER purchases_emit_webhooks ON purchases;
@@ -294,6 +341,7 @@ DROP TRIGGER failed_jobs_emit_webhooks ON jobs;
 DROP TRIGGER new_webhook_endpoints_due ON webhook_endpoints;
 DROP TRIGGER webhook_endpoints_due ON webhook_endpoints;
 DROP FUNCTION campaigns_emit_webhooks, holds_emit_webhooks, purchases_emit_webhooks, wallets_emit_webhooks, jobs_emit_webhooks;
+DROP FUNCTION freezes_emit_webhooks, disputes_emit_webhooks, refunds_emit_webhooks;
 DROP FUNCTION webhook_endpoints_due;
 DROP FUNCTION emit_webhooks;
 DROP FUNCTION webhooks_due;

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,8 +113,13 @@ func (e Event) Challenge() (challenge string, ok bool) {
 	return data.Challenge, err == nil && data.Challenge != ""
 }
 
-// Purchase returns the Data of purchase.… events.
-func (e Event) Purchase() (client.Purchase, error) { return dataOf[client.Purchase](e, "purchase.") }
+// Purchase returns the Data of purchase.… and dispute.… events.
+func (e Event) Purchase() (client.Purchase, error) {
+	return dataOf[client.Purchase](e, "purchase.", "dispute.")
+}
+
+// Refund returns the Data of refund.… events.
+func (e Event) Refund() (client.Refund, error) { return dataOf[client.Refund](e, "refund.") }
 
 // Hold returns the Data of hold.… events.
 func (e Event) Hold() (client.Hold, error) { return dataOf[client.Hold](e, "hold.") }
@@ -124,10 +130,10 @@ func (e Event) Campaign() (client.Campaign, error) { return dataOf[client.Campai
 // Job returns the Data of job.… events.
 func (e Event) Job() (client.Job, error) { return dataOf[client.Job](e, "job.") }
 
-func dataOf[T any](e Event, of string) (T, error) {
+func dataOf[T any](e Event, of ...string) (T, error) {
 	var data, none T
-	if !strings.HasPrefix(e.Type, of) {
-		return none, fmt.Errorf("webhook: the event %s is no %s…", e.Type, of)
+	if !slices.ContainsFunc(of, func(family string) bool { return strings.HasPrefix(e.Type, family) }) {
+		return none, fmt.Errorf("webhook: the event %s is no %s…", e.Type, of[0])
 	}
 	if err := json.Unmarshal(e.Data, &data); err != nil {
 		return none, fmt.Errorf("webhook: data of event %s: %w", e.ID, err)

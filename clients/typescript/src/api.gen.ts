@@ -1429,9 +1429,29 @@ export interface webhooks {
         put?: never;
         /**
          * A purchase
-         * @description Of your client: it was sold, has failed, was cancelled, or its money has gone back.
+         * @description Of your client: its buyer has something to do, it was sold, has failed, was cancelled, its money has gone back, or a bank disputes its payment: then `dispute` says how.
          */
         post: operations["purchaseWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    refund: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A refund
+         * @description Of a purchase of your client: the provider has refused it, or it waits for a person (`waiting_for`).
+         */
+        post: operations["refundWebhook"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1449,7 +1469,7 @@ export interface webhooks {
         put?: never;
         /**
          * A hold
-         * @description Of your client: it was made, or has run out unused.
+         * @description Of your client: it was made, released or used by a purchase, or has run out unused.
          */
         post: operations["holdWebhook"];
         delete?: never;
@@ -1469,7 +1489,7 @@ export interface webhooks {
         put?: never;
         /**
          * A campaign
-         * @description Of anybody: its last position was sold, its prizes are drawn, or it was cancelled.
+         * @description Of anybody: its sale was paused or goes on, its last position was sold, its draw has begun, its list is frozen (`freeze` has the record), its prizes are drawn, or it was cancelled.
          */
         post: operations["campaignWebhook"];
         delete?: never;
@@ -1773,6 +1793,8 @@ export interface components {
             } | null;
             /** @description The commitment to the draw's secret, in hex; null before publication. */
             commitment: string | null;
+            /** @description Only in the webhook `campaign.frozen`; elsewhere the draw has it. */
+            freeze?: components["schemas"]["Freeze"];
         };
         /** @description The data of an event of a campaign's stream. */
         CampaignEvent: {
@@ -2789,12 +2811,12 @@ export interface components {
          * @description An event.
          * @enum {string}
          */
-        WebhookEventType: "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "hold.created" | "hold.expired" | "campaign.sold_out" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
+        WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
         /**
          * @description A type of events, or with a star all of a family; `*` is all.
          * @enum {string}
          */
-        WebhookFilter: "*" | "purchase.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "hold.created" | "hold.expired" | "campaign.sold_out" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
+        WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
         /**
          * @description Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
          * @example https://shop.example/triprize
@@ -2983,7 +3005,7 @@ export interface components {
             /** @description What is sent, byte for byte but for white space; null until it is sent first. */
             message: components["schemas"]["WebhookMessage"] | null;
         };
-        /** @description What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` a Purchase, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer. */
+        /** @description What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer. */
         WebhookMessage: {
             type: components["schemas"]["WebhookEventType"];
             /**
@@ -6772,9 +6794,50 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @enum {string} */
-                    type: "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded";
+                    type: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "dispute.created" | "dispute.closed";
                     timestamp: components["schemas"]["Time"];
                     data: components["schemas"]["Purchase"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: it is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    refundWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt, and in a replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in seconds since 1970. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "refund.failed";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["Refund"];
                 };
             };
         };
@@ -6813,7 +6876,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @enum {string} */
-                    type: "hold.created" | "hold.expired";
+                    type: "hold.created" | "hold.released" | "hold.used" | "hold.expired";
                     timestamp: components["schemas"]["Time"];
                     data: components["schemas"]["Hold"];
                 };
@@ -6854,7 +6917,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @enum {string} */
-                    type: "campaign.sold_out" | "campaign.drawn" | "campaign.cancelled";
+                    type: "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled";
                     timestamp: components["schemas"]["Time"];
                     data: components["schemas"]["Campaign"];
                 };

@@ -15,17 +15,23 @@ import (
 	"triprize/api"
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/job"
+	hook "triprize/internal/store/webhook"
 	"triprize/migrations"
 )
 
-// enumOf returns the values that a schema of the contract has, sorted.
+// enumOf returns the values that a schema of the contract has, or a property of it, sorted.
 func enumOf(t *testing.T, schema string) (values []string) {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, value := range document.Components.Schemas[schema].Value.Enum {
+	schema, property, _ := strings.Cut(schema, ".")
+	found := document.Components.Schemas[schema].Value
+	if property != "" {
+		found = found.Properties[property].Value
+	}
+	for _, value := range found.Enum {
 		values = append(values, value.(string))
 	}
 	slices.Sort(values)
@@ -67,6 +73,42 @@ func constantsOf(t *testing.T, path, kind string) (values []string) {
 	})
 	slices.Sort(values)
 	return values
+}
+
+// The steps of payments are constants without a type, whose names begin with Step; the others are
+// those of the purchase itself.
+func TestTheTypesOfTheTimelineAreThoseOfTheProgram(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../store/payment/steps.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := []string{"created", "completed", "cancelled"}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Step") {
+			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			types = append(types, value)
+		}
+		return true
+	})
+	slices.Sort(types)
+	if promised := enumOf(t, "TimelineEntry.event"); !slices.Equal(types, promised) {
+		t.Errorf("the program has %v, the contract %v", types, promised)
+	}
+}
+
+func TestTheTypesOfWebhooksAreThoseOfTheProgram(t *testing.T) {
+	t.Parallel()
+	types := slices.Sorted(slices.Values(hook.Types))
+	if promised := enumOf(t, "WebhookEventType"); !slices.Equal(types, promised) {
+		t.Errorf("the program has %v, the contract %v", types, promised)
+	}
+	if all := slices.DeleteFunc(enumOf(t, "WebhookFilter"), hook.Known); len(all) > 0 {
+		t.Errorf("the contract has filters that the program does not know: %v", all)
+	}
 }
 
 func TestTheKindsOfTheContractAreThoseOfTheProgram(t *testing.T) {

@@ -15,7 +15,9 @@ var webhooks = []invariant{
 	{"an event is its resource's client's", `
 		SELECT format('event %s of %s: its resource is %s''s', e.id, e.client, r.client)
 		FROM webhook_events e JOIN (
-			SELECT id, client, 'purchase' AS kind FROM purchases UNION ALL SELECT id, client, 'hold' FROM holds
+			SELECT id, client, 'purchase' AS kind FROM purchases UNION ALL SELECT id, client, 'dispute' FROM purchases
+			UNION ALL SELECT r.id, p.client, 'refund' FROM refunds r JOIN purchases p ON p.id = r.purchase_id
+			UNION ALL SELECT id, client, 'hold' FROM holds
 			UNION ALL SELECT id, client, 'job' FROM jobs UNION ALL SELECT id, client, 'wallet' FROM wallets
 			UNION ALL SELECT id, client, 'webhook-endpoint' FROM webhook_endpoints) r ON r.id = e.subject AND r.kind = split_part(e.type, '.', 1)
 		WHERE e.client <> r.client`},

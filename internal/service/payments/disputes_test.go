@@ -10,6 +10,7 @@ import (
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/payment"
+	"triprize/internal/testkit/servers"
 )
 
 func disputeEvent(id, name, dispute, intent, status string) payprovider.Event {
@@ -17,9 +18,26 @@ func disputeEvent(id, name, dispute, intent, status string) payprovider.Event {
 		Status: status, Reason: "fraudulent", Payload: []byte(`{}`)}
 }
 
+// hears makes an endpoint of the client of the bench for events of disputes. compare checks that it has got
+// those that the timelines of the purchases say.
+func hears(t *testing.T, b *bench) (compare func()) {
+	t.Helper()
+	b.exec(`INSERT INTO webhook_endpoints (id, client, url, events) VALUES (gen_random_uuid(), 'shop', 'https://shop.example', '{dispute.*}')`)
+	return func() {
+		t.Helper()
+		const timeline = `SELECT coalesce(string_agg(CASE event WHEN 'disputed' THEN 'dispute.created ' ELSE 'dispute.closed ' END || purchase_id, ', ' ORDER BY purchase_id, event = 'disputed'), '')
+			FROM payment_steps WHERE event IN ('disputed', 'dispute-closed')`
+		const events = `SELECT coalesce(string_agg(type || ' ' || subject, ', ' ORDER BY subject, type), '') FROM webhook_events`
+		if want, got := servers.Value[string](t, b.db, timeline), servers.Value[string](t, b.db, events); want == "" || got != want {
+			t.Errorf("told: %s\nwant: %s", got, want)
+		}
+	}
+}
+
 func TestADisputeIsRecordedAndNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	compare := hears(t, b)
 	id := b.reserve("pm_card_visa")
 	b.want(id, payments.Conclude, payment.Captured)
 	e := b.newEvents()
@@ -51,6 +69,7 @@ func TestADisputeIsRecordedAndNeverGoesBack(t *testing.T) {
 	if got := b.steps(id); !slices.Equal(got[len(got)-len(want):], want) {
 		t.Errorf("steps %v", got)
 	}
+	compare()
 }
 
 // told is a dispute as an event tells it, and the event's second.
@@ -65,6 +84,7 @@ type told struct {
 func TestDisputesThatAreToldInAnyOrderEndTheSame(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	compare := hears(t, b)
 	id := b.reserve("pm_card_visa")
 	b.want(id, payments.Conclude, payment.Captured)
 	e, intent, n := b.newEvents(), deref(b.get(id).IntentID), 0
@@ -124,6 +144,7 @@ func TestDisputesThatAreToldInAnyOrderEndTheSame(t *testing.T) {
 			}
 		}
 	}
+	compare()
 }
 
 // permutations yields the orders of n things.

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -23,7 +24,8 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// implied are the events that the tables imply, and told those that were written.
+// implied are the events that the tables imply, and told those that were written. No table says later
+// what has come and gone: the test notes it in happened.
 const (
 	implied = `
 		SELECT 'purchase.completed' AS type, id AS subject, NULL::bigint AS version FROM purchases WHERE completed_at IS NOT NULL
@@ -31,11 +33,13 @@ const (
 		UNION ALL SELECT 'purchase.cancelled', id, NULL FROM purchases WHERE cancelled_at IS NOT NULL
 		UNION ALL SELECT 'purchase.refunded', id, NULL FROM purchases WHERE state = 'refunded'
 		UNION ALL SELECT 'hold.created', id, NULL FROM holds
-		UNION ALL SELECT 'hold.expired', id, NULL FROM holds WHERE state = 'expired'
+		UNION ALL SELECT 'hold.' || state, id, NULL FROM holds WHERE state <> 'active'
 		UNION ALL SELECT 'campaign.sold_out', id, NULL FROM campaigns WHERE state IN ('drawing', 'completed') AND positions_sold = positions_total
+		UNION ALL SELECT 'campaign.drawing', id, NULL FROM campaigns WHERE draw_started_at IS NOT NULL
 		UNION ALL SELECT 'campaign.drawn', id, NULL FROM campaigns WHERE state = 'completed'
 		UNION ALL SELECT 'campaign.cancelled', id, NULL FROM campaigns WHERE state = 'cancelled'
 		UNION ALL SELECT 'job.failed', id, NULL FROM jobs WHERE state = 'failed' AND kind IN ('purchase', 'cancellation', 'draw', 'campaign-cancellation')
+		UNION ALL SELECT type, subject, NULL FROM happened
 		UNION ALL SELECT 'wallet.' || e.kind, v.wallet_id, v.version FROM wallet_events v JOIN ledger_entries e ON e.id = v.entry_id`
 	told = `SELECT type, subject, version FROM webhook_events`
 )
@@ -87,6 +91,7 @@ func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
 	w.endpoint("test", "https://one.example")
 	w.endpoint("test", "https://two.example")
 	w.endpoint("stranger", "https://three.example", "purchase.*", "hold.*", "job.*", "wallet.*")
+	servers.Exec(t, w.db, `CREATE TABLE happened (type text, subject uuid)`)
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	shop := &shop{world: w, chance: rand.New(rand.NewPCG(seed, 0))}
@@ -99,10 +104,13 @@ func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
 		shop.acts[i%len(shop.acts)](t) // each, as often as all others
 	}
 	fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
+	shop.campaignTx(shop.campaigns[1], campaign.Pause)
+	shop.happened("campaign.paused", shop.campaigns[1])
 	shop.cancelCampaign(t, shop.campaigns[1])
 	types := w.wantTold(2)
-	for _, kind := range []string{"purchase.completed", "purchase.failed", "purchase.cancelled", "purchase.refunded", "hold.created", "hold.expired",
-		"campaign.sold_out", "campaign.cancelled", "job.failed", "wallet.credit", "wallet.purchase"} {
+	for _, kind := range []string{"purchase.awaiting_action", "purchase.completed", "purchase.failed", "purchase.cancelled", "purchase.refunded", "refund.failed",
+		"hold.created", "hold.released", "hold.used", "hold.expired", "campaign.paused", "campaign.resumed", "campaign.sold_out", "campaign.drawing", "campaign.cancelled",
+		"job.failed", "wallet.credit", "wallet.purchase"} {
 		if types[kind] == 0 {
 			t.Errorf("no %s has happened: the test does not test it", kind)
 		}
@@ -137,6 +145,20 @@ type shop struct {
 	acts      []func(t *testing.T)
 }
 
+// happened notes an event that is to be told, and that no table shows later.
+func (s *shop) happened(kind string, subject uuid.UUID) {
+	servers.Exec(s.t, s.db, `INSERT INTO happened VALUES ($1, $2)`, kind, subject)
+}
+
+func (s *shop) campaignTx(id uuid.UUID, change func(context.Context, pgx.Tx, uuid.UUID) error) {
+	s.tx(func(tx pgx.Tx) error {
+		if err := campaign.Lock(s.t.Context(), tx, id); err != nil {
+			return err
+		}
+		return change(s.t.Context(), tx, id)
+	})
+}
+
 func (s *shop) campaign() uuid.UUID { return s.campaigns[s.chance.IntN(len(s.campaigns))] }
 
 // holdService makes the acts of a shop.
@@ -156,11 +178,29 @@ func (s *shop) holdService(t *testing.T) {
 				}
 			}
 		},
-		func(t *testing.T) { // a hold, which may be over at once
+		func(t *testing.T) { // a hold, which may be over at once, be released, or be bought
 			made, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(s.campaign(), user(), 0, 1))
-			if err == nil && s.chance.IntN(2) == 0 {
-				fixture.EndHold(t, s.db, made)
+			if err != nil {
+				return
 			}
+			switch s.chance.IntN(4) {
+			case 0:
+				fixture.EndHold(t, s.db, made)
+			case 1:
+				if _, err := service.Release(t.Context(), made.CampaignID, made.ID); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				fixture.Finalize(t, s.db, fixture.HeldRequest(t, made.CampaignID, made.UserID, made.ID))
+			}
+		},
+		func(*testing.T) { // a sale is paused, and goes on; each is said twice
+			id := s.campaign()
+			for _, change := range []func(context.Context, pgx.Tx, uuid.UUID) error{campaign.Pause, campaign.Pause, campaign.Resume, campaign.Resume} {
+				s.campaignTx(id, change)
+			}
+			s.happened("campaign.paused", id)
+			s.happened("campaign.resumed", id)
 		},
 		func(t *testing.T) { // a card, which pays or does not
 			id := s.campaign()
@@ -172,6 +212,11 @@ func (s *shop) holdService(t *testing.T) {
 			if len(report.Payments) == 0 {
 				return // nothing was free
 			}
+			if s.chance.IntN(2) == 0 { // the buyer is asked for something, with a new page the second time
+				fixture.Advance(t, s.db, report.Payments[0].PurchaseID, payment.Action)
+				fixture.Advance(t, s.db, report.Payments[0].PurchaseID, payment.Action)
+				s.happened("purchase.awaiting_action", report.Payments[0].PurchaseID)
+			}
 			to := payment.Captured
 			if s.chance.IntN(2) == 0 {
 				to = payment.Ended
@@ -179,7 +224,7 @@ func (s *shop) holdService(t *testing.T) {
 			fixture.Advance(t, s.db, report.Payments[0].PurchaseID, to)
 			fixture.Conclude(t, s.db, ref)
 		},
-		func(t *testing.T) { // a card refund arrives
+		func(t *testing.T) { // a card refund is stuck, then refused, and arrives at last
 			id, campaignID, ok := s.any(`state = 'completed' AND payment_method = 'card'`)
 			if !ok {
 				return
@@ -188,12 +233,20 @@ func (s *shop) holdService(t *testing.T) {
 			if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
 				t.Fatal(err)
 			}
-			s.tx(func(tx pgx.Tx) error {
-				var b pgx.Batch
-				b.Queue(`UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp(), attempt = 1, attempt_at = clock_timestamp(), provider_id = 're_' || id WHERE purchase_id = $1`, id)
-				purchase.QueueFollow(&b, id)
-				return tx.SendBatch(t.Context(), &b).Close()
-			})
+			var back uuid.UUID
+			for _, set := range []string{`stuck = true`, `stuck = true`, `state = 'failed', stuck = false`, `state = 'open'`,
+				`state = 'succeeded', finished_at = clock_timestamp(), attempt = 1, attempt_at = clock_timestamp(), provider_id = 're_' || id`} {
+				s.tx(func(tx pgx.Tx) error {
+					if err := tx.QueryRow(t.Context(), `UPDATE refunds SET `+set+` WHERE purchase_id = $1 RETURNING id`, id).Scan(&back); err != nil {
+						return err
+					}
+					var b pgx.Batch
+					purchase.QueueFollow(&b, id)
+					return tx.SendBatch(t.Context(), &b).Close()
+				})
+			}
+			s.happened("refund.failed", back) // stuck,
+			s.happened("refund.failed", back) // and refused
 		},
 	}
 }

@@ -35,6 +35,13 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Refund, error) {
 	return r, fault.At(err, "refund.Get(%s)", id)
 }
 
+// GetAll returns refunds; those that are not there are left out.
+func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Refund, error) {
+	list, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM refunds WHERE id = i.id) r`, ids)
+	return list, fault.At(err, "refund.GetAll")
+}
+
 // OfCampaign returns refunds of a campaign in the order of their ids, after the given
 // one (zero: from the start): those in a state, or with an empty one all.
 func OfCampaign(ctx context.Context, db postgres.DB, campaignID uuid.UUID, state State, after uuid.UUID, limit int) ([]Refund, error) {

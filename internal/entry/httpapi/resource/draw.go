@@ -7,6 +7,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/proof"
+	"triprize/internal/store/drawrecord"
 )
 
 // Draw is what is public of a draw.
@@ -18,7 +19,7 @@ func Draw(now proof.State) contract.Draw {
 	}
 	if now.Freeze != nil {
 		d.Root, d.Secret = hexOf(&now.Freeze.Root), hexOf(now.Freeze.Secret)
-		d.Freeze = &contract.Freeze{Hash: now.Progress.FreezeHash.String(), Record: now.Progress.Record}
+		d.Freeze = freeze(now.Progress)
 	}
 	for _, w := range now.Timestamps {
 		d.Timestamps = append(d.Timestamps, contract.Timestamp{Authority: w.Authority.String(), Time: w.GenTime})
@@ -37,6 +38,11 @@ func Draw(now proof.State) contract.Draw {
 		d.Waiting = waitOf(now.Campaign.Waiting)
 	}
 	return d
+}
+
+// freeze is the freeze record of a draw that has one.
+func freeze(p drawrecord.Progress) *contract.Freeze {
+	return &contract.Freeze{Hash: p.FreezeHash.String(), Record: p.Record}
 }
 
 func hexOf(h *fairdraw.Hash) *string {

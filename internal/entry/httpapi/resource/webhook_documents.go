@@ -14,9 +14,11 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
 	"triprize/internal/store/wallet"
 	"triprize/internal/store/webhook"
 )
@@ -49,8 +51,11 @@ func (d WebhookDocuments) Render(ctx context.Context, events []webhook.Event) (m
 // read returns the documents of events of one kind, by event.
 func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhook.Event) (map[uuid.UUID]any, error) {
 	switch kind {
-	case "purchase":
+	case "purchase", "dispute":
 		return d.purchases(ctx, events)
+	case "refund":
+		refunds, err := refund.GetAll(ctx, d.DB, subjects(events))
+		return bySubject(events, refunds, func(r refund.Refund) (uuid.UUID, any) { return r.ID, Refund(r, App) }), err
 	case "hold":
 		holds, err := inventory.GetHolds(ctx, d.DB, subjects(events))
 		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, Hold(h, App) }), err
@@ -96,7 +101,15 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 		if err != nil {
 			return nil, err
 		}
-		return Campaign(details, App), nil
+		document := Campaign(details, App)
+		if e.Type == webhook.CampaignFrozen {
+			progress, err := drawrecord.ReadProgress(ctx, d.DB, []uuid.UUID{e.Subject})
+			if err != nil {
+				return nil, err
+			}
+			document.Freeze = freeze(progress[e.Subject])
+		}
+		return document, nil
 	case "webhook-endpoint":
 		p, err := webhook.Get(ctx, d.DB, e.Subject)
 		if err != nil {

@@ -2,6 +2,7 @@ package resource_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/google/uuid"
@@ -11,6 +12,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -65,5 +67,40 @@ func TestACrowdOfWalletEventsIsReadWithAsFewStatementsAsOne(t *testing.T) {
 	}
 	if one, all := read(events[0]), read(events...); all != one {
 		t.Errorf("%d statements for %d events, %d for one", all, len(events), one)
+	}
+}
+
+// A dispute is told with its purchase, and a freeze with its record beside the campaign.
+func TestEventsCarryWhatTheyAreAbout(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	bought, _ := fixture.BuyByCard(t, db, id, "mina", 0, 1)
+	refs := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))
+	if _, err := fixture.Seller(db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
+		t.Fatal(err)
+	}
+	back := servers.Value[uuid.UUID](t, db, `SELECT id FROM refunds WHERE purchase_id = $1`, bought)
+	servers.Exec(t, db, `INSERT INTO freezes (campaign_id, root, sold, record) VALUES ($1, $2, 0, '{"count":0}')`, id, make([]byte, 32))
+	events := []webhook.Event{{Type: webhook.DisputeCreated, Subject: bought}, {Type: webhook.RefundFailed, Subject: back}, {Type: webhook.CampaignFrozen, Subject: id},
+		{Type: webhook.CampaignDrawn, Subject: id}}
+	for i := range events {
+		events[i].ID = uuidv7.New()
+	}
+	documents, err := resource.WebhookDocuments{DB: db}.Render(t.Context(), events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		var data struct {
+			ID     uuid.UUID
+			Freeze struct{ Record json.RawMessage }
+		}
+		if err := json.Unmarshal(documents[e.ID], &data); err != nil || data.ID != e.Subject {
+			t.Errorf("%s: %s, %v", e.Type, documents[e.ID], err)
+		}
+		if frozen := string(data.Freeze.Record) == `{"count":0}`; frozen != (e.Type == webhook.CampaignFrozen) {
+			t.Errorf("%s: %s", e.Type, documents[e.ID])
+		}
 	}
 }
