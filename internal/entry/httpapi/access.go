@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"strings"
@@ -28,14 +29,14 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 		if err != nil {
 			return call.Caller{}, err
 		}
-		who := call.Caller{Role: resource.Role(claims.Role), Client: claims.Client()}
+		who := call.Caller{Role: resource.Role(claims.Role), Client: claims.Client(), App: cmp.Or(s.settings.Tokens.Client, claims.Client())}
 		if who.Role == resource.User {
 			who.User = claims.Subject
 		}
 		return who, nil
 	}
 	key, err := s.keys.Verify(ctx, credentials)
-	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, KeyPrefix: key.Prefix}, err
+	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, App: key.Client, KeyPrefix: key.Prefix}, err
 }
 
 // identify returns the sender of a request: as authenticate does, or an anonymous caller where

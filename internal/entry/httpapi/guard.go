@@ -185,6 +185,7 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 		if request.Key, err = call.IdempotencyKey(c.Get(idempotencyKeyHeader)); err != nil {
 			return "", err
 		}
+		request.Key = request.KeyScope() + request.Key
 	}
 	if len(faults) > 0 {
 		return "", fault.Invalid(faults...)

@@ -120,7 +120,7 @@ func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldReq
 		return nil, err
 	}
 	request := s.command(ctx, job.KindHoldExtend, http.StatusOK)
-	request.CampaignID = h.CampaignID
+	request.CampaignID, request.UserID = h.CampaignID, h.UserID
 	done, err := s.service.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
 	return s.commandDone(done, err, holdsPath)
 }

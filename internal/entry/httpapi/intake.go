@@ -83,7 +83,7 @@ func (s *intake) mostStreams(who call.Caller) int {
 // status is that of the answer when it succeeds.
 func (s *intake) command(ctx context.Context, kind job.Kind, status int) job.Request {
 	c := call.Of(ctx)
-	return job.Request{ID: uuidv7.New(), Client: c.Client, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
+	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
 		Keep: s.settings.Retention.Jobs, HTTPStatus: status}
 }
 
@@ -131,7 +131,7 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
 	queues := append([]job.Kind{request.Kind}, also...)
 	c := call.Of(ctx)
-	request.ID, request.Client, request.Key, request.Hash, request.Trace = uuidv7.New(), c.Client, c.Key, c.Fingerprint, c.Trace
+	request.ID, request.Client, request.Key, request.Hash, request.Trace = uuidv7.New(), c.App, c.Key, c.Fingerprint, c.Trace
 	wait, done, err := s.waitOf(c)
 	if err != nil {
 		return response.Job{}, err

@@ -29,7 +29,7 @@ type jobHandlers struct{ *intake }
 func (s *intake) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
 	who := call.Of(ctx)
 	j, err := job.Get(ctx, s.db, id)
-	if err == nil && who.Role != resource.Operator && j.Client != who.Client {
+	if err == nil && !who.MaySeeJob(j) {
 		return job.Job{}, fault.New(fault.NotFound, "there is no job %s", id)
 	}
 	return j, err
@@ -71,7 +71,8 @@ func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObjec
 	return answer, err
 }
 
-// ListJobs answers with one page of the jobs of the caller's client; for operators, of all.
+// ListJobs answers with one page of the jobs of the caller's client; for operators, of all; for users
+// with a token, of their own.
 func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
@@ -90,7 +91,13 @@ func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestO
 		f.State = job.Failed
 	}
 	if who.Role != resource.Operator {
-		f.Client = who.Client
+		f.Client, f.KeyScope = who.App, who.KeyScope()
+	}
+	if f.KeyScope != "" { // along the user's jobs: its app may have millions
+		if f.UserID != "" && f.UserID != who.User {
+			return operations.ListJobs200(contract.JobList{Jobs: []contract.Job{}}, nil)
+		}
+		f.UserID = who.User
 	}
 	list, next, err := job.List(ctx, s.db, f, page)
 	if err != nil {

@@ -140,7 +140,7 @@ func variable(key string) string {
 
 func check(settings Settings) error {
 	v := validator.New(validator.WithRequiredStructEnabled())
-	for name, rule := range map[string]validator.Func{"url_of": isURLOf, "quorum_of": isQuorumOf, "draw_keys": areDrawKeys, "networks": areNetworks, "secret": longEnough} {
+	for name, rule := range map[string]validator.Func{"url_of": isURLOf, "quorum_of": isQuorumOf, "draw_keys": areDrawKeys, "networks": areNetworks, "secret": longEnough, "client": isClient} {
 		if err := v.RegisterValidation(name, rule); err != nil {
 			return fmt.Errorf("settings: %w", err)
 		}
@@ -148,7 +148,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkCORS(settings.API), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkTimestamps(settings.Timestamps, settings.Beacon))
+		return errors.Join(checkCORS(settings.API), checkTokens(settings.Tokens), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkTimestamps(settings.Timestamps, settings.Beacon))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -160,6 +160,14 @@ func check(settings Settings) error {
 		all = append(all, fmt.Errorf("setting %s (%s): %s", key, variable(key), reason(f)))
 	}
 	return errors.Join(all...)
+}
+
+// checkTokens refuses an issuer's client without an issuer.
+func checkTokens(t Tokens) error {
+	if t.Client != "" && t.HS256Secret == "" && t.JWKSURL == "" {
+		return fault("tokens.client", "goes with tokens.hs256_secret or tokens.jwks_url: without them no token is accepted")
+	}
+	return nil
 }
 
 // checkRetention refuses a retention in which it would be forgotten for how long users
@@ -203,6 +211,8 @@ func reason(f validator.FieldError) string {
 		return "excludes " + others(f) + ": set one of them"
 	case "secret":
 		return fmt.Sprintf("must have at least %s bytes, as from: openssl rand -base64 %s", f.Param(), f.Param())
+	case "client":
+		return "must be the client of an API key: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"
 	case "http_url":
 		return "must be an http:// or https:// URL"
 	case "min":
@@ -270,6 +280,14 @@ func areNetworks(f validator.FieldLevel) bool {
 
 // areDrawKeys is the rule draw_keys. The values are never shown.
 func areDrawKeys(f validator.FieldLevel) bool { return drawKeys.MatchString(f.Field().String()) }
+
+var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`) // as package apikey has it
+
+// isClient is the rule client: the name of a client that an API key may have.
+func isClient(f validator.FieldLevel) bool {
+	name := f.Field().String()
+	return clientName.MatchString(name) && name != "system"
+}
 
 // longEnough is the rule secret=N: at least N bytes, unlike min=N, which counts characters.
 func longEnough(f validator.FieldLevel) bool {

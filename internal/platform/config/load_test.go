@@ -206,6 +206,10 @@ func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 		"a URL without issuer":   {file: "jwks_url: " + url + "\n  audience: a", want: []string{"tokens.issuer", "is required together with"}},
 		"a secret of 31 bytes":   {file: "hs256_secret: " + secret[:31] + "\n  issuer: i\n  audience: a", want: []string{"tokens.hs256_secret", "at least 32 bytes"}},
 		"no URL":                 {file: "jwks_url: file:///etc/" + secret + "\n  issuer: i\n  audience: a", want: []string{"tokens.jwks_url", "http:// or https://"}},
+		"a client's own issuer":  {file: "client: shop-1\n  hs256_secret: " + secret + "\n  issuer: i\n  audience: a"},
+		"a client, no issuer":    {file: "client: shop-1", want: []string{"tokens.client", "goes with tokens.hs256_secret or tokens.jwks_url"}},
+		"no client of a key":     {file: "client: Shop\n  hs256_secret: " + secret + "\n  issuer: i\n  audience: a", want: []string{"tokens.client", "must be the client of an API key"}},
+		"our own client":         {file: "client: system\n  hs256_secret: " + secret + "\n  issuer: i\n  audience: a", want: []string{"tokens.client"}},
 		"no claim for the role":  {file: "role_claim: ''", want: []string{"tokens.role_claim", "required"}},
 		"a life without measure": {file: "max_lifetime: -1s", want: []string{"tokens.max_lifetime", "at least 0"}},
 	} {

@@ -128,6 +128,7 @@ type Tokens struct {
 	Audience            string        `mapstructure:"audience"              validate:"required_with=HS256Secret JWKSURL,max=255"`
 	HS256Secret         string        `mapstructure:"hs256_secret"          validate:"omitempty,secret=32"`
 	JWKSURL             string        `mapstructure:"jwks_url"              validate:"omitempty,excluded_with=HS256Secret,http_url"`
+	Client              string        `mapstructure:"client"                validate:"omitempty,client"`
 	RoleClaim           string        `mapstructure:"role_claim"            validate:"required,max=255"`
 	Leeway              time.Duration `mapstructure:"leeway" constant:"30s"` // how much the issuer's clock may differ from ours
 	MaxLifetime         time.Duration `mapstructure:"max_lifetime"          validate:"min=0,max=8760h"`

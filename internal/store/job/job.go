@@ -87,8 +87,8 @@ const System = "system"
 // Job is one accepted piece of work.
 type Job struct {
 	ID         uuid.UUID
-	Client     string // that made the request, and the scope of Key
-	Key        string // the idempotency key
+	Client     string // whose it is, and the scope of Key
+	Key        string // the idempotency key; of a user of the client, in a scope of its own
 	Hash       [sha256.Size]byte
 	Kind       Kind
 	CampaignID *uuid.UUID

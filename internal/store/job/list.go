@@ -13,7 +13,8 @@ import (
 
 // Filter selects jobs of a list. Empty fields select all.
 type Filter struct {
-	Client     string // who made the request: others never learn of its jobs
+	Client     string // whose they are: others never learn of its jobs
+	KeyScope   string // that their idempotency keys begin with
 	CampaignID uuid.UUID
 	UserID     string
 	Kind       Kind
@@ -54,6 +55,9 @@ func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (l
 		}
 	} else {
 		f = f.along(&l)
+	}
+	if f.KeyScope != "" {
+		l.Only(`starts_with(j.idempotency_key, ?)`, f.KeyScope)
 	}
 	if f.CampaignID != uuid.Nil {
 		also(`j.campaign_id = ?`, f.CampaignID)

@@ -14,7 +14,7 @@ import (
 // Call is what the guard knows about a request when its handler runs.
 type Call struct {
 	Caller
-	Key         string            // the idempotency key, without quotes
+	Key         string            // the idempotency key, without quotes, in the caller's KeyScope
 	Fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	Prefer      string            // the Prefer header
 	WantsCSV    bool              // it accepts text/csv rather than JSON

@@ -8,13 +8,15 @@ import (
 	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/store/job"
 )
 
 // Caller is the sender of a request.
 type Caller struct {
 	Role   resource.Role
-	Client string // the scope of its idempotency keys, and of the jobs that it sees
+	Client string // who it is to limits and turns: a user with a token is a client of its own
 	User   string // the one user it may act for; empty: any
+	App    string // the client whose its jobs, holds and purchases are: Client, or that of the issuer of its token
 
 	KeyPrefix string // of its API key; empty: it has a token, or is anonymous
 }
@@ -29,6 +31,20 @@ func (who Caller) MayActFor(userID string) bool {
 	default:
 		return false
 	}
+}
+
+// KeyScope begins the stored idempotency keys of the caller: those of users who share an App are
+// apart. An app's own have none, and no key that is sent contains a line feed.
+func (who Caller) KeyScope() string {
+	if who.App == who.Client {
+		return ""
+	}
+	return who.Client + "\n"
+}
+
+// MaySeeJob tells whether the caller may see a job: an app also sees those of its users.
+func (who Caller) MaySeeJob(j job.Job) bool {
+	return who.Role == resource.Operator || j.Client == who.App && strings.HasPrefix(j.Key, who.KeyScope())
 }
 
 // MayPayBy returns a forbidden Error when the caller may not use a payment method:
@@ -54,7 +70,7 @@ func (who Caller) May(roles []string) error {
 // Signature names the caller in the records of its actions: role:client, and /user
 // when a user is signed in. It has at most 181 characters.
 func (who Caller) Signature() string {
-	signature := string(who.Role) + ":" + who.Client
+	signature := string(who.Role) + ":" + who.App
 	if who.User != "" {
 		signature += "/" + who.User
 	}
