@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/store/drawrecord"
 )
@@ -72,7 +73,7 @@ anybody can (triprize verify). The exit status is 0 only if every promise was ke
 		out := cmd.ErrOrStderr()
 		say(out, "starting private servers and the fleet …")
 		d := newDemo(offered, *buyers, out)
-		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, false, out)
+		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, false, config.Overrides{}, out)
 		if err == nil {
 			err = d.run(cmd.Context())
 		}

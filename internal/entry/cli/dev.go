@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/devstack"
 )
 
@@ -25,22 +26,31 @@ child processes. A process that dies is started again after a second. DIR/dev.js
 
 With --beacon there are relays of a chain of test rounds, one a second, and campaigns
 may have policies.beacon. Without it they may not, and draws that wait for a round of
-an earlier run wait on.`,
+an earlier run wait on.
+
+The settings are those of DIR/triprize.yaml, written at each start: the defaults, what fits one
+machine, and before both those of --config. TRIPRIZE_… variables are not used. Pages of this
+machine may call the api (api.cors_origins), with tokens from triprize token.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:8080", "address of the api; loopback only")
 	data := c.Flags().String("data", ".triprize", "folder for data, logs and dev.json; kept between runs")
 	workers := c.Flags().Int("workers", 2, "number of worker processes")
 	beacon := c.Flags().Bool("beacon", false, "simulate drand, so that campaigns may have policies.beacon")
+	file := c.Flags().String("config", "", "file with settings of your own, which come before those of dev")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkLoopback(*listen); err != nil {
+			return err
+		}
+		own, err := ownSettings(*file, *beacon, cmd.ErrOrStderr())
+		if err != nil {
 			return err
 		}
 		if *workers < 1 || *workers > 64 {
 			return errors.New("--workers must be 1 to 64")
 		}
 		say(cmd.ErrOrStderr(), "starting private servers and the fleet …")
-		e, err := startEnvironment(cmd.Context(), *data, *listen, *workers, *beacon, cmd.ErrOrStderr())
+		e, err := startEnvironment(cmd.Context(), *data, *listen, *workers, *beacon, own, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
@@ -50,6 +60,24 @@ an earlier run wait on.`,
 		return e.stop()
 	}
 	return c
+}
+
+// ownSettings reads the file of dev's user, if there is one. Variables are named, because they are not
+// used: those of a shell are often those of another installation.
+func ownSettings(file string, beacon bool, news io.Writer) (config.Overrides, error) {
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TRIPRIZE_") && !strings.HasPrefix(name, "TRIPRIZE_TEST_") {
+			say(news, "%s is not used; triprize dev takes settings from --config FILE only", name)
+		}
+	}
+	if file == "" {
+		return config.Overrides{}, nil
+	}
+	own, err := config.ReadOverrides(file, reserved(beacon)...)
+	if err != nil {
+		return own, fmt.Errorf("--config: %w", err)
+	}
+	return own, nil
 }
 
 // introduce prints addresses, keys and files.
@@ -67,6 +95,8 @@ Triprize is running. Ctrl-C stops it.
   everything    %[4]s
   settings      %[5]s   (for: triprize … --config, scheduler --once)
   logs          %[6]s
+  tokens        triprize token --config %[5]s --user alice
+                (for browsers: pages of http://localhost may call the api with them)
 
 To follow docs/walk-through.md and docs/api.md:
 

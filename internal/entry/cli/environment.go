@@ -33,6 +33,7 @@ type environment struct {
 	fleet   *devstack.Fleet
 	db      *pgxpool.Pool
 	keys    keys
+	own     config.Overrides  // settings of its user, instead of ours
 	sandbox sandbox           // beside the fleet
 	beacon  *drandsim.Network // relays beside the fleet; nil: none
 
@@ -78,8 +79,8 @@ const (
 // another program listens on the address, it fails before it starts anything. If the folder
 // has a dev.json, that program may be the api of a killed run, so leftovers are stopped
 // before this check.
-func startEnvironment(ctx context.Context, dir, listen string, workers int, beacon bool, progress io.Writer) (*environment, error) {
-	e := &environment{listen: listen}
+func startEnvironment(ctx context.Context, dir, listen string, workers int, beacon bool, own config.Overrides, progress io.Writer) (*environment, error) {
+	e := &environment{listen: listen, own: own}
 	if _, err := os.Stat(filepath.Join(dir, aboutFile)); err != nil {
 		if err := e.checkListen(ctx); err != nil {
 			return nil, err
@@ -161,7 +162,10 @@ func (e *environment) prepare(ctx context.Context) error {
 	if err := e.fleet.Stack.Postgres.CreateDatabase(ctx, databaseName); err != nil {
 		return err
 	}
-	settings, err := config.Load(e.settingsFile())
+	if err := e.writeSettings(); err != nil {
+		return err
+	}
+	settings, err := config.LoadFrom(e.settingsFile(), nil)
 	if err != nil {
 		return err
 	}
@@ -175,24 +179,57 @@ func (e *environment) prepare(ctx context.Context) error {
 	return e.loadKeys(ctx)
 }
 
-// settingsFile writes the settings of the environment to its folder, so that other
+func (e *environment) settingsFile() string { return filepath.Join(e.dir, "triprize.yaml") }
+
+// reserved are the settings that an environment chooses for itself: its servers, addresses
+// and keys. With a beacon it chooses the chain, too.
+func reserved(beacon bool) []string {
+	keys := []string{"postgres.url", "redis.url", "api.listen", "api.metrics_listen", "worker.listen", "scheduler.listen", "draw.secret_key",
+		"payments.allow_test", "payments.stripe.key", "payments.stripe.url", "payments.stripe.webhook_secret", "payments.stripe.account"}
+	if beacon {
+		keys = append(keys, "beacon.relays", "beacon.chain")
+	}
+	return keys
+}
+
+// writeSettings writes the settings of the environment to its folder, so that other
 // commands can use them with --config.
-func (e *environment) settingsFile() string {
-	file := filepath.Join(e.dir, "triprize.yaml")
+func (e *environment) writeSettings() error {
 	secret := filepath.Join(e.dir, "draw.key")
 	if _, err := os.Stat(secret); err != nil {
-		_ = os.WriteFile(secret, []byte(keyring.NewKey()+"\n"), 0o600) // without it the key is empty, which the processes report
+		if err := os.WriteFile(secret, []byte(keyring.NewKey()+"\n"), 0o600); err != nil {
+			return err
+		}
 	}
-	key, _ := os.ReadFile(secret)
-	text := "# Written by triprize dev at every start.\n" +
-		"log: {format: text}\n" +
+	key, err := os.ReadFile(secret) //nolint:gosec // our own folder
+	if err != nil {
+		return err
+	}
+	tokens, err := e.tokenSettings()
+	if err != nil {
+		return err
+	}
+	text, err := e.own.Over([]byte("log: {format: text}\n" +
 		"postgres: {url: '" + e.fleet.Stack.Postgres.URL(databaseName) + "'}\n" +
 		"redis: {url: '" + e.fleet.Stack.Redis.URL() + "'}\n" +
 		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n" +
 		"webhooks: {allow_networks: '127.0.0.0/8,::1/128'}\n" + // receivers on this machine
-		e.beaconSettings() + e.sandbox.settings()
-	_ = os.WriteFile(file, []byte(text), 0o600) // config.Load says what is wrong with it
-	return file
+		"api: {cors_origins: 'http://localhost:*,http://127.0.0.1:*'}\n" + // pages that are developed on it
+		tokens + e.beaconSettings() + e.sandbox.settings()))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(e.settingsFile(), append([]byte("# Written by triprize dev at every start. Settings of your own: --config FILE.\n"), text...), 0o600)
+}
+
+// tokenSettings are the lines of the settings file by which triprize token is an issuer, unless
+// its user has one. The secret stays that of the folder, and so do the tokens.
+func (e *environment) tokenSettings() (string, error) {
+	if e.own.Has("tokens.hs256_secret") || e.own.Has("tokens.jwks_url") {
+		return "", nil
+	}
+	secret, err := keptSecret(e.dir, "token.secret", "token_secret_")
+	return "tokens: {issuer: triprize-dev, audience: triprize, hs256_secret: '" + secret + "'}\n", err
 }
 
 // loadKeys reads the API keys of this folder, or creates them.

@@ -19,17 +19,16 @@ var (
 		"RateLimit", "RateLimit-Policy", fiber.HeaderWWWAuthenticate}
 )
 
-// shareAcrossOrigins lets scripts of the origins in a list, separated by commas, call the
-// API; browsers keep it from all others. Their users have tokens, which scripts send
-// themselves: there are no cookies, and no credentials that a browser adds. It stands
-// before everything that may refuse a request, so that a script can read why. A preflight
-// is answered here: it costs no look at anything.
-func shareAcrossOrigins(origins string) fiber.Handler {
+// shareAcrossOrigins lets scripts of the allowed origins call the API; browsers keep it from
+// all others. Their users have tokens, which scripts send themselves: there are no cookies, and
+// no credentials that a browser adds. It stands before everything that may refuse a request, so
+// that a script can read why. A preflight is answered here: it costs no look at anything.
+func shareAcrossOrigins(allows func(origin string) bool) fiber.Handler {
 	return cors.New(cors.Config{
-		AllowOrigins:  origins,
-		AllowMethods:  strings.Join([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPatch, fiber.MethodDelete}, ","),
-		AllowHeaders:  strings.Join(mayBeSent, ","),
-		ExposeHeaders: strings.Join(mayBeRead, ","),
-		MaxAge:        int(preflightKept.Seconds()),
+		AllowOriginsFunc: allows,
+		AllowMethods:     strings.Join([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPatch, fiber.MethodDelete}, ","),
+		AllowHeaders:     strings.Join(mayBeSent, ","),
+		ExposeHeaders:    strings.Join(mayBeRead, ","),
+		MaxAge:           int(preflightKept.Seconds()),
 	})
 }

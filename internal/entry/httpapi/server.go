@@ -142,8 +142,8 @@ func (s *Server) newApp() *fiber.App {
 // mountFirst registers what every request passes before anything else.
 func (s *Server) mountFirst() {
 	s.app.Use(s.observe, protect)
-	if origins := s.settings.API.CORSOrigins; origins != "" {
-		s.app.Use("/v1", shareAcrossOrigins(origins))
+	if s.settings.API.CORSOrigins != "" {
+		s.app.Use("/v1", shareAcrossOrigins(s.settings.API.AllowsOrigin))
 	}
 	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 }

@@ -2,11 +2,29 @@ package config
 
 import (
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 )
 
 // mostOrigins bounds a list that is looked through for each request of a browser.
 const mostOrigins = 64
+
+// anyPort ends an origin of this machine that stands for each port: a development server takes
+// the port that is free.
+const anyPort = ":*"
+
+// AllowsOrigin tells whether pages of an origin may call the API from a browser.
+func (a API) AllowsOrigin(origin string) bool {
+	origins := listOf(a.CORSOrigins)
+	host, port := origin, ""
+	if at := strings.LastIndexByte(origin, ':'); at > 0 {
+		if _, err := strconv.ParseUint(origin[at+1:], 10, 16); err == nil {
+			host, port = origin[:at], origin[at+1:]
+		}
+	}
+	return slices.Contains(origins, origin) || port != "" && slices.Contains(origins, host+anyPort)
+}
 
 // checkCORS refuses what is no list of origins, https://shop.example: a browser would never
 // say that it is one, or all pages of the world could act for a user whose token they have got.
@@ -23,16 +41,21 @@ func checkCORS(api API) error {
 	return nil
 }
 
-func checkOrigin(origin string) error {
+func checkOrigin(named string) error {
+	origin, each := strings.CutSuffix(named, anyPort)
 	if strings.Contains(origin, "*") {
-		return fault("api.cors_origins", "is %q, must name each origin in full: with * every page could call the API with the token of its visitor", origin)
+		return fault("api.cors_origins", "is %q, must name each origin in full: with * every page could call the API with the token of its visitor", named)
 	}
 	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host || origin != strings.ToLower(origin) {
-		return fault("api.cors_origins", "is %q, must be scheme and host in lower case, and the port if it is not the usual one, such as https://shop.example; no path", origin)
+	if err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host || origin != strings.ToLower(origin) || each && u.Port() != "" {
+		return fault("api.cors_origins", "is %q, must be scheme and host in lower case, and the port if it is not the usual one, such as https://shop.example; no path", named)
 	}
-	if u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return fault("api.cors_origins", "is %q, must be https://…; http:// only on this machine", origin)
+	here := u.Scheme == "http" && loopback(u.Hostname())
+	if each && !here {
+		return fault("api.cors_origins", "is %q, must name its port: only http:// on this machine may have %s", named, anyPort)
+	}
+	if u.Scheme != "https" && !here {
+		return fault("api.cors_origins", "is %q, must be https://…; http:// only on this machine", named)
 	}
 	return nil
 }

@@ -45,13 +45,11 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	if err := v.ReadConfig(bytes.NewReader(configs.Defaults)); err != nil {
 		return Settings{}, fmt.Errorf("config.Load: the built-in defaults: %w", err)
 	}
-	known, fields := v.AllKeys(), fieldsOf(reflect.TypeFor[Settings](), "")
+	fields := fieldsOf(reflect.TypeFor[Settings](), "")
+	known := settable(fields)
 	for key, field := range fields {
-		if value, ok := field.Tag.Lookup("constant"); ok { // no operator would change it
+		if value, ok := field.Tag.Lookup("constant"); ok {
 			v.SetDefault(key, value)
-			if failpoint.Enabled { // a test may wait less
-				known = append(known, key)
-			}
 		}
 	}
 	if file != "" {
@@ -80,6 +78,17 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 		return Settings{}, err
 	}
 	return settings, nil
+}
+
+// settable returns the keys of the settings that a file or the environment may have.
+func settable(fields map[string]reflect.StructField) (keys []string) {
+	for key, field := range fields {
+		_, constant := field.Tag.Lookup("constant") // no operator would change it
+		if !constant || failpoint.Enabled {         // a test may wait less
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // fieldsOf returns every setting, by key. A section may have sections of its own.
