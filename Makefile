@@ -99,6 +99,11 @@ soak-long: deps programs ## The same with every moment, more cases and rounds: a
 lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
+.PHONY: clients
+clients: ## Pack the TypeScript client into bin/, for npm install (the Go client is a folder)
+	@mkdir -p bin
+	@cd clients/typescript && npm pack --silent --pack-destination ../../bin
+
 .PHONY: contract
 contract: go ## Check generated code, and that breaks of the contract are listed (SINCE=commit: all changes)
 	@tools/tagged.sh contract

@@ -8,8 +8,8 @@
 //	}, client.WithKey("order-4711"))
 //	bought, err := job.Purchased()
 //
-// There is a method for every operation of the HTTP contract. In addition, Buy and
-// Wait wait for jobs; Campaigns, Purchases and WalletEvents read page after page;
+// There is a method for every operation of the HTTP contract. In addition, Buy, BuyHold,
+// Cancel and Wait wait for jobs; Campaigns, Purchases and WalletEvents read page after page;
 // Follow, FollowBoard and FollowJob read event streams; WithETag reads only what has changed.
 // Package webhook verifies what the server sends by itself. A member that is null or missing in JSON
 // is the zero value here.
@@ -29,7 +29,8 @@
 // request whose answer is lost can be sent again with the same key, and is done only
 // once. Requests are repeated after network errors and the answers 408, 429, 500,
 // 502, 503 and 504, within the bounds of RetryPolicy and not before Retry-After.
-// PATCH and DELETE have no key: they are sent again only if there was no connection.
+// A DELETE needs no key; after a lost answer a 404 may mean that it was done. PATCH has none: it
+// is sent again only if there was no connection.
 //
 // A program that may crash and repeat a request should choose the key itself, for
 // example the id of an order. With a fresh key it would buy again.

@@ -38,6 +38,21 @@ func (c *Client) Buy(ctx context.Context, campaign CampaignID, what PurchaseRequ
 	return c.wait(ctx, job, false)
 }
 
+// BuyHold is Buy of the positions of a hold, for its user.
+func (c *Client) BuyHold(ctx context.Context, hold Hold, payment PaymentDraft, options ...CallOption) (Job, error) {
+	return c.Buy(ctx, hold.CampaignID, PurchaseRequest{UserID: hold.UserID, Selection: Selection{HoldID: hold.ID}, Payment: payment}, options...)
+}
+
+// Cancel cancels a purchase and waits until that has succeeded or failed: see Cancelled. When ctx
+// ends during the wait, it returns the last known job with the error.
+func (c *Client) Cancel(ctx context.Context, purchase PurchaseID, what CancellationRequest, options ...CallOption) (Job, error) {
+	job, err := c.CancelPurchase(ctx, purchase, what, append([]CallOption{WithWait(waitFor(ctx))}, options...)...)
+	if err != nil || job.Final() {
+		return job, err
+	}
+	return c.wait(ctx, job, true)
+}
+
 // Wait waits until a job is final or ctx ends, also while it awaits an action of the
 // buyer. When ctx ends, it returns the last known job with the error.
 func (c *Client) Wait(ctx context.Context, id JobID) (Job, error) {

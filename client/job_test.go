@@ -46,6 +46,31 @@ func TestBuyWaitsUntilTheJobIsFinal(t *testing.T) {
 	}
 }
 
+func TestCancelAndBuyHoldWaitForWhatTheyAskFor(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			state := client.JobStateQueued
+			if n%2 == 0 {
+				state = client.JobStateSucceeded
+			}
+			say(w, http.StatusOK, job(jobID, state))
+			return true
+		}
+		hold := client.Hold{ID: client.HoldID(jobID), CampaignID: campaign, UserID: "ada"}
+		if j, err := s.client().BuyHold(t.Context(), hold, one.Payment); err != nil || !j.Final() {
+			t.Errorf("%+v, %v", j, err)
+		}
+		if j, err := s.client().Cancel(t.Context(), client.PurchaseID(jobID), client.CancellationRequest{Reason: "why not"}); err != nil || !j.Final() {
+			t.Errorf("%+v, %v", j, err)
+		}
+		requests := s.seen()
+		if len(requests) != 4 || requests[2].path != "/v1/purchases/"+jobID.String()+"/cancel" || !strings.Contains(requests[2].body, "why not") ||
+			!strings.Contains(requests[0].body, `"hold_id":"`+jobID.String()) || !strings.Contains(requests[0].body, `"user_id":"ada"`) {
+			t.Errorf("%v", requests)
+		}
+	})
+}
+
 func TestWaitGoesOnWhenAJobAwaitsAnAction(t *testing.T) {
 	simulate(t, func(t *testing.T, s *simulator) {
 		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {

@@ -64,7 +64,7 @@ func (r request) again(err error) bool {
 	if unsent, ok := asType[*net.OpError](err); ok && unsent.Op == "dial" {
 		return true
 	}
-	if r.method != http.MethodGet && r.key == "" {
+	if r.method != http.MethodGet && r.method != http.MethodDelete && r.key == "" {
 		return false
 	}
 	if refused, ok := asType[*Error](err); ok {

@@ -138,6 +138,16 @@ export async function sell(campaign: string): Promise<number> {
   for await (const one of client.list("/v1/campaigns", { query: { state: "active" } })) {
     console.log(one.name);
   }
+  if (job.kind === "hold-create" && job.state === "succeeded") {
+    console.log(job.result.expires_at);
+    // @ts-expect-error: a hold is not a cancellation
+    console.log(job.result.board_version);
+  }
+  const bought = await client.buyHold(await client.hold(campaign, { user_id: "alice", quantity: 1 }), { method: "card", payment_method: "pm_card_visa" });
+  console.log(bought.state === "succeeded" ? bought.result.board_version : bought.problem?.code);
+  for await (const one of client.list("/v1/jobs", { query: { kind: "cancellation" } })) {
+    if (one.kind === "cancellation") console.log(one.result?.amount);
+  }
   // @ts-expect-error: there is no such path
   await client.get("/v1/nothing");
   // @ts-expect-error: the campaign is missing
@@ -149,34 +159,67 @@ export async function sell(campaign: string): Promise<number> {
 console.log(typeof sell, typeof verifyWebhook);
 `
 
-func TestThePackageCanBePublishedAndUsed(t *testing.T) {
-	t.Parallel()
-	source, project := t.TempDir(), t.TempDir()
-	run(t, ".", nil, "cp", "-R", "package.json", "README.md", "src", source)
-	run(t, ".", nil, filepath.Join(modules, ".bin/tsc"), "--project", "tsconfig.json", "--outDir", filepath.Join(source, "dist"))
-	// As npm publish packs it; it was built already.
-	name := strings.TrimSpace(run(t, source, nil, "npm", "pack", "--ignore-scripts", "--silent", "--pack-destination", project))
-	into := filepath.Join(project, "node_modules/@triprize/client")
-	if err := os.MkdirAll(into, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	run(t, project, nil, "tar", "xzf", name, "--strip-components=1", "-C", into)
-	for _, file := range []string{"package.json", "README.md", "dist/index.js", "dist/index.d.ts", "dist/webhooks.js", "src/client.ts"} {
-		if _, err := os.Stat(filepath.Join(into, file)); err != nil {
-			t.Errorf("the package lacks %s", file)
-		}
-	}
+// project makes an empty project that has installed the client, and runs a program in it.
+func project(t *testing.T, client string) {
+	t.Helper()
+	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"user.ts":       user,
-		"package.json":  `{"type": "module"}`,
+		"package.json":  `{"type": "module", "private": true}`,
 		"tsconfig.json": `{"compilerOptions": {"strict": true, "module": "NodeNext", "target": "ES2022", "lib": ["ES2022", "DOM"], "types": []}, "files": ["user.ts"]}`,
 	} {
-		if err := os.WriteFile(filepath.Join(project, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	run(t, project, nil, absolute(t, filepath.Join(modules, ".bin/tsc")), "--project", "tsconfig.json")
-	if out := run(t, project, nil, "node", "user.js"); out != "function function\n" {
+	run(t, dir, nil, "npm", "install", "--offline", "--no-audit", "--no-fund", client)
+	run(t, dir, nil, absolute(t, filepath.Join(modules, ".bin/tsc")), "--project", "tsconfig.json")
+	if out := run(t, dir, nil, "node", "user.js"); out != "function function\n" {
 		t.Errorf("the program says %q", out)
+	}
+}
+
+// folder is a copy of the client with its compiler, as npm ci leaves it, and without dist.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	run(t, ".", nil, "cp", "-R", "package.json", "package-lock.json", "tsconfig.json", "build.sh", "README.md", "src", dir)
+	if err := os.MkdirAll(filepath.Join(dir, "node_modules/.bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(absolute(t, filepath.Join(modules, "typescript/bin/tsc")), filepath.Join(dir, "node_modules/.bin/tsc")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestThePackedClientIsInstalledAndUsed(t *testing.T) {
+	t.Parallel()
+	source := folder(t)
+	packed := strings.TrimSpace(run(t, source, nil, "npm", "pack", "--silent", "--pack-destination", source)) // as make clients
+	listed := run(t, source, nil, "tar", "tzf", packed)
+	for _, file := range []string{"package.json", "README.md", "dist/index.js", "dist/index.d.ts", "dist/webhooks.js", "src/client.ts"} {
+		if !strings.Contains(listed, "package/"+file+"\n") {
+			t.Errorf("the package lacks %s", file)
+		}
+	}
+	if strings.Contains(listed, "node_modules") || strings.Contains(listed, "build.sh") {
+		t.Errorf("the package has more than is needed:\n%s", listed)
+	}
+	project(t, filepath.Join(source, packed))
+}
+
+func TestTheFolderOfTheClientIsBuiltWhenItIsInstalled(t *testing.T) {
+	t.Parallel()
+	project(t, folder(t))
+}
+
+func TestTheClientIsCompiledByTheCompilerOfItsTests(t *testing.T) {
+	t.Parallel()
+	version := func(file string) string {
+		return strings.TrimSpace(run(t, ".", nil, "node", "-p", `JSON.parse(require("fs").readFileSync("`+file+`")).packages["node_modules/typescript"].integrity`))
+	}
+	if own, tests := version("package-lock.json"), version("../../tools/npm/package-lock.json"); own != tests {
+		t.Errorf("%s and %s", own, tests)
 	}
 }

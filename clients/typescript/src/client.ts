@@ -1,9 +1,9 @@
 // The client: every operation of the contract, typed, with its retries.
 
-import type { Board, Campaign, CampaignEvent, Job, PurchaseRequest } from "./api.gen.js";
+import type { Board, Campaign, CampaignEvent, CancellationRequest, Hold, HoldExtension, HoldRequest, PaymentDraft, PurchaseRequest } from "./api.gen.js";
 import { MalformedError, refusalOf, retryAfterOf, TriprizeError, UnreachableError } from "./errors.js";
 import { follow } from "./follow.js";
-import { awaitsAction, isFinal, jobOf } from "./jobs.js";
+import { awaitsAction, isFinal, jobOf, jobOfKind, type Job } from "./jobs.js";
 import type { Answer, Arguments, CallOptions, Item, ListPath, Method, Operation, Optional, PathsWith } from "./operations.js";
 import { defaultRetry, retried, sleep, type RetryPolicy } from "./retry.js";
 import { addressOf, attempt, Deadline, open, read, type Received, type Sent, type Settings } from "./transport.js";
@@ -72,6 +72,7 @@ export class Triprize {
     return this.#call("patch", path, options);
   }
 
+  /** Removes something. It is sent again as a `get` is; after a lost answer a 404 may mean that it was done. */
   delete<P extends PathsWith<"delete">>(path: P, ...[options]: Optional<Arguments<Operation<"delete", P>>>): Promise<Answer<Operation<"delete", P>>> {
     return this.#call("delete", path, options);
   }
@@ -139,10 +140,36 @@ export class Triprize {
    * `next_action.url`, and `wait`. A failed job is no error of `buy`: see `purchased`. When the campaign never
    * sells again there may be no job, and `buy` throws what `purchased` would.
    */
-  async buy(campaign: string, body: PurchaseRequest, options: CallOptions = {}): Promise<Job> {
+  async buy(campaign: string, body: PurchaseRequest, options: CallOptions = {}): Promise<Job<"purchase">> {
     const parts = { waitSeconds: longestWaitSeconds, ...options, path: { campaign }, body };
     const job = jobOf(documentOf(await this.#received("post", "/v1/campaigns/{campaign}/purchases", parts)));
-    return isFinal(job) || awaitsAction(job) ? job : this.#wait(job.id, false, options.signal);
+    return jobOfKind(isFinal(job) || awaitsAction(job) ? job : await this.#wait(job.id, false, options.signal), "purchase");
+  }
+
+  /** Keeps positions for a user until `expires_at`, all or nothing. */
+  hold(campaign: string, body: HoldRequest, options: CallOptions = {}): Promise<Hold> {
+    return this.post("/v1/campaigns/{campaign}/holds", { ...options, path: { campaign }, body });
+  }
+
+  /** Adds time to a hold. */
+  extendHold(hold: string, body: HoldExtension = {}, options: CallOptions = {}): Promise<Hold> {
+    return this.post("/v1/holds/{hold}/extend", { ...options, path: { hold }, body });
+  }
+
+  /** Frees the positions of a hold. */
+  releaseHold(hold: string, options: { signal?: AbortSignal } = {}): Promise<void> {
+    return this.delete("/v1/holds/{hold}", { ...options, path: { hold } });
+  }
+
+  /** As `buy`: the positions of a hold, for its user. */
+  buyHold(hold: Hold, payment: PaymentDraft, options: CallOptions = {}): Promise<Job<"purchase">> {
+    return this.buy(hold.campaign_id, { user_id: hold.user_id, selection: { hold_id: hold.id }, payment }, options);
+  }
+
+  /** Cancels a purchase, and waits until that has succeeded or failed: see `cancelled`. */
+  async cancel(purchase: string, body: CancellationRequest = {}, options: CallOptions = {}): Promise<Job<"cancellation">> {
+    const job = await this.post("/v1/purchases/{purchase}/cancel", { waitSeconds: longestWaitSeconds, ...options, path: { purchase }, body });
+    return jobOfKind(isFinal(job) ? job : await this.wait(job.id, options), "cancellation");
   }
 
   /** Waits until a job is final, also while it awaits an action of the buyer. */
@@ -234,7 +261,7 @@ export class Triprize {
 
   async #repeated<T>(sent: Sent, signal: AbortSignal | undefined, once: () => Promise<T>): Promise<T> {
     try {
-      return await retried(this.#retry, sent.method === "GET" || sent.key !== undefined, signal, once);
+      return await retried(this.#retry, sent.key !== undefined || sent.method === "GET" || sent.method === "DELETE", signal, once);
     } catch (failure) {
       signal?.throwIfAborted();
       if (failure instanceof TriprizeError || failure instanceof MalformedError) {

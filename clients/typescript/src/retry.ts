@@ -21,7 +21,7 @@ const transient = new Set([408, 429, 500, 502, 503, 504]);
 /** A request that never left, by the error of Node.js: so it may be sent again even without a key. */
 const unsent = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"]);
 
-/** Tells whether a request that failed may be sent again. Repeatable are reads, and POSTs with their keys. */
+/** Tells whether a request that failed may be sent again. Repeatable are reads, DELETEs, and POSTs with their keys. */
 export function mayRepeat(failure: unknown, repeatable: boolean): boolean {
   if (failure instanceof MalformedError) {
     return false;

@@ -50,8 +50,7 @@ test("what may help is tried again, and what cannot help is not", async (t) => {
 test("a change without a key is sent again only if it never left", async (t) => {
   const s = await simulate(t, (_, response) => refuse(response, 503, "unavailable"));
   await assert.rejects(s.client().patch("/v1/campaigns/{campaign}", { path: { campaign }, body: { name: "New" } }), TriprizeError);
-  await assert.rejects(s.client().delete("/v1/holds/{hold}", { path: { hold: jobId } }), TriprizeError);
-  assert.equal(s.asked.length, 2);
+  assert.equal(s.asked.length, 1);
 
   let dialled = 0;
   const refused: typeof fetch = () => {
@@ -62,6 +61,12 @@ test("a change without a key is sent again only if it never left", async (t) => 
   const failure = await away.patch("/v1/campaigns/{campaign}", { path: { campaign }, body: { name: "New" } }).catch((e: unknown) => e);
   assert.ok(failure instanceof UnreachableError);
   assert.equal(dialled, 4);
+});
+
+test("a hold is released again until that is known", async (t) => {
+  const s = await simulate(t, (n, response) => (n < 3 ? response.destroy() : response.writeHead(204).end()));
+  await s.client().releaseHold(jobId);
+  assert.deepEqual(s.asked.map((asked) => asked.method), ["DELETE", "DELETE", "DELETE"]);
 });
 
 test("Retry-After is honoured, and is given up when it is longer than the retries may last", async (t) => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { purchased, Triprize, TriprizeError, type CampaignDraft, type CampaignEvent } from "../src/index.js";
+import { cancelled, purchased, Triprize, TriprizeError, type CampaignDraft, type CampaignEvent } from "../src/index.js";
 
 function given(name: string): string {
   const value = process.env[name];
@@ -53,20 +53,24 @@ test("a campaign is sold out, followed, drawn and listed", async () => {
     }
   })();
 
-  const hold = await app.post("/v1/campaigns/{campaign}/holds", { ...at, body: { user_id: "erin", positions: [{ layer: 1, column: 1 }] } });
+  const hold = await app.hold(id, { user_id: "erin", positions: [{ layer: 1, column: 1 }] });
   assert.equal(hold.state, "active");
+  assert.equal((await app.extendHold(hold.id)).extensions, 1);
+  const free = await app.hold(id, { user_id: "erin", layer: 2, quantity: 1 });
+  await app.releaseHold(free.id);
+  await app.releaseHold(free.id); // as after a lost answer
   assert.equal(await codeOf(app.post("/v1/campaigns/{campaign}/holds", { ...at, body: { user_id: "mallory", positions: [{ layer: 1, column: 1 }] } })), "position-taken");
 
-  const bought = purchased(await app.buy(id, { user_id: "erin", selection: { hold_id: hold.id }, payment: { method: "external" } }));
+  const bought = purchased(await app.buyHold(hold, { method: "external" }));
   assert.equal(bought.amount, 1000);
   const order = { user_id: "ada", selection: { layer: 3, quantity: 3 }, payment: { method: "external" as const } };
   const first = purchased(await app.buy(id, order, { key: `order-1-${id}` }));
   const again = purchased(await app.buy(id, order, { key: `order-1-${id}` }));
   assert.deepEqual(again, first); // one purchase, however often it is sent
 
-  const cancelled = await app.wait((await app.post("/v1/purchases/{purchase}/cancel", { path: { purchase: first.purchase_id } })).id);
-  assert.equal(cancelled.kind, "cancellation");
-  assert.equal(cancelled.state, "succeeded");
+  assert.equal(cancelled(await app.cancel(first.purchase_id, { reason: "the buyer changed her mind" })).positions.length, 3);
+  const twice = await app.cancel(first.purchase_id);
+  assert.equal(twice.problem?.code, "state-conflict");
 
   const tag = await app.getIfChanged("/v1/campaigns/{campaign}/positions", undefined, at);
   assert.ok(tag?.etag);
@@ -79,7 +83,7 @@ test("a campaign is sold out, followed, drawn and listed", async () => {
   assert.equal(states.at(-1), "succeeded");
   assert.equal(purchased(await app.wait(job.id)).positions.length, 3);
 
-  assert.throws(() => purchased({ ...job, state: "queued" }));
+  assert.throws(() => purchased({ ...job, state: "queued", result: null, problem: null }));
   purchased(await app.buy(id, { user_id: "linus", selection: { layer: 2, quantity: 2 }, payment: { method: "external" } }));
   await followed; // until it is completed
   assert.equal(events.at(-1)?.state, "completed");
