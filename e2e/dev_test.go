@@ -66,7 +66,6 @@ func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(released.build(t, "release"), "triprize"), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
-	cmd.Env = append(os.Environ(), "TRIPRIZE_API_MAX_WAIT=3m")
 	output := filepath.Join(t.TempDir(), "output")
 	file, err := os.Create(output)
 	if err != nil {

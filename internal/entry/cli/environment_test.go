@@ -36,6 +36,32 @@ func TestAnAddressThatIsTakenIsRefusedBeforeAnythingIsStarted(t *testing.T) {
 	}
 }
 
+func TestSettingsThatDevChoosesAreRefusedBeforeAnythingIsStarted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "own.yaml")
+	for text, c := range map[string]struct {
+		flag, reason string
+	}{
+		"postgres: {url: 'postgres://mine/db'}":          {"--listen=127.0.0.1:0", "setting postgres.url cannot be chosen here"},
+		"payments: {stripe: {key: sk_test_of_somebody}}": {"--listen=127.0.0.1:0", "setting payments.stripe.key cannot be chosen here"},
+		"beacon: {relays: 'https://api.drand.sh'}":       {"--beacon", "setting beacon.relays cannot be chosen here"},
+		"holds: {tll: 5m}":                               {"--listen=127.0.0.1:0", "unknown setting holds.tll"},
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		data := filepath.Join(dir, "data")
+		stdout, stderr, status := run("dev", "--data", data, "--config", file, c.flag)
+		if status != 1 || stdout != "" || !strings.Contains(stderr, c.reason) {
+			t.Errorf("%s: status %d\n%s%s", text, status, stdout, stderr)
+		}
+		if _, err := os.Stat(data); err == nil {
+			t.Fatal("the folder was made: something was started")
+		}
+	}
+}
+
 func TestAnAddressThatIsTakenIsRefusedAlsoAfterALookForLeftovers(t *testing.T) {
 	t.Parallel()
 	listen := occupied(t)

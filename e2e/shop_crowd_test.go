@@ -1,0 +1,257 @@
+//go:build web
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+const (
+	shopBuyers = 200
+	shopSeats  = 80
+)
+
+// rush is a crowd that buys at the example shop.
+type rush struct {
+	*hall
+	t *testing.T
+	s *fleet.System
+
+	sales, declines atomic.Int64
+}
+
+// told is an answer of the shop.
+type told struct {
+	status   int
+	ID       string // of a hold
+	State    string
+	Purchase string
+	Seats    []string
+	Code     string
+	Action   *struct{ Type, URL string }
+}
+
+// ask asks the shop for an action as its page does: again, with the same key, until there is an answer.
+func (r *rush) ask(user, action string, asked map[string]any) (answer told) {
+	asked["key"] = uuid.NewString()
+	body, err := json.Marshal(asked)
+	if err != nil {
+		panic(err)
+	}
+	for r.t.Context().Err() == nil {
+		request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+"/"+action, bytes.NewReader(body))
+		if err != nil {
+			panic(err)
+		}
+		request.Header.Set("Cookie", "user="+user)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			continue
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode >= http.StatusInternalServerError || response.StatusCode == http.StatusTooManyRequests {
+			time.Sleep(50 * time.Millisecond) // as the page does
+			continue
+		}
+		if err := json.Unmarshal(text, &answer); err != nil {
+			r.t.Errorf("%s: %d %s", action, response.StatusCode, text)
+		}
+		answer.status = response.StatusCode
+		return answer
+	}
+	return answer
+}
+
+// free returns the seats that can be held now, and whether one can become free: it is not sold.
+func (r *rush) free() (free []map[string]int, open bool) {
+	var board struct {
+		Positions []struct {
+			Layer, Column int
+			State         string
+		}
+	}
+	a := r.s.Do(0, r.s.App, http.MethodGet, "/v1/campaigns/"+r.campaign.String()+"/positions", nil, nil)
+	if a.Status != http.StatusOK || json.Unmarshal(a.Body, &board) != nil {
+		return nil, true // the api was killed
+	}
+	for _, p := range board.Positions {
+		open = open || p.State != "sold"
+		if p.State == "available" {
+			free = append(free, map[string]int{"layer": p.Layer, "column": p.Column})
+		}
+	}
+	return free, open
+}
+
+// buy holds a seat and pays for it: half of the cards are declined, or ask their owners. It returns the
+// purchase and its seats, and nothing when the hall is sold.
+func (r *rush) buy(n int) (purchase string, seats []string) {
+	user, dice := fmt.Sprintf("buyer-%d", n), rand.New(rand.NewPCG(uint64(n), 0))
+	cards := []string{"pm_card_visa", "pm_card_visa", "pm_card_threeDSecure2Required", "pm_card_chargeDeclined"}
+	for r.t.Context().Err() == nil {
+		free, open := r.free()
+		if !open {
+			return "", nil
+		}
+		if len(free) == 0 {
+			time.Sleep(50 * time.Millisecond) // a seat of another may become free
+			continue
+		}
+		hold := r.ask(user, "hold", map[string]any{"seats": []map[string]int{free[dice.IntN(len(free))]}})
+		if hold.status != http.StatusOK {
+			time.Sleep(50 * time.Millisecond) // another was faster
+			continue
+		}
+		end := r.ask(user, "pay", map[string]any{"hold": hold.ID, "card": cards[dice.IntN(len(cards))]})
+		for end.State == "action" {
+			if end.Action.Type != "redirect" {
+				r.declines.Add(1)
+				end = r.ask(user, "again", map[string]any{"purchase": end.Purchase, "card": "pm_card_visa"})
+				continue
+			}
+			if response, err := http.PostForm(end.Action.URL, url.Values{"outcome": {"succeed"}}); err == nil {
+				_ = response.Body.Close()
+			}
+			end = r.ask(user, "outcome", map[string]any{"purchase": end.Purchase})
+		}
+		switch {
+		case end.State == "paid":
+			r.disturb(r.sales.Add(1))
+			return end.Purchase, end.Seats
+		case end.Code == "payment-declined":
+			r.declines.Add(1)
+		case end.status == http.StatusOK || end.status == http.StatusConflict: // too late
+		default:
+			r.t.Errorf("%s: %+v", user, end)
+			return "", nil
+		}
+	}
+	return "", nil
+}
+
+// disturb kills the api or the worker after each tenth sale.
+func (r *rush) disturb(sales int64) {
+	switch sales % 20 {
+	case 5:
+		r.s.APIs[0].Kill()
+	case 15:
+		r.s.Workers[0].Kill()
+	}
+}
+
+// 200 buyers want 80 seats while processes are killed: each seat is sold once, what each buyer was told is what
+// the server has, the provider has the money of the seats, and the shop handles each event once.
+func TestACrowdBuysTheExampleShopOut(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{Restart: 200 * time.Millisecond}, "TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8",
+		"TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL=100ms", "TRIPRIZE_HOLDS_COOL_DOWN=0s")
+	r := &rush{hall: openShop(t, s.URLs[0], s.App, s.Operator), t: t, s: s}
+	var mu sync.Mutex
+	bought := make(map[string]string) // seat: purchase
+	fleet.Together(shopBuyers, func(n int) {
+		purchase, seats := r.buy(n)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, seat := range seats {
+			if other := bought[seat]; other != "" {
+				t.Errorf("%s is of %s and of %s", seat, other, purchase)
+			}
+			bought[seat] = purchase
+		}
+	})
+	if len(bought) != shopSeats || r.declines.Load() == 0 {
+		t.Fatalf("%d seats were bought, %d cards declined", len(bought), r.declines.Load())
+	}
+	s.AwaitDrawn(r.campaign)
+	kept, money := r.kept()
+	if !maps.Equal(kept, bought) {
+		t.Errorf("the buyers were told\n%v\nand the server has\n%v", bought, kept)
+	}
+	if got := s.Sandbox.Kept("JPY"); got != money || money != 10*(9000+8000+7000+6000+5000+4000+3000+2000) {
+		t.Errorf("the provider has %d, the purchases cost %d", got, money)
+	}
+	r.expectEvents()
+}
+
+// kept returns the seats and purchases that the server has, and what they cost.
+func (r *rush) kept() (seats map[string]string, money int64) {
+	r.t.Helper()
+	seats = make(map[string]string)
+	rows, err := r.s.DB.Query(r.t.Context(), `
+		SELECT p.id::text, i.layer, i.col, i.price
+		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+		WHERE p.campaign_id = $1 AND p.state = 'completed'`, r.campaign)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var purchase string
+		var layer, column int
+		var price int64
+		if err := rows.Scan(&purchase, &layer, &column, &price); err != nil {
+			r.t.Fatal(err)
+		}
+		seats[fmt.Sprintf("Row %c %d", 'A'+layer-1, column)] = purchase
+		money += price
+	}
+	if rows.Err() != nil {
+		r.t.Fatal(rows.Err())
+	}
+	return seats, money
+}
+
+// expectEvents waits until every event is delivered, and wants that the shop has handled each once.
+func (r *rush) expectEvents() {
+	r.t.Helper()
+	servers.Eventually(r.t, "every event is delivered", func() bool {
+		var pending int
+		err := r.s.DB.QueryRow(r.t.Context(), `SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'`).Scan(&pending)
+		return err == nil && pending == 0
+	})
+	want := make(map[string]int)
+	rows, err := r.s.DB.Query(r.t.Context(), `SELECT e.id::text || ' ' || e.type FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id`)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var event string
+		if err := rows.Scan(&event); err != nil {
+			r.t.Fatal(err)
+		}
+		want[event]++
+	}
+	if rows.Err() != nil {
+		r.t.Fatal(rows.Err())
+	}
+	handled, sales := make(map[string]int), 0
+	for _, one := range r.events() {
+		handled[one.Event.String()+" "+one.Type]++
+		if one.Type == "purchase.completed" {
+			sales++
+		}
+	}
+	if !maps.Equal(handled, want) || sales != shopSeats {
+		r.t.Errorf("%d events are handled, %d of them sales, and the server has sent %d:\n%s", len(handled), sales, len(want), strings.Join(slices.Sorted(maps.Keys(handled)), "\n"))
+	}
+}

@@ -1,0 +1,146 @@
+//go:build web
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/devstack"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+const exampleShop = "../examples/shop"
+
+// hall is a running examples/shop.
+type hall struct {
+	url      string
+	campaign uuid.UUID
+
+	mu    sync.Mutex
+	heard []heard
+}
+
+// heard is what the shop says of an event that it handles.
+type heard struct {
+	Event         uuid.UUID
+	Type, Subject string
+}
+
+func (h *hall) events() []heard {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]heard{}, h.heard...)
+}
+
+// compiledShop compiles the client and then the shop with it, as npm install and npm start do.
+func compiledShop(t *testing.T) string {
+	t.Helper()
+	dir, modules := t.TempDir(), "../tools/npm/node_modules"
+	client := filepath.Join(dir, "node_modules/@triprize/client")
+	types, err := filepath.Abs(filepath.Join(modules, "@types"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{
+		{"mkdir", "-p", client},
+		{"cp", "../clients/typescript/package.json", client},
+		{"cp", exampleShop + "/server.ts", exampleShop + "/page.html", exampleShop + "/tsconfig.json", exampleShop + "/package.json", dir},
+		{"ln", "-s", types, filepath.Join(dir, "node_modules/@types")},
+		{modules + "/.bin/tsc", "--project", "../clients/typescript/tsconfig.json", "--outDir", filepath.Join(client, "dist")},
+		{modules + "/.bin/tsc", "--project", dir},
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s (make npm installs what it needs): %v\n%s", strings.Join(command, " "), err, out)
+		}
+	}
+	return dir
+}
+
+// openShop starts the shop on a system, and waits until it sells.
+func openShop(t *testing.T, api, app, operator string) *hall {
+	t.Helper()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hall{url: "http://" + address}
+	node := exec.Command("node", filepath.Join(compiledShop(t), "server.js"))
+	node.Env = append(append(os.Environ(), "API="+api, "APP="+app, "OPERATOR="+operator, "PORT="+address[strings.LastIndexByte(address, ':')+1:]), fleet.NodeEnv(t)...)
+	var errs servers.Journal
+	node.Stderr = &errs
+	out, err := node.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	opened, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			line := lines.Text()
+			if id, found := strings.CutPrefix(line, "campaign "); found {
+				h.campaign = uuid.MustParse(id)
+			} else if strings.HasPrefix(line, "The shop is open") {
+				close(opened)
+			}
+			var one heard
+			if json.Unmarshal([]byte(line), &one) == nil {
+				h.mu.Lock()
+				h.heard = append(h.heard, one)
+				h.mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = node.Process.Kill()
+		<-ended
+		_ = node.Wait()
+		if t.Failed() {
+			t.Logf("the shop says\n%s", fleet.Tail([]byte(errs.String()), 4000))
+		}
+	})
+	select {
+	case <-opened:
+	case <-ended:
+		t.Fatal("the shop has ended")
+	}
+	return h
+}
+
+// A buyer who authenticates at the page of the bank has the seats, and gives them back.
+func TestABuyerBuysAtTheExampleShop(t *testing.T) {
+	t.Parallel()
+	_, dev := startDev(t, openDir(t))
+	h := openShop(t, dev.APIURL, dev.AppKey, dev.OperatorKey)
+	b := browse(t, h.url)
+	const seats = `["seat-4-7", "seat-4-8"].map((id) => document.getElementById(id))`
+	b.await(`document.querySelectorAll("#map button.available").length === 80`)
+	b.do(seats + `.forEach((seat) => seat.click()); document.getElementById("card").value = "pm_card_threeDSecure2Required"; document.getElementById("pay").click()`)
+	b.await(`location.port !== "` + h.url[strings.LastIndexByte(h.url, ':')+1:] + `" && document.querySelector("[value=succeed]")`)
+	b.do(`document.querySelector("[value=succeed]").click()`)
+	b.await(`document.getElementById("said").textContent === "Yours: Row D 7, Row D 8"`)
+	b.await(seats + `.every((seat) => seat.classList.contains("sold"))`)
+	b.await(`document.getElementById("mine").textContent.includes("Row D 7, Row D 8: completed")`)
+	b.do(`document.querySelector("#mine button").click()`)
+	b.await(`document.getElementById("said").textContent.startsWith("The seats are free")`)
+	b.await(seats + `.every((seat) => seat.classList.contains("available"))`)
+	servers.Eventually(t, "the shop hears of the sale and of its end", func() bool {
+		types := make(map[string]int)
+		for _, one := range h.events() {
+			types[one.Type]++
+		}
+		return types["purchase.completed"] == 1 && types["purchase.cancelled"] == 1 && types["purchase.refunded"] == 1
+	})
+}
