@@ -1,5 +1,5 @@
 // A shop for a hall of 8 rows with 10 seats: holds, cards with 3-D Secure, refunds, webhooks, a live map.
-// It trusts a cookie with a random user: a real shop has a login, and a database for what is in `handled`.
+// It trusts a cookie with a random user: a real shop has a login, and a database for the events in `handled`.
 
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -79,7 +79,7 @@ function watch(response: ServerResponse): void {
   response.on("close", () => visitors.delete(response));
 }
 
-// What the page asks for. The page makes the keys: a request that is sent again is done once.
+// The requests of the page. It makes the keys: a request that is sent again is done once.
 interface Asked { key: string; seats?: { layer: number; column: number }[]; hold?: string; purchase?: string; card?: string }
 
 const actions: Record<string, (user: string, asked: Asked) => Promise<unknown>> = {
