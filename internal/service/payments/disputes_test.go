@@ -59,7 +59,7 @@ func TestADisputeIsRecordedAndNeverGoesBack(t *testing.T) {
 	if p = b.get(id); p.Dispute.ID != "dp_2" || p.Dispute.Status != "under_review" {
 		t.Errorf("%+v", p.Dispute)
 	}
-	for i, status := range []string{"warning_closed", "needs_response", "lost", "won"} {
+	for i, status := range []string{"warning_closed", "needs_response", "lost", "won", "won"} {
 		again := disputeEvent(fmt.Sprintf("evt_5%d", i), "charge.dispute.updated", "dp_3", intent, status)
 		again.CreatedAt = again.CreatedAt.Add(time.Duration(i) * time.Second)
 		b.store(e, again)
