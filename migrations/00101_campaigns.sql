@@ -20,6 +20,7 @@ CREATE TABLE campaigns (
     positions_total     integer     NOT NULL CHECK (positions_total BETWEEN 1 AND 500500),
     positions_reserved  integer     NOT NULL DEFAULT 0 CHECK (positions_reserved >= 0), -- held or reserved
     positions_sold      integer     NOT NULL DEFAULT 0 CHECK (positions_sold >= 0),
+    positions_blocked   integer     NOT NULL DEFAULT 0 CHECK (positions_blocked >= 0),
     board_version       bigint      NOT NULL DEFAULT 0,                    -- grows with every change of a position
     closed_board        bigint, -- the board_version since when its free positions are unsold, or its winners known
     execution_lock_id   uuid,                                              -- the worker that draws
@@ -34,7 +35,8 @@ CREATE TABLE campaigns (
     cancel_reason       text        CHECK (char_length(cancel_reason) BETWEEN 1 AND 500),
 
     CHECK (positions_total = base_length * (base_length + 1) / 2),
-    CHECK (positions_reserved + positions_sold <= positions_total),
+    CHECK (positions_reserved + positions_sold + positions_blocked <= positions_total),
+    CHECK (positions_blocked = 0 OR draws_at IS NOT NULL),                 -- a draw of a sold-out campaign would never begin
     CHECK (sale_ends_at > sale_starts_at),
     CHECK (paused_at IS NULL OR state = 'active'),
     CHECK ((execution_lock_id IS NULL) = (execution_locked_at IS NULL)),

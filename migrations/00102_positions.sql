@@ -7,7 +7,7 @@ CREATE TABLE positions (
     rank          integer     NOT NULL,                                    -- a secret random order over the campaign
     price         bigint      NOT NULL CHECK (price > 0),                  -- the layer's, fixed at publication
     state         text        NOT NULL DEFAULT 'available'
-                              CHECK (state IN ('available', 'held', 'reserved', 'sold')),
+                              CHECK (state IN ('available', 'held', 'reserved', 'sold', 'blocked')),
     version       integer     NOT NULL DEFAULT 0,                          -- grows with every change
     board_version bigint      NOT NULL DEFAULT 0, -- the campaign's at the last change. No index: it would be written with every sale.
     user_id       text,
@@ -15,13 +15,15 @@ CREATE TABLE positions (
     purchase_id   uuid,
     expires_at    timestamptz,                                             -- of a hold or reservation
     sold_at       timestamptz,
+    block_reason  text        CHECK (char_length(block_reason) BETWEEN 1 AND 100),
     PRIMARY KEY (campaign_id, layer, col),
 
-    CHECK ((state = 'available') = (user_id IS NULL)),
+    CHECK ((state IN ('available', 'blocked')) = (user_id IS NULL)),
     CHECK ((state = 'held') = (hold_id IS NOT NULL)),
     CHECK ((state IN ('held', 'reserved')) = (expires_at IS NOT NULL)),
     CHECK ((state IN ('reserved', 'sold')) = (purchase_id IS NOT NULL)),
-    CHECK ((state = 'sold') = (sold_at IS NOT NULL))
+    CHECK ((state = 'sold') = (sold_at IS NOT NULL)),
+    CHECK (state = 'blocked' OR block_reason IS NULL)
 ) WITH (fillfactor = 90);
 
 -- "A random free position", of the campaign or of a layer, is the first free one by rank.

@@ -29,6 +29,8 @@ var mayCall = map[string]string{
 	"streamCampaign":       "operator app user viewer",
 	"listPositions":        "operator app user viewer",
 	"getPosition":          "operator app user viewer",
+	"blockPositions":       "operator",
+	"unblockPositions":     "operator",
 	"createHold":           "operator app user",
 	"getHold":              "operator app user",
 	"extendHold":           "operator app user",

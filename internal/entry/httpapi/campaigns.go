@@ -72,7 +72,7 @@ func (s campaignHandlers) ResumeCampaign(ctx context.Context, r operations.Resum
 	return s.move(ctx, job.KindCampaignResume, r.Campaign, s.lifecycle.Resume)
 }
 
-// move runs a command that changes the state of a campaign and has no body.
+// move runs a command that changes the state of a campaign or of its positions.
 func (s campaignHandlers) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (response.Command, error) {
 	request := s.command(ctx, kind, http.StatusOK)
 	request.CampaignID = id

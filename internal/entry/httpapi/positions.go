@@ -77,6 +77,6 @@ func (s positionHandlers) GetPosition(ctx context.Context, r operations.GetPosit
 	isOwn := found.UserID != nil && c.User != "" && *found.UserID == c.User
 	p := positions.Position(found, c.SeesOwners() || isOwn)
 	answer, err := response.TagAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: p.Price, State: p.State,
-		Prize: p.Prize, UserID: p.UserID, ExpiresAt: p.ExpiresAt, BoardVersion: found.AsOf})
+		Prize: p.Prize, UserID: p.UserID, ExpiresAt: p.ExpiresAt, BlockReason: p.BlockReason, BoardVersion: found.AsOf})
 	return answer.Matched(r.Params.IfNoneMatch), err
 }

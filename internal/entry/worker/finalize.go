@@ -60,7 +60,7 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 	for len(items) > 0 {
 		ready, backedOff := splitReady(items, time.Now())
 		if len(ready) == 0 {
-			if blocked(backedOff) && !slot.keep() {
+			if lockedForLong(backedOff) && !slot.keep() {
 				return errParked
 			}
 			if err := w.pause(ctx, time.Until(backedOff[0].notBefore)); err != nil {

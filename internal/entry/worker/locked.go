@@ -188,9 +188,9 @@ func (s *keptSlot) release() {
 	}
 }
 
-// blocked tells whether all jobs were put off so often that their rows are locked for
+// lockedForLong tells whether all jobs were put off so often that their rows are locked for
 // long, and not by another batch.
-func blocked(items []*item) bool {
+func lockedForLong(items []*item) bool {
 	for _, it := range items {
 		if it.putOff < walletAfter {
 			return false

@@ -4,14 +4,15 @@ package audit
 // each is the sentence that must be true.
 var invariants = []invariant{
 	{"the counters of a campaign equal its rows", `
-		SELECT format('campaign %s counts %s sold, %s reserved of %s; its rows are %s, %s of %s', c.id,
-		              c.positions_sold, c.positions_reserved, c.positions_total, r.sold, r.reserved, r.total)
+		SELECT format('campaign %s counts %s sold, %s reserved, %s blocked of %s; its rows are %s, %s, %s of %s', c.id,
+		              c.positions_sold, c.positions_reserved, c.positions_blocked, c.positions_total, r.sold, r.reserved, r.blocked, r.total)
 		FROM campaigns c CROSS JOIN LATERAL (
 			SELECT count(*) AS total, count(*) FILTER (WHERE state = 'sold') AS sold,
-			       count(*) FILTER (WHERE state IN ('held', 'reserved')) AS reserved
+			       count(*) FILTER (WHERE state IN ('held', 'reserved')) AS reserved,
+			       count(*) FILTER (WHERE state = 'blocked') AS blocked
 			FROM positions p WHERE p.campaign_id = c.id) r
 		WHERE c.state <> 'pending' AND c.published_at IS NOT NULL
-		  AND (c.positions_sold, c.positions_reserved, c.positions_total) IS DISTINCT FROM (r.sold, r.reserved, r.total)`},
+		  AND (c.positions_sold, c.positions_reserved, c.positions_blocked, c.positions_total) IS DISTINCT FROM (r.sold, r.reserved, r.blocked, r.total)`},
 	{"a campaign has as many positions as its layers together, and their numbers follow one another", `
 		SELECT format('campaign %s has %s positions, its layers %s; layer %s begins with %s instead of %s', c.id, c.positions_total, l.total, l.layer, l.first, l.before + 1)
 		FROM campaigns c CROSS JOIN LATERAL (

@@ -121,7 +121,7 @@ func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []Request) (*i
 	wanted := make([]inventory.Request, len(requests))
 	for i, r := range requests {
 		if c := f.campaigns[r.Job.CampaignID]; c != nil {
-			counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold}
+			counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold, Blocked: c.Counts.Blocked}
 		}
 		wanted[i] = inventory.Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
 		if r.Quantity > 0 {

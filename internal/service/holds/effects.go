@@ -65,7 +65,7 @@ func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
 func (e *effects) noteTaken(stock *inventory.Stock) {
 	for at, p := range stock.Named() {
 		switch p.State {
-		case inventory.Available:
+		case inventory.Available, inventory.Blocked: // an operator may unblock it at any process
 		case inventory.Sold:
 			e.taken[at] = taking{remaining: takenFor}
 		default:

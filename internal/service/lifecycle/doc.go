@@ -1,4 +1,4 @@
-// Package lifecycle creates, changes, publishes, pauses and resumes campaigns ([Service]).
+// Package lifecycle creates, changes, publishes, pauses and resumes campaigns, and blocks positions ([Service]).
 //
 // Each is one transaction, and all but a change take effect once per idempotency key.
 // Publication fixes the rules of the draw by a commitment (package fairdraw), makes the

@@ -63,7 +63,7 @@ func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, pay
 			continue
 		}
 		c := in.campaigns[o.campaignID]
-		counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold}
+		counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold, Blocked: c.Counts.Blocked}
 		requests = append(requests, inventory.Request{CampaignID: o.campaignID, Selection: o.Selection.Selection,
 			Hold: in.holds[o.Selection.HoldID].Positions, Avoid: in.avoided(o)})
 	}

@@ -55,7 +55,7 @@ func (o *conclusions) findStock(ctx context.Context, tx pgx.Tx, late []*conclusi
 	counts, users := make(map[uuid.UUID]inventory.Counts), make(map[inventory.User]bool)
 	var requests []inventory.Request
 	for _, c := range late {
-		counts[c.CampaignID] = inventory.Counts{Shape: c.campaign.Shape, Sold: c.campaign.Counts.Sold}
+		counts[c.CampaignID] = inventory.Counts{Shape: c.campaign.Shape, Sold: c.campaign.Counts.Sold, Blocked: c.campaign.Counts.Blocked}
 		users[c.user()] = true
 		for layer, n := range c.layers() {
 			requests = append(requests, inventory.Request{CampaignID: c.CampaignID, Selection: inventory.Selection{Layer: layer, Quantity: n}})

@@ -59,10 +59,11 @@ type Counts struct {
 	Total    int
 	Reserved int
 	Sold     int
+	Blocked  int
 }
 
 // Available returns how many positions are free.
-func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold }
+func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold - c.Blocked }
 
 // Policies are the campaign's rules for special cases. They are stored with the
 // campaign from the start, so that they are known before the first sale.

@@ -12,7 +12,7 @@ import (
 )
 
 // Change is what a transaction adds to a campaign's counters.
-type Change struct{ Reserved, Sold int }
+type Change struct{ Reserved, Sold, Blocked int }
 
 // Changes has the Change of every campaign in a transaction. A campaign whose
 // positions change while its counters stay the same is in it too, with zeros.
@@ -21,7 +21,7 @@ type Changes map[uuid.UUID]Change
 // Add adds to the change of a campaign.
 func (c Changes) Add(id uuid.UUID, change Change) {
 	now := c[id]
-	c[id] = Change{Reserved: now.Reserved + change.Reserved, Sold: now.Sold + change.Sold}
+	c[id] = Change{now.Reserved + change.Reserved, now.Sold + change.Sold, now.Blocked + change.Blocked}
 }
 
 // Queue adds the changes to the counters, in one statement. The statement fails
@@ -41,14 +41,14 @@ func (c Changes) queue(b *pgx.Batch, where, what string) {
 		return
 	}
 	ids := slices.SortedFunc(maps.Keys(c), uuidv7.Compare)
-	reserved, sold := make([]int, len(ids)), make([]int, len(ids))
+	reserved, sold, blocked := make([]int, len(ids)), make([]int, len(ids)), make([]int, len(ids))
 	for i, id := range ids {
-		reserved[i], sold[i] = c[id].Reserved, c[id].Sold
+		reserved[i], sold[i], blocked[i] = c[id].Reserved, c[id].Sold, c[id].Blocked
 	}
 	b.Queue(`
 		UPDATE campaigns c
 		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold,
-		    board_version = c.board_version + 1
-		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS d (id, reserved, sold)
-		WHERE c.id = d.id AND `+where, ids, reserved, sold).Exec(postgres.Exactly(len(ids), what))
+		    positions_blocked = c.positions_blocked + d.blocked, board_version = c.board_version + 1
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[]) AS d (id, reserved, sold, blocked)
+		WHERE c.id = d.id AND `+where, ids, reserved, sold, blocked).Exec(postgres.Exactly(len(ids), what))
 }

@@ -84,13 +84,30 @@ func (s Status) CheckOnSale() error {
 	return nil
 }
 
+// CheckBlocking returns nil while operators can block and unblock positions, or an Error that
+// says why they cannot. Any other campaign is drawn when every position is sold, which one
+// with a blocked position never is.
+func (s Status) CheckBlocking() error {
+	switch {
+	case s.State == Pending:
+		return fault.New(fault.StateConflict, "the campaign has no positions yet; publish it with sale_starts_at ahead, and block positions before the sale")
+	case s.State != Active:
+		return fault.New(fault.StateConflict, "the campaign is %s", s.State)
+	case s.DrawsAt == nil:
+		return fault.New(fault.StateConflict, "only a campaign with policies.unsold draw can have blocked positions: this one is drawn when every position is sold")
+	case s.Ended:
+		return s.CheckOnSale()
+	}
+	return nil
+}
+
 // QueueStatuses reads campaigns into a map. It leaves out those that do not exist.
 func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 	b.Queue(`
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
 		       draws_at, coalesce(draws_at <= t.now, false),
-		       currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold, board_version
+		       currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold, positions_blocked, board_version
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
 		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
 		all, err := pgx.CollectRows(rows, scanStatus)
@@ -103,6 +120,6 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 
 func scanStatus(row pgx.CollectableRow) (s Status, err error) {
 	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.Currency, &s.PurchaseLimit,
-		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Board)
+		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board)
 	return s, err
 }

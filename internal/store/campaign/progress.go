@@ -77,11 +77,11 @@ func ProgressOf(c Campaign) Progress {
 // every read, while this reads one row per campaign.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progress, error) {
 	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s Progress, err error) {
-		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Board, &s.Waiting)
+		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board, &s.Waiting)
 		s.Version = s.hash()
 		return s, err
 	}, `
-		SELECT id, state, paused_at IS NOT NULL, positions_total, `+reservedNow+`, positions_sold, board_version, `+waiting+`
+		SELECT id, state, paused_at IS NOT NULL, positions_total, `+reservedNow+`, positions_sold, positions_blocked, board_version, `+waiting+`
 		FROM campaigns WHERE id = ANY($1)`, ids)
 	return list, fault.At(err, "campaign.ReadProgress")
 }
@@ -89,8 +89,8 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progr
 // hash returns 72 bits in 12 characters. The number at the front changes with the list of
 // fields, so that two releases never give different fields the same hash.
 func (s Progress) hash() string {
-	text := fmt.Appendf(nil, "3 %s %s %t %d %d %d %d",
-		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Board)
+	text := fmt.Appendf(nil, "4 %s %s %t %d %d %d %d %d",
+		s.CampaignID, s.State, s.Paused, s.Counts.Total, s.Counts.Reserved, s.Counts.Sold, s.Counts.Blocked, s.Board)
 	if g := s.GivingBack; g != nil {
 		text = fmt.Appendf(text, " %d %d %d %t", g.Total, g.Done, g.Waiting, g.Over)
 	}

@@ -18,12 +18,12 @@ const reservedNow = `positions_reserved - (SELECT coalesce(sum(size), 0) FROM ho
 	WHERE campaign_id = campaigns.id AND state = 'active' AND expires_at <= (SELECT clock_timestamp()))`
 
 const columns = `id, name, base_length, currency, purchase_limit, state, paused_at, sale_starts_at, sale_ends_at, draws_at, policies,
-	positions_total, ` + reservedNow + `, positions_sold, created_at, published_at, draw_started_at, draw_completed_at,
+	positions_total, ` + reservedNow + `, positions_sold, positions_blocked, created_at, published_at, draw_started_at, draw_completed_at,
 	cancelled_at, cancelled_by, cancel_reason, board_version, (SELECT metadata FROM campaign_metadata WHERE campaign_id = campaigns.id), ` + waiting
 
 func scan(row pgx.CollectableRow) (c Campaign, err error) {
 	err = row.Scan(&c.ID, &c.Name, &c.BaseLength, &c.Currency, &c.PurchaseLimit, &c.State, &c.PausedAt, &c.SaleStartsAt, &c.SaleEndsAt,
-		&c.DrawsAt, &c.Policies, &c.Counts.Total, &c.Counts.Reserved, &c.Counts.Sold, &c.CreatedAt, &c.PublishedAt, &c.DrawStartedAt, &c.DrawCompletedAt,
+		&c.DrawsAt, &c.Policies, &c.Counts.Total, &c.Counts.Reserved, &c.Counts.Sold, &c.Counts.Blocked, &c.CreatedAt, &c.PublishedAt, &c.DrawStartedAt, &c.DrawCompletedAt,
 		&c.CancelledAt, &c.CancelledBy, &c.CancelReason, &c.BoardVersion, &c.Metadata, &c.Waiting)
 	return c, err
 }

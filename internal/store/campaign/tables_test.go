@@ -38,6 +38,7 @@ var forbidden = []struct {
 	{campaign.Active, `UPDATE campaigns SET positions_sold = 11 WHERE id = $1`, checkViolation},
 	{campaign.Active, `UPDATE campaigns SET positions_reserved = 11 WHERE id = $1`, checkViolation},
 	{campaign.Active, `UPDATE campaigns SET positions_reserved = 1, positions_sold = 10 WHERE id = $1`, checkViolation},
+	{campaign.Active, `UPDATE campaigns SET positions_blocked = 1 WHERE id = $1`, checkViolation}, // it is drawn when it is sold out
 	{campaign.Active, `UPDATE campaigns SET positions_sold = -1 WHERE id = $1`, checkViolation},
 	{campaign.Active, `UPDATE campaigns SET positions_reserved = -1 WHERE id = $1`, checkViolation},
 	{campaign.Active, `UPDATE campaigns SET positions_total = 11 WHERE id = $1`, checkViolation},

@@ -47,21 +47,22 @@ func TestPositionsAreCountedByLayer(t *testing.T) {
 	set(t, db, inventory.Sold, uuid.New(), at(1, 1), at(3, 2), at(3, 3))
 	set(t, db, inventory.Held, uuid.New(), at(2, 1))
 	set(t, db, inventory.Reserved, uuid.New(), at(3, 1))
+	set(t, db, inventory.Blocked, uuid.New(), at(2, 2))
 	got, err := inventory.CountByLayer(t.Context(), db, id)
-	want := []inventory.LayerCounts{{Layer: 1, Sold: 1}, {Layer: 2, Available: 1, Reserved: 1}, {Layer: 3, Reserved: 1, Sold: 2}}
+	want := []inventory.LayerCounts{{Layer: 1, Sold: 1}, {Layer: 2, Reserved: 1, Blocked: 1}, {Layer: 3, Reserved: 1, Sold: 2}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if got, err := inventory.CountByLayer(t.Context(), db, uuid.New()); err != nil || len(got) != 0 {
 		t.Errorf("of an unknown campaign: %+v, %v", got, err)
 	}
-	sold, err := inventory.CountSold(t.Context(), db, []inventory.Need{
+	gone, err := inventory.CountGone(t.Context(), db, []inventory.Need{
 		needs(id, 3, 7), needs(other, 3, 0), needs(id, 2, 0), needs(id, 1, 0), needs(uuid.New(), 1, 0)})
-	if err != nil || !slices.Equal(sold, []int{2, 0, 0, 1, 0}) {
-		t.Errorf("sold: %v, %v", sold, err)
+	if err != nil || !slices.Equal(gone, []int{2, 0, 1, 1, 0}) {
+		t.Errorf("sold or blocked: %v, %v", gone, err)
 	}
-	if sold, err := inventory.CountSold(t.Context(), db, nil); err != nil || len(sold) != 0 {
-		t.Errorf("of no layers: %v, %v", sold, err)
+	if gone, err := inventory.CountGone(t.Context(), db, nil); err != nil || len(gone) != 0 {
+		t.Errorf("of no layers: %v, %v", gone, err)
 	}
 }
 

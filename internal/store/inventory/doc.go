@@ -8,6 +8,7 @@
 //	    ├─────────────────────┘           │
 //	    ├─────────────────────────────────▶
 //	    └◀──────────── (a cancelled purchase)
+//	available ◀──▶ blocked (by an operator)
 //
 // reserved is for purchases that wait for their payment at a provider. No deadline frees
 // such a position: its payment decides.

@@ -7,5 +7,5 @@ type Need = need
 var (
 	FindFree  = findFree
 	Find      = find
-	CountSold = countSold
+	CountGone = countGone
 )

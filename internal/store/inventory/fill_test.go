@@ -120,6 +120,7 @@ func TestTheTableRefusesPositionsThatCannotBe(t *testing.T) {
 		`state = 'sold', user_id = 'a', sold_at = now()`,
 		`state = 'sold', user_id = 'a', purchase_id = $1, sold_at = now(), expires_at = now()`,
 		`state = 'sold', purchase_id = $1, sold_at = now()`,
+		`state = 'blocked', user_id = 'a'`, `state = 'blocked', hold_id = $1`, `state = 'blocked', block_reason = ''`, `block_reason = 'house'`,
 		`expires_at = now()`, `purchase_id = $1`, `sold_at = now()`,
 		`rank = (SELECT rank FROM positions WHERE campaign_id = $1 AND layer = 2 AND col = 1)`,
 	} {

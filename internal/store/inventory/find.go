@@ -141,15 +141,15 @@ func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) 
 	return found, fault.At(err, "inventory.find")
 }
 
-// countSold counts the sold positions in the layer of each need: counts[i] is for
-// needs[i].
-func countSold(ctx context.Context, db postgres.DB, needs []need) (counts []int, err error) {
+// countGone counts the positions in the layer of each need that are sold or blocked:
+// counts[i] is for needs[i].
+func countGone(ctx context.Context, db postgres.DB, needs []need) (counts []int, err error) {
 	if len(needs) == 0 {
 		return nil, nil
 	}
 	campaigns, layers, _ := columns(needs)
 	counts, err = postgres.Collect(ctx, db, pgx.RowTo[int], `
-		SELECT (SELECT count(*) FROM positions WHERE campaign_id = l.campaign_id AND layer = l.layer AND state = 'sold')
+		SELECT (SELECT count(*) FROM positions WHERE campaign_id = l.campaign_id AND layer = l.layer AND state IN ('sold', 'blocked'))
 		FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS l (campaign_id, layer, i) ORDER BY l.i`, campaigns, layers)
-	return counts, fault.At(err, "inventory.countSold")
+	return counts, fault.At(err, "inventory.countGone")
 }

@@ -168,7 +168,7 @@ func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID
 	for _, f := range free {
 		_, err := db.Exec(t.Context(), `
 			UPDATE positions
-			SET state = $4, version = version + 1, user_id = CASE WHEN $4 <> 'available' THEN 'somebody' END,
+			SET state = $4, version = version + 1, user_id = CASE WHEN $4 NOT IN ('available', 'blocked') THEN 'somebody' END,
 			    expires_at = CASE WHEN $4 IN ('held', 'reserved') THEN now() + interval '1 hour' END,
 			    hold_id = CASE WHEN $4 = 'held' THEN $5::uuid END,
 			    purchase_id = CASE WHEN $4 IN ('reserved', 'sold') THEN $5::uuid END,

@@ -148,7 +148,7 @@ func TestAnExpiredHoldIsShownAsFree(t *testing.T) {
 		t.Errorf("its user has %+v, %v", own, err)
 	}
 	expectCounts(t, db, id, [3]int{8, 2, 0})
-	if n, err := inventory.CountSold(t.Context(), db, []inventory.Need{needs(id, 4, 0), needs(id, 3, 0)}); err != nil || !slices.Equal(n, []int{0, 0}) {
+	if n, err := inventory.CountGone(t.Context(), db, []inventory.Need{needs(id, 4, 0), needs(id, 3, 0)}); err != nil || !slices.Equal(n, []int{0, 0}) {
 		t.Errorf("sold: %v, %v", n, err)
 	}
 }

@@ -25,19 +25,21 @@ const (
 	Reserved  State = "reserved"
 	Sold      State = "sold"
 	Unsold    State = "unsold" // shown of those that are available when the campaign never sells again
+	Blocked   State = "blocked"
 )
 
 // Position is one position as clients see it. It is available as soon as its hold
 // is over, even before a sweep has ended the hold. The rank is never shown.
 type Position struct {
 	shape.Place
-	Price     money.Amount
-	State     State
-	UserID    *string
-	ExpiresAt *time.Time
-	Prize     *int  // the number of the prize that it has won
-	AsOf      int64 // the campaign's board_version when it was read
-	Changed   int64 // the board_version at which it last changed, or unversioned
+	Price       money.Amount
+	State       State
+	UserID      *string
+	ExpiresAt   *time.Time
+	BlockReason *string
+	Prize       *int  // the number of the prize that it has won
+	AsOf        int64 // the campaign's board_version when it was read
+	Changed     int64 // the board_version at which it last changed, or unversioned
 }
 
 // unversioned is the version of a change that no board_version tells of: a hold that is
@@ -50,7 +52,7 @@ const (
 	// shown needs the campaign's id as $1, and named.
 	shown = `p.layer, col, position_number(first_number, col), position_label(label, first_number, col), p.price,
 		CASE WHEN state = 'available' OR ` + isOver + ` THEN CASE WHEN ` + closed + ` THEN 'unsold' ELSE 'available' END ELSE state END,
-		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END,
+		CASE WHEN NOT ` + isOver + ` THEN user_id END, CASE WHEN NOT ` + isOver + ` THEN expires_at END, block_reason,
 		w.number, coalesce((SELECT board_version FROM campaigns WHERE id = $1), 0),
 		CASE WHEN ` + isOver + ` THEN NULL
 		     WHEN ` + closed + ` AND (state = 'available' OR w.number IS NOT NULL) THEN greatest(board_version, (SELECT closed_board FROM campaigns WHERE id = $1))
@@ -66,7 +68,7 @@ const (
 
 func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 	var changed *int64
-	err = row.Scan(&p.Layer, &p.Column, &p.Number, &p.Label, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.Prize, &p.AsOf, &changed)
+	err = row.Scan(&p.Layer, &p.Column, &p.Number, &p.Label, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.BlockReason, &p.Prize, &p.AsOf, &changed)
 	if p.Changed = unversioned; changed != nil {
 		p.Changed = *changed
 	}
@@ -104,6 +106,7 @@ type LayerCounts struct {
 	Available int
 	Reserved  int // held or reserved
 	Sold      int
+	Blocked   int
 }
 
 // CountByLayer counts the positions of a campaign. Before publication there are
@@ -113,7 +116,8 @@ func CountByLayer(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]
 		SELECT layer,
 		       count(*) FILTER (WHERE state = 'available' OR `+isOver+`),
 		       count(*) FILTER (WHERE state IN ('held', 'reserved') AND NOT `+isOver+`),
-		       count(*) FILTER (WHERE state = 'sold')
+		       count(*) FILTER (WHERE state = 'sold'),
+		       count(*) FILTER (WHERE state = 'blocked')
 		FROM positions WHERE campaign_id = $1 AND `+made+` GROUP BY layer ORDER BY layer`, campaignID)
 	return counts, fault.At(err, "inventory.CountByLayer(%s)", campaignID)
 }

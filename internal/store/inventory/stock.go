@@ -24,7 +24,7 @@ type Stock struct {
 	taken map[*Free]bool
 	forms map[uuid.UUID]shape.Shape
 	kept  map[PositionID]Keeper // by this transaction
-	sold  map[Pool]int          // counted for campaigns, and for layers that may not have enough
+	gone  map[Pool]int          // sold or blocked; counted for campaigns, and for layers that may not have enough
 }
 
 // Keeper is what keeps a position, and whose it is: a hold, or a purchase that is not paid yet.
@@ -62,10 +62,10 @@ type Request struct {
 	Avoid int            // how many random positions Select may have to skip for it
 }
 
-// Counts is which positions a campaign has, and how many of them are sold.
+// Counts is which positions a campaign has, and how many of them are in which state.
 type Counts struct {
-	Shape shape.Shape
-	Sold  int
+	Shape         shape.Shape
+	Sold, Blocked int
 }
 
 // FindStock reads what requests could get, and locks the free positions it finds:
@@ -83,13 +83,13 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 	}
 	s := newStock(free, found)
 	for id, c := range campaigns {
-		s.forms[id], s.sold[Pool{id, 0}] = c.Shape, c.Sold
+		s.forms[id], s.gone[Pool{id, 0}] = c.Shape, c.Sold+c.Blocked
 	}
 	// When a layer has too few, a refusal must say whether it is sold out.
 	short := slices.DeleteFunc(needs, func(n need) bool { return n.Layer == 0 || len(s.pools[n.Pool]) >= n.Count })
-	sold, err := countSold(ctx, tx, short)
-	for i, n := range sold {
-		s.sold[short[i].Pool] = n
+	gone, err := countGone(ctx, tx, short)
+	for i, n := range gone {
+		s.gone[short[i].Pool] = n
 	}
 	return s, err
 }
@@ -127,7 +127,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 // was found twice is in it once.
 func newStock(free []Free, named []Found) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), sold: make(map[Pool]int)}
+		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), gone: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil {
@@ -210,15 +210,15 @@ func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free
 	return picked
 }
 
-// whyNone says whether everything is sold, which is final, or too few positions are
+// whyNone says whether everything that is not blocked is sold, which is final, or too few positions are
 // free for now. It decides by the counts, because the search skips rows that other
 // transactions have locked.
 func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection) error {
 	switch form := s.forms[campaignID]; {
-	case s.sold[Pool{campaignID, 0}] == form.Count():
-		return fault.New(fault.SoldOut, "all %d positions are sold", form.Count())
-	case sel.Layer > 0 && s.sold[Pool{campaignID, sel.Layer}] == form.InLayer(sel.Layer):
-		return fault.New(fault.SoldOut, "all %d positions of %s are sold", form.InLayer(sel.Layer), form.LayerName(sel.Layer))
+	case s.gone[Pool{campaignID, 0}] == form.Count():
+		return fault.New(fault.SoldOut, "all positions on sale are sold")
+	case sel.Layer > 0 && s.gone[Pool{campaignID, sel.Layer}] == form.InLayer(sel.Layer):
+		return fault.New(fault.SoldOut, "all positions on sale in %s are sold", form.LayerName(sel.Layer))
 	default:
 		return fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again", sel.Quantity)
 	}
@@ -279,8 +279,8 @@ func (s *Stock) Hold(picked []*Free) {
 func (s *Stock) Sell(picked []*Free) {
 	s.Hold(picked)
 	for _, f := range picked {
-		s.sold[Pool{f.CampaignID, 0}]++
-		s.sold[Pool{f.CampaignID, f.Layer}]++
+		s.gone[Pool{f.CampaignID, 0}]++
+		s.gone[Pool{f.CampaignID, f.Layer}]++
 	}
 }
 

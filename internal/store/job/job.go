@@ -52,6 +52,8 @@ const (
 	KindCampaignPublish      Kind = "campaign-publish"
 	KindCampaignPause        Kind = "campaign-pause"
 	KindCampaignResume       Kind = "campaign-resume"
+	KindPositionsBlock       Kind = "positions-block"
+	KindPositionsUnblock     Kind = "positions-unblock"
 	KindHoldCreate           Kind = "hold-create"
 	KindHoldExtend           Kind = "hold-extend"
 	KindWalletOpen           Kind = "wallet-open"

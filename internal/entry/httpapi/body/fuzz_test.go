@@ -30,6 +30,8 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"replayWebhookDeliveries":  func() any { return new(contract.WebhookReplay) },
 		"createCampaign":           func() any { return new(contract.CampaignDraft) },
 		"patchCampaign":            func() any { return new(contract.CampaignPatch) },
+		"blockPositions":           func() any { return new(contract.PositionsBlock) },
+		"unblockPositions":         func() any { return new(contract.PositionsUnblock) },
 		"createHold":               func() any { return new(contract.HoldRequest) },
 		"extendHold":               func() any { return new(contract.HoldExtension) },
 		"openWallet":               func() any { return new(contract.WalletDraft) },

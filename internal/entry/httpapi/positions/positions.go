@@ -33,11 +33,12 @@ type Board struct {
 // layer is where the positions of a layer begin, and which column is the first.
 type layer struct{ number, first, column, size int }
 
-// Position is the document of a position. The owner is in it only if it may be shown.
+// Position is the document of a position. The owner, and why it is blocked, is in it only if
+// it may be shown.
 func Position(p inventory.Position, withOwner bool) contract.Position {
 	d := contract.Position{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(p.Price), State: contract.PositionState(p.State), Prize: p.Prize}
 	if withOwner {
-		d.UserID, d.ExpiresAt = p.UserID, p.ExpiresAt
+		d.UserID, d.ExpiresAt, d.BlockReason = p.UserID, p.ExpiresAt, p.BlockReason
 	}
 	return d
 }

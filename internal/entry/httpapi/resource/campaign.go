@@ -16,13 +16,17 @@ func CampaignSummary(c campaign.Campaign, who Role) contract.CampaignSummary {
 		State: contract.CampaignState(c.State), Paused: c.PausedAt != nil, SaleStartsAt: c.SaleStartsAt, SaleEndsAt: c.SaleEndsAt,
 		DrawsAt: c.DrawsAt, Policies: contract.Policies{LatePayment: c.Policies.LatePayment, Unsold: c.Policies.Unsold,
 			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon, Witness: c.Policies.Witness},
-		Positions: contract.Counts{Total: c.Counts.Total, Available: c.Counts.Available(), Reserved: c.Counts.Reserved, Sold: c.Counts.Sold},
+		Positions: counts(c.Counts),
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
 		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who), Waiting: waitOf(c.Waiting)}
 	if who == Operator && c.CancelledBy != nil {
 		d.CancelledBy = *c.CancelledBy
 	}
 	return d
+}
+
+func counts(c campaign.Counts) contract.Counts {
+	return contract.Counts{Total: c.Total, Available: c.Available(), Reserved: c.Reserved, Sold: c.Sold, Blocked: c.Blocked}
 }
 
 // Campaign is a campaign with its layers, counts and commitment.
@@ -40,8 +44,8 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 			d.Prizes = append(d.Prizes, contract.PrizeGroup{Name: p.Name, Count: p.Count})
 		}
 		if i < len(c.Counts) { // none before publication
-			counts := c.Counts[i]
-			d.Positions.Available, d.Positions.Reserved, d.Positions.Sold = counts.Available, counts.Reserved, counts.Sold
+			n := c.Counts[i]
+			d.Positions = contract.Counts{Total: l.Positions, Available: n.Available, Reserved: n.Reserved, Sold: n.Sold, Blocked: n.Blocked}
 		}
 		document.Layers = append(document.Layers, d)
 	}
@@ -67,7 +71,7 @@ func waitOf(w *campaign.Wait) *contract.CampaignWait {
 // CampaignEvent is how far a campaign is, for its stream.
 func CampaignEvent(now campaign.Progress) contract.CampaignEvent {
 	e := contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board, Waiting: waitOf(now.Waiting),
-		Positions: contract.Counts{Total: now.Counts.Total, Available: now.Counts.Available(), Reserved: now.Counts.Reserved, Sold: now.Counts.Sold}}
+		Positions: counts(now.Counts)}
 	if g := now.GivingBack; g != nil {
 		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
 	}

@@ -58,6 +58,12 @@ type ServerInterface interface {
 	// ListPositions Read the board
 	// (GET /v1/campaigns/{campaign}/positions)
 	ListPositions(c *fiber.Ctx, campaign CampaignID, params ListPositionsParams) error
+	// BlockPositions Block positions
+	// (POST /v1/campaigns/{campaign}/positions/block)
+	BlockPositions(c *fiber.Ctx, campaign CampaignID, params BlockPositionsParams) error
+	// UnblockPositions Unblock positions
+	// (POST /v1/campaigns/{campaign}/positions/unblock)
+	UnblockPositions(c *fiber.Ctx, campaign CampaignID, params UnblockPositionsParams) error
 	// GetPosition Read one position
 	// (GET /v1/campaigns/{campaign}/positions/{layer}/{column})
 	GetPosition(c *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber, params GetPositionParams) error
@@ -934,6 +940,112 @@ func (siw *ServerInterfaceWrapper) ListPositions(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListPositions(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// BlockPositions operation middleware
+func (siw *ServerInterfaceWrapper) BlockPositions(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params BlockPositionsParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.BlockPositions(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UnblockPositions operation middleware
+func (siw *ServerInterfaceWrapper) UnblockPositions(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UnblockPositionsParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UnblockPositions(c, campaign, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3970,6 +4082,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/positions/:layer/:column", wrapper.GetPosition)
 
+	router.Post(options.BaseURL+"/v1/campaigns/:campaign/positions/block", wrapper.BlockPositions)
+
+	router.Post(options.BaseURL+"/v1/campaigns/:campaign/positions/unblock", wrapper.UnblockPositions)
+
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/publish", wrapper.PublishCampaign)
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.ListCampaignPurchases)
@@ -4234,6 +4350,34 @@ type ListPositionsRequestObject struct {
 
 // ListPositions200 answers with a document, unless there is an error.
 func ListPositions200(body Board, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type BlockPositionsRequestObject struct {
+	Campaign CampaignID
+	Params   BlockPositionsParams
+	Body     *BlockPositionsJSONRequestBody
+}
+
+// BlockPositions200 answers with a document, unless there is an error.
+func BlockPositions200(body Campaign, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type UnblockPositionsRequestObject struct {
+	Campaign CampaignID
+	Params   UnblockPositionsParams
+	Body     *UnblockPositionsJSONRequestBody
+}
+
+// UnblockPositions200 answers with a document, unless there is an error.
+func UnblockPositions200(body Campaign, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -4957,6 +5101,12 @@ type StrictServerInterface interface {
 	// ListPositions Read the board
 	// (GET /v1/campaigns/{campaign}/positions)
 	ListPositions(ctx context.Context, request ListPositionsRequestObject) (Answer, error)
+	// BlockPositions Block positions
+	// (POST /v1/campaigns/{campaign}/positions/block)
+	BlockPositions(ctx context.Context, request BlockPositionsRequestObject) (Answer, error)
+	// UnblockPositions Unblock positions
+	// (POST /v1/campaigns/{campaign}/positions/unblock)
+	UnblockPositions(ctx context.Context, request UnblockPositionsRequestObject) (Answer, error)
 	// GetPosition Read one position
 	// (GET /v1/campaigns/{campaign}/positions/{layer}/{column})
 	GetPosition(ctx context.Context, request GetPositionRequestObject) (Answer, error)
@@ -5250,6 +5400,30 @@ func (sh *strictHandler) PauseCampaign(ctx *fiber.Ctx, campaign CampaignID, para
 func (sh *strictHandler) ListPositions(ctx *fiber.Ctx, campaign CampaignID, params ListPositionsParams) error {
 	request := ListPositionsRequestObject{Campaign: campaign, Params: params}
 	answer, err := sh.ssi.ListPositions(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// BlockPositions implements ServerInterface.
+func (sh *strictHandler) BlockPositions(ctx *fiber.Ctx, campaign CampaignID, params BlockPositionsParams) error {
+	request := BlockPositionsRequestObject{Campaign: campaign, Params: params}
+	var body BlockPositionsJSONRequestBody
+	if err := ctx.BodyParser(&body); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+	answer, err := sh.ssi.BlockPositions(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// UnblockPositions implements ServerInterface.
+func (sh *strictHandler) UnblockPositions(ctx *fiber.Ctx, campaign CampaignID, params UnblockPositionsParams) error {
+	request := UnblockPositionsRequestObject{Campaign: campaign, Params: params}
+	var body UnblockPositionsJSONRequestBody
+	if err := ctx.BodyParser(&body); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+	answer, err := sh.ssi.UnblockPositions(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 
