@@ -167,7 +167,7 @@ func (b besideCards) run(ctx context.Context, s *setup, measured time.Duration) 
 			return r, err
 		}
 		byWallet.add(byCard)
-		r.wrong, err = sys.finish(ctx, byWallet)
+		r.wrong, err = sys.finish(ctx, byWallet, 1)
 		r.wrong = append(r.wrong, wrong...)
 		return r, err
 	})

@@ -71,10 +71,12 @@ func (c *connection) closeWith(ctx context.Context) (closed func()) {
 const (
 	paidExternally = `,"selection":{"quantity":1},"payment":{"method":"external"}}`
 	paidByWallet   = `,"selection":{"quantity":1},"payment":{"method":"wallet"}}`
+	randomPair     = `,"selection":{"quantity":2},"payment":{"method":"external"}}`
+	adjacentPair   = `,"selection":{"quantity":2,"adjacent":true},"payment":{"method":"external"}}`
 	paidByCard     = `,"selection":{"quantity":1},"payment":{"method":"card","payment_method":"pm_card_visa"}}`
 )
 
-// buy buys one position with a fresh key and waits for the final answer.
+// buy buys one position, or a pair, with a fresh key and waits for the final answer.
 func (c *connection) buy(campaign uuid.UUID, paid, owner string) (answer, error) {
 	return c.post(campaign, "/purchases", owner, paid)
 }

@@ -20,6 +20,7 @@ type crowd struct {
 	size      int
 	requests  int64         // of all buyers together; 0: no limit until the window is over
 	payers    int           // how many users pay in turn, each by wallet; 0: every purchase is for a new user
+	pairs     string        // how purchases are paid, of pairs; empty: they are of one position
 	card      bool          // all pay by card, and every purchase is for a new user
 	holdsOf   int           // they hold positions of the triangle with this base instead of buying; 0: they buy
 	every     time.Duration // least time from one purchase of a buyer to its next; 0: none
@@ -120,6 +121,8 @@ func (b *buyer) purchase(c *connection, ticket int) (answer, error) {
 	switch {
 	case b.crowd.holdsOf > 0:
 		return c.hold(campaign, randomPosition(b.crowd.holdsOf))
+	case b.crowd.pairs != "":
+		return c.buy(campaign, b.crowd.pairs, "")
 	case b.crowd.card:
 		return c.buy(campaign, paidByCard, "")
 	case b.crowd.payers > 0:

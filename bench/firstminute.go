@@ -64,7 +64,7 @@ func runFirstMinute(ctx context.Context, s *setup, _ time.Duration) (result, err
 		r.note(lowestWindow, divide(lowest, last.rate))
 		r.note(dearestWindow, divide(dearest, last.postgres))
 		r.noteUsage(w, seen.measured[succeeded])
-		if r.wrong, err = sys.finish(ctx, seen); seen.whole[soldOut] > 0 {
+		if r.wrong, err = sys.finish(ctx, seen, 1); seen.whole[soldOut] > 0 {
 			r.wrong = append(r.wrong, "the positions ran out")
 		}
 		return r, err

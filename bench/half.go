@@ -37,7 +37,7 @@ func runHalfLoad(ctx context.Context, s *setup, measured time.Duration) (result,
 		r.note(accepted99, accepted.P99)
 		r.noteUsage(w, seen.measured[succeeded]+seen.measured[late])
 		seen.add(fast)
-		r.wrong, err = sys.finish(ctx, seen)
+		r.wrong, err = sys.finish(ctx, seen, 1)
 		return r, err
 	})
 }
@@ -59,7 +59,7 @@ func runColdCrowd(ctx context.Context, s *setup, measured time.Duration) (result
 		}
 		r = newResult(seen.whole[succeeded], w.elapsed, seen.took[succeeded])
 		r.noteUsage(w, seen.whole[succeeded])
-		r.wrong, err = sys.finish(ctx, seen)
+		r.wrong, err = sys.finish(ctx, seen, 1)
 		return r, err
 	})
 }

@@ -38,7 +38,7 @@ func runHolds(ctx context.Context, s *setup, measured time.Duration) (result, er
 		r.note("purchases/s", perSecond(seen.measured[succeeded], w.elapsed))
 		r.note("taken", float64(holds.whole[taken]))
 		r.noteUsage(w, holds.measured[succeeded]+seen.measured[succeeded])
-		found, err := sys.finish(ctx, seen)
+		found, err := sys.finish(ctx, seen, 1)
 		r.wrong = append(holds.unexpectedAnswers(), found...)
 		return r, err
 	})

@@ -28,6 +28,7 @@ var claims = []claim{
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
 	{"http with webhooks / http", "at least 0.8", "webhooks", "triprize-http", ""},
+	{"adjacent / random", "at least 0.5", "adjacent", "random", ""},
 	{"first minute: lowest window / after ANALYZE", "at least 0.9", "first-minute", "", lowestWindow},
 	{"first minute: postgres' cpu, dearest / after ANALYZE", "at most 1.2", "first-minute", "", dearestWindow},
 	{"events told a second, afterwards", "at least 1,000", "webhooks", "", toldAfterwards},

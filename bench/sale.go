@@ -20,6 +20,7 @@ type crowdedSale struct {
 	workers int      // default 1
 	buyers  int      // default connections
 	payers  int      // users with wallets who pay in turn; 0: purchases are paid externally
+	pairs   string   // as in crowd
 	first   bool     // only the first campaign is bought from
 	env     []string // settings of all processes
 }
@@ -33,7 +34,7 @@ func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) 
 			sys.campaigns = sys.campaigns[:1]
 		}
 		crowd := sys.crowd(connections)
-		crowd.payers = c.payers
+		crowd.payers, crowd.pairs = c.payers, c.pairs
 		if c.buyers > 0 {
 			crowd.size = c.buyers
 		}
@@ -46,9 +47,17 @@ func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) 
 		r.note("not final/s", perSecond(seen.measured[late], w.elapsed))
 		r.note("refused/s", perSecond(seen.measured[refused], w.elapsed))
 		r.noteUsage(w, seen.measured[succeeded])
-		r.wrong, err = sys.finish(ctx, seen)
+		r.wrong, err = sys.finish(ctx, seen, c.each())
 		return r, err
 	})
+}
+
+// each is how many positions a purchase is of.
+func (c crowdedSale) each() int {
+	if c.pairs != "" {
+		return 2
+	}
+	return 1
 }
 
 // sell lets the crowd buy for one window, which ends early when positions run out.
@@ -66,10 +75,11 @@ func (w *window) result(seen *observed) result {
 	return r
 }
 
-// finish stops the processes and compares the database with what the crowd has seen.
-func (sys *system) finish(ctx context.Context, seen *observed) ([]string, error) {
+// finish stops the processes and compares the database with what the crowd has seen. Each
+// purchase is of so many positions.
+func (sys *system) finish(ctx context.Context, seen *observed, each int) ([]string, error) {
 	wrong := append(seen.unexpectedAnswers(), sys.stop()...)
-	found, err := sys.verify(ctx, expectation{bought: seen.whole[succeeded], jobs: seen.bought,
+	found, err := sys.verify(ctx, expectation{each: each, bought: seen.whole[succeeded], jobs: seen.bought,
 		open: seen.whole[late] + seen.whole[refused] + seen.whole[unexpected]})
 	return append(wrong, found...), err
 }

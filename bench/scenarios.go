@@ -25,6 +25,8 @@ var throughput = []scenario{
 	{"set-based", runSetBased},
 	{"guard", runGuard},
 	{"triprize-http", crowdedSale{offer: hot}.run},
+	{"random", crowdedSale{offer: hot, pairs: randomPair}.run},
+	{"adjacent", crowdedSale{offer: hot, pairs: adjacentPair}.run},
 	{"first-minute", runFirstMinute},
 	{"webhooks", eventSale},
 	{"idle-fleet", runIdleFleet},

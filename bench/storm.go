@@ -60,7 +60,7 @@ func runStorm(ctx context.Context, s *setup, measured time.Duration) (result, er
 			return r, err
 		}
 		seen.add(before)
-		found, err := sys.finish(ctx, seen)
+		found, err := sys.finish(ctx, seen, 1)
 		r.wrong = append(r.wrong, found...)
 		return r, err
 	})

@@ -11,6 +11,7 @@ import (
 
 // expectation is what must be in the database.
 type expectation struct {
+	each     int         // positions of a purchase; 0: one
 	bought   int         // purchases that were answered as succeeded
 	jobs     []uuid.UUID // their jobs, when they are known
 	open     int         // requests without a final answer: each may have bought or not
@@ -51,8 +52,8 @@ func (sys *system) verify(ctx context.Context, want expectation) (wrong []string
 	if completed < want.bought || completed > want.bought+want.open {
 		wrong = append(wrong, fmt.Sprintf("%d purchases are completed; %d were answered, and %d answers are open", completed, want.bought, want.open))
 	}
-	if sold != completed { // every request was for one position
-		wrong = append(wrong, fmt.Sprintf("%d positions are sold to %d purchases of one position", sold, completed))
+	if each := max(want.each, 1); sold != each*completed {
+		wrong = append(wrong, fmt.Sprintf("%d positions are sold to %d purchases of %d", sold, completed, each))
 	}
 	if kept != len(want.jobs) {
 		wrong = append(wrong, fmt.Sprintf("of %d jobs that were answered as succeeded, %d are so", len(want.jobs), kept))

@@ -90,7 +90,7 @@ func eventSale(ctx context.Context, s *setup, measured time.Duration) (result, e
 		}
 		r.noteUsage(w, seen.measured[succeeded])
 		seen.add(slowly)
-		wrong, err := sys.finish(ctx, seen)
+		wrong, err := sys.finish(ctx, seen, 1)
 		r.wrong = append(r.wrong, wrong...)
 		return r, err
 	})

@@ -150,6 +150,8 @@ func buyAndHold(s *fleet.System, campaign uuid.UUID) {
 		s.T.Fatalf("%v %s", a, a.Body)
 	}
 	s.Release(s.App, s.MustHold(fleet.HoldOrder{Campaign: campaign, User: "mina", Quantity: 1}).ID)
+	a := s.Execute("/v1/campaigns/"+campaign.String()+"/holds", fleet.Fields{"user_id": "mina", "quantity": 3, "adjacent": true})
+	s.Release(s.App, a.ID)
 }
 
 // grow copies one row of each growing table.

@@ -88,6 +88,8 @@ CREATE TABLE layers (
     positions    integer NOT NULL CHECK (positions BETWEEN 1 AND 500500),
     first_number integer NOT NULL CHECK (first_number BETWEEN 1 AND 500500), -- of its first position
     label        text    CHECK (char_length(label) BETWEEN 1 AND 100),
+    aisles       integer[] NOT NULL DEFAULT '{}'                           -- sorted columns after which a run of neighbours ends
+                         CHECK (cardinality(aisles) <= 100 AND 1 <= ALL (aisles) AND positions > ALL (aisles)),
     PRIMARY KEY (campaign_id, layer)
 );
 

@@ -430,8 +430,8 @@ export interface paths {
         put?: never;
         /**
          * Hold positions
-         * @description Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` random free ones of a `layer`
-         *     or of the whole campaign; all or nothing. Only this user can buy them then, with
+         * @description Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` free ones of a `layer` or of
+         *     the whole campaign, random or `adjacent`; all or nothing. Only this user can buy them then, with
          *     `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
          *     hold at a time is limited. So is for how long it keeps a position, in all its holds and unpaid card purchases of it together (20 minutes by
          *     default, then a rest of 10), and after a release or an expiry its user cannot hold the same positions for some
@@ -1646,6 +1646,8 @@ export interface components {
             positions?: number;
             /** @description What people call the layer, such as `Row C`. Its positions are then `Row C 1`, `Row C 2`, …; without it a position is called by its number. */
             label?: string;
+            /** @description Columns behind which an aisle is, in order: positions on both sides of it are not side by side (`adjacent`). `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. It is no part of the rules of the draw. */
+            aisles?: number[];
             /**
              * Format: int64
              * @description Of each position, in minor units. The server has a minimum of its own, 100 by default.
@@ -1740,6 +1742,8 @@ export interface components {
             layer: number;
             /** @description What people call it; null: it has no label. */
             label: string | null;
+            /** @description Columns behind which an aisle is, in order. */
+            aisles: number[];
             price: components["schemas"]["Money"];
             prizes: components["schemas"]["PrizeGroup"][];
             positions: components["schemas"]["Counts"];
@@ -1873,7 +1877,7 @@ export interface components {
             payment: components["schemas"]["PaymentDraft"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole campaign. */
+        /** @description What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign. */
         HoldRequest: {
             user_id: components["schemas"]["UserID"];
             /** @description Distinct; the server allows 20 by default. */
@@ -1882,6 +1886,11 @@ export interface components {
             layer?: number;
             /** @description The server allows 20 by default. */
             quantity?: number;
+            /**
+             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+             * @default false
+             */
+            adjacent?: boolean;
             ttl_seconds?: components["schemas"]["TTLSeconds"];
             metadata?: components["schemas"]["Metadata"];
         };
@@ -1939,12 +1948,17 @@ export interface components {
             /** @description Of the position, 1 to n over the campaign. */
             number?: number;
         };
-        /** @description Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`). */
+        /** @description Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`). */
         Selection: {
             /** @description With quantity; left out for the whole campaign. */
             layer?: number;
             /** @description The server allows 100 by default. */
             quantity?: number;
+            /**
+             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+             * @default false
+             */
+            adjacent?: boolean;
             /** @description Distinct; the server allows 100 by default. */
             positions?: components["schemas"]["PlaceDraft"][];
             hold_id?: components["schemas"]["ID"];

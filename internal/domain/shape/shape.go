@@ -16,6 +16,7 @@ const (
 	MaxLayers    = 1000
 	MaxPositions = 500_500 // a triangle of 1,000 layers
 	MaxLabel     = 100     // characters of a layer's label
+	MaxAisles    = 100     // of a layer
 )
 
 // The base lengths that a triangle can have.
@@ -49,6 +50,7 @@ type Place struct {
 type Layer struct {
 	Positions int    // at least 1
 	Label     string // "Row C"; empty: none
+	Aisles    []int  // sorted columns after which a run ends: no run crosses c|c+1
 }
 
 // Shape is the layers of a campaign. It does not change, and goroutines may share it. The
@@ -74,7 +76,7 @@ func (s Shape) Bytes() int {
 	const fixed, ofLayer = 128, 32
 	n := fixed + ofLayer*len(s.layers)
 	for _, l := range s.layers {
-		n += len(l.Label)
+		n += len(l.Label) + 8*len(l.Aisles)
 	}
 	return n
 }
@@ -103,6 +105,28 @@ func (s Shape) InLayer(layer int) int {
 		return 0
 	}
 	return s.layers[layer-1].Positions
+}
+
+// LongestRun returns how many positions of a layer are side by side at most, between its
+// edges and aisles; with layer 0, of any layer.
+func (s Shape) LongestRun(layer int) (longest int) {
+	for i, l := range s.layers {
+		if layer != 0 && layer != i+1 {
+			continue
+		}
+		begin := 0
+		for _, aisle := range l.Aisles {
+			longest, begin = max(longest, aisle-begin), aisle
+		}
+		longest = max(longest, l.Positions-begin)
+	}
+	return longest
+}
+
+// Aisle tells whether an aisle is behind a column of a layer that exists.
+func (s Shape) Aisle(p Position) bool {
+	_, found := slices.BinarySearch(s.layers[p.Layer-1].Aisles, p.Column)
+	return found
 }
 
 // First returns the number of the first position of a layer that exists.

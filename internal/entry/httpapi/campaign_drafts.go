@@ -79,7 +79,7 @@ func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campa
 func layersOf(drafts []contract.LayerDraft) []campaign.Layer {
 	layers := make([]campaign.Layer, len(drafts))
 	for i, d := range drafts {
-		layers[i] = campaign.Layer{Layer: d.Layer, Positions: d.Positions, Label: d.Label, Price: money.Amount(d.Price)}
+		layers[i] = campaign.Layer{Layer: d.Layer, Positions: d.Positions, Label: d.Label, Aisles: d.Aisles, Price: money.Amount(d.Price)}
 		for _, p := range d.Prizes {
 			layers[i].Prizes = append(layers[i].Prizes, campaign.PrizeGroup{Name: p.Name, Count: p.Count})
 		}

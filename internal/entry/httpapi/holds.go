@@ -44,7 +44,7 @@ func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldReq
 	if err != nil {
 		return nil, err
 	}
-	selection, err := s.selection(ctx, r.Campaign, wanted{positions: body.Positions, quantity: body.Quantity, layer: body.Layer, most: s.settings.Holds.MaxPositions})
+	selection, err := s.selection(ctx, r.Campaign, wanted{positions: body.Positions, quantity: body.Quantity, layer: body.Layer, adjacent: body.Adjacent, most: s.settings.Holds.MaxPositions})
 	if err != nil {
 		return nil, err
 	}

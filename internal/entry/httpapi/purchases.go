@@ -70,7 +70,7 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 // selectionOf checks the selection of a purchase, of which the contract has let exactly one
 // way through. The sale checks what can change.
 func (s purchaseHandlers) selectionOf(ctx context.Context, campaignID uuid.UUID, body contract.Selection) (selection sale.Selection, err error) {
-	want := wanted{positions: body.Positions, quantity: body.Quantity, layer: response.ValueOf(body.Layer), at: "/selection", most: s.settings.Campaigns.MaxQuantity}
+	want := wanted{positions: body.Positions, quantity: body.Quantity, layer: response.ValueOf(body.Layer), adjacent: body.Adjacent, at: "/selection", most: s.settings.Campaigns.MaxQuantity}
 	selection.HoldID = response.ValueOf(body.HoldID)
 	selection.Selection, err = s.selection(ctx, campaignID, want)
 	return selection, err

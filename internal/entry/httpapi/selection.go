@@ -16,6 +16,7 @@ import (
 type wanted struct {
 	positions       []contract.PlaceDraft
 	quantity, layer int    // 0: not said
+	adjacent        bool   // side by side
 	at              string // the JSON pointer of the selection
 	most            int    // positions in a request, by the settings
 }
@@ -38,8 +39,8 @@ func (s *intake) selection(ctx context.Context, id uuid.UUID, w wanted) (selecti
 	if err != nil || len(w.positions) == 0 && w.quantity == 0 { // a hold has its positions already
 		return selection, err
 	}
-	selection = inventory.Selection{Layer: w.layer, Quantity: w.quantity}
-	if selection.Positions, err = w.places(known.Shape); err != nil {
+	selection = inventory.Selection{Layer: w.layer, Quantity: w.quantity, Adjacent: w.adjacent}
+	if selection.Positions, selection.Numbers, err = w.places(known.Shape); err != nil {
 		return selection, err
 	}
 	if err := selection.Check(known.Shape, w.at); err != nil {
@@ -63,15 +64,16 @@ func (w wanted) check() error {
 		return fault.Invalid(fault.Field{Pointer: w.at + "/positions", Detail: fmt.Sprintf("must have at most %d elements", w.most)})
 	case w.layer > 0 && w.quantity == 0:
 		return fault.Invalid(fault.Field{Pointer: w.at + "/layer", Detail: "goes with quantity only"})
+	case w.adjacent && w.quantity == 0:
+		return fault.Invalid(fault.Field{Pointer: w.at + "/adjacent", Detail: "goes with quantity only"})
 	}
 	return nil
 }
 
-// places returns the chosen positions, each once, or an invalid-request Error that names every one
-// at fault.
-func (w wanted) places(form shape.Shape) ([]shape.Position, error) {
+// places returns the chosen positions, each once, and the numbers by which they were chosen, if
+// any was; 0: by layer and column. An invalid-request Error names every one at fault.
+func (w wanted) places(form shape.Shape) (places []shape.Position, numbers []int, err error) {
 	var wrong []fault.Field
-	var places []shape.Position
 	seen := make(map[shape.Position]bool, len(w.positions))
 	for i, p := range w.positions {
 		bad := func(pointer, detail string) {
@@ -79,7 +81,10 @@ func (w wanted) places(form shape.Shape) ([]shape.Position, error) {
 		}
 		at, ok := shape.Position{Layer: p.Layer, Column: p.Column}, true
 		if p.Number > 0 {
-			at, ok = form.At(p.Number)
+			if at, ok = form.At(p.Number); numbers == nil {
+				numbers = make([]int, len(w.positions))
+			}
+			numbers[i] = p.Number
 		}
 		switch missing := inventory.Missing(form, at); {
 		case (p.Number > 0) == (p.Layer > 0) || (p.Layer > 0) != (p.Column > 0):
@@ -96,7 +101,7 @@ func (w wanted) places(form shape.Shape) ([]shape.Position, error) {
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, fault.Invalid(wrong...)
+		return nil, nil, fault.Invalid(wrong...)
 	}
-	return places, nil
+	return places, numbers, nil
 }

@@ -333,3 +333,42 @@ func TestTheSettingBoundsThePositionsOfACampaign(t *testing.T) {
 		}
 	}
 }
+
+func TestSeatsSideBySideAreBoughtAndHeld(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	hall := row(1, 8, "Row A")
+	hall["aisles"] = []int{3}
+	path, _ := openShape(s, nil, hall, row(2, 2, ""))
+	var shown struct{ Layers []struct{ Aisles []int } }
+	if read(s, s.App, path, &shown); !reflect.DeepEqual(shown.Layers[0].Aisles, []int{3}) || shown.Layers[1].Aisles == nil {
+		t.Errorf("the aisles are shown as %+v", shown)
+	}
+	pair := map[string]any{"quantity": 2, "adjacent": true}
+	bought := buySelection(s, path, uuid.NewString(), "mina", pair) // the middle, beside an aisle
+	wantSeats(t, "the first pair", bought.Body, "result.positions", seat{1, 4, 4, "Row A 4"}, seat{1, 5, 5, "Row A 5"})
+	hold := map[string]any{"user_id": "otto", "layer": 1, "quantity": 3, "adjacent": true}
+	held := s.Do(0, s.App, http.MethodPost, path+"/holds", map[string]string{"Idempotency-Key": uuid.NewString()}, hold)
+	wantSeats(t, "a hold of three", held.Body, "positions", seat{1, 1, 1, "Row A 1"}, seat{1, 2, 2, "Row A 2"}, seat{1, 3, 3, "Row A 3"})
+	for what, c := range map[string]struct {
+		selection map[string]any
+		code      string
+		says      string
+	}{
+		"for now":               {map[string]any{"quantity": 4, "adjacent": true}, "none-available", "the longest free run of the campaign has 3"},
+		"never":                 {map[string]any{"quantity": 6, "adjacent": true}, "invalid-request", "no more than 5 positions of the campaign"},
+		"never, of a layer":     {map[string]any{"layer": 2, "quantity": 3, "adjacent": true}, "invalid-request", "/selection/quantity"},
+		"with chosen positions": {map[string]any{"positions": numbered(1)["positions"], "adjacent": true}, "invalid-request", "adjacent"},
+		"of a hold":             {map[string]any{"hold_id": held.ID, "adjacent": true}, "invalid-request", "adjacent"},
+	} {
+		if a := buySelection(s, path, uuid.NewString(), "vera", c.selection); a.Refusal() != c.code || !strings.Contains(string(a.Body), c.says) {
+			t.Errorf("%s: %v %s", what, a, a.Body)
+		}
+	}
+	for _, wrong := range [][]int{{0}, {8}, {3, 3}, {4, 2}} {
+		hall["aisles"] = wrong
+		if a := s.Post("/v1/campaigns", map[string]any{"name": "Wrong", "currency": "JPY", "layers": []any{hall}}); a.Refusal() != "invalid-request" || !strings.Contains(string(a.Body), "/layers/0/aisles") {
+			t.Errorf("aisles %v: %v %s", wrong, a, a.Body)
+		}
+	}
+}

@@ -91,28 +91,39 @@ func (m *model) soldOut(layer int) bool {
 }
 
 // available tells how a request for positions is refused, if nothing else refuses it.
-func (m *model) available(layer, quantity int, positions []shape.Position) fault.Code {
-	if quantity == 0 {
-		if slices.ContainsFunc(positions, func(p shape.Position) bool { return !m.free(p) }) {
+func (m *model) available(sel inventory.Selection) fault.Code {
+	if sel.Quantity == 0 {
+		if slices.ContainsFunc(sel.Positions, func(p shape.Position) bool { return !m.free(p) }) {
 			return fault.PositionTaken
 		}
 		return ""
 	}
 	switch {
-	case m.count(layer, m.free) >= quantity:
+	case !sel.Adjacent && m.count(sel.Layer, m.free) >= sel.Quantity, sel.Adjacent && m.count(sel.Layer, func(p shape.Position) bool { return m.freeFrom(p, sel.Quantity) }) > 0:
 		return ""
-	case m.soldOut(0) || m.soldOut(layer):
+	case m.soldOut(0) || m.soldOut(sel.Layer):
 		return fault.SoldOut
 	default:
 		return fault.NoneAvailable
 	}
 }
 
+// freeFrom tells whether n positions side by side are free from p on.
+func (m *model) freeFrom(p shape.Position, n int) bool {
+	for c := range n {
+		if at := (shape.Position{Layer: p.Layer, Column: p.Column + c}); at.Column > at.Layer || !m.free(at) {
+			return false
+		}
+	}
+	return true
+}
+
 // take checks the positions that a user got against what it asked for, and gives them
 // to it.
-func (m *model) take(what string, got []shape.Position, layer, quantity int, positions []shape.Position, user string, by *held) {
-	for _, p := range got {
-		if !m.free(p) || layer > 0 && p.Layer != layer || quantity == 0 && !slices.Contains(positions, p) {
+func (m *model) take(what string, got []shape.Position, sel inventory.Selection, user string, by *held) {
+	for i, p := range got {
+		if !m.free(p) || sel.Layer > 0 && p.Layer != sel.Layer || sel.Quantity == 0 && !slices.Contains(sel.Positions, p) ||
+			sel.Adjacent && p != (shape.Position{Layer: got[0].Layer, Column: got[0].Column + i}) {
 			m.rt.Errorf("%s: %s got %v", what, user, p)
 		}
 		m.owner[p] = user
@@ -120,7 +131,7 @@ func (m *model) take(what string, got []shape.Position, layer, quantity int, pos
 			m.kept[p] = by
 		}
 	}
-	if len(got) != max(quantity, len(positions)) {
+	if len(got) != sel.Size() {
 		m.rt.Errorf("%s: %s got %v", what, user, got)
 	}
 }
@@ -133,19 +144,19 @@ func (m *model) letGo(h *held, state inventory.HoldState) {
 	}
 }
 
-func (m *model) bought(j job.Job, user string, layer, quantity int, positions []shape.Position) {
-	n := max(quantity, len(positions))
+func (m *model) bought(j job.Job, user string, sel inventory.Selection) {
+	n := sel.Size()
 	var want fault.Code
 	switch {
-	case layer > 0 && n > layer:
+	case sel.Layer > 0 && n > sel.Layer:
 		want = fault.InvalidRequest
 	case m.limit > 0 && m.has(user)+n > m.limit:
 		want = fault.PurchaseLimitExceeded
 	default:
-		want = m.available(layer, quantity, positions)
+		want = m.available(sel)
 	}
 	if m.expect("buy", problem(j), want); j.Problem == nil {
-		m.take("buy", boughtPlaces(m.t, j), layer, quantity, positions, user, nil)
+		m.take("buy", boughtPlaces(m.t, j), sel, user, nil)
 	}
 }
 

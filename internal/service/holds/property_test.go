@@ -12,17 +12,19 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/service/holds"
+	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
 )
 
-// Random histories of one small campaign: holds of chosen and random positions,
+// Random histories of one small campaign: holds of chosen, random and adjacent positions,
 // extensions, releases, holds whose time is over and sweeps, and batches of
-// purchases, chosen, random and from holds, by three users. A model in memory
+// purchases, chosen, random, adjacent and from holds, by three users. A model in memory
 // says what must come of each step.
 //
 // After every step:
@@ -73,12 +75,17 @@ func (m *model) choose() []shape.Position {
 	return rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Collect(shape.Triangle(m.base).All())), 1, 3, rapid.ID[shape.Position]).Draw(m.rt, "positions")
 }
 
+// some draws a number of positions, random or side by side.
+func (m *model) some() inventory.Selection {
+	return inventory.Selection{Layer: rapid.IntRange(0, m.base).Draw(m.rt, "layer"), Quantity: rapid.IntRange(1, 3).Draw(m.rt, "quantity"), Adjacent: rapid.Bool().Draw(m.rt, "adjacent")}
+}
+
 func (m *model) hold() {
 	request := fixture.HoldRequest(m.id, m.user())
 	if rapid.Bool().Draw(m.rt, "chosen") {
 		request.Positions = m.choose()
 	} else {
-		request.Layer, request.Quantity = rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
+		request.Selection = m.some()
 	}
 	n, user := max(request.Quantity, len(request.Positions)), request.Job.UserID
 	var want fault.Code
@@ -92,14 +99,14 @@ func (m *model) hold() {
 	case m.limit > 0 && m.has(user)+n > m.limit:
 		want = fault.PurchaseLimitExceeded
 	default:
-		want = m.available(request.Layer, request.Quantity, request.Positions)
+		want = m.available(request.Selection)
 	}
 	made, err := fixture.TryHold(m.t, m.service, request)
 	if m.expect("hold", err, want); err != nil {
 		return
 	}
 	h := &held{Hold: made, state: inventory.HoldActive}
-	m.take("hold", placesOf(made), request.Layer, request.Quantity, request.Positions, user, h)
+	m.take("hold", placesOf(made), request.Selection, user, h)
 	m.holds = append(m.holds, h)
 }
 
@@ -178,11 +185,11 @@ func (m *model) buy() {
 		case "chosen":
 			positions := m.choose()
 			requests = append(requests, fixture.ChosenRequest(m.t, m.id, user, positions...))
-			finalized = append(finalized, func(j job.Job) { m.bought(j, user, 0, 0, positions) })
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, inventory.Selection{Positions: positions}) })
 		default:
-			layer, n := rapid.IntRange(0, m.base).Draw(m.rt, "layer"), rapid.IntRange(1, 3).Draw(m.rt, "quantity")
-			requests = append(requests, fixture.PurchaseRequest(m.t, m.id, user, layer, n))
-			finalized = append(finalized, func(j job.Job) { m.bought(j, user, layer, n, nil) })
+			some := m.some()
+			requests = append(requests, fixture.PurchaseRequestOf(m.t, m.id, sale.Order{UserID: user, Selection: sale.Selection{Selection: some}, Payment: sale.Payment{Method: purchase.External}}))
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, some) })
 		}
 	}
 	if m.soldOut(0) {

@@ -10,6 +10,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -150,4 +151,57 @@ func TestThePurchaseLimitCountsWhatIsHeldAndWhatTheBatchSells(t *testing.T) {
 	expect(t, "a fifth", jobs[4], fault.PurchaseLimitExceeded)
 	expect(t, "another's", jobs[5], "", at(1, 1), at(2, 1), at(2, 2), at(5, 2))
 	fixture.Sound(t, db)
+}
+
+// The order was accepted for a draft. It was published in another shape before the job ran.
+func TestANumberOfADraftThatWasReshapedSellsNoOtherPosition(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	numbered := sale.Chosen(at(2, 1))
+	numbered.Numbers = []int{2}
+	moved := sale.Chosen(at(3, 1), at(2, 2)) // 3/1 is number 4
+	moved.Numbers = []int{5, 0}
+	order := func(user string, s sale.Selection) job.Request {
+		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: s, Payment: sale.Payment{Method: purchase.External}})
+	}
+	jobs := fixture.Finalize(t, db, order("a", moved), order("b", numbered))
+	if expect(t, "another position", jobs[0], fault.InvalidRequest); jobs[0].Problem.Fields[0].Pointer != "/selection/positions/0/number" {
+		t.Errorf("%+v", jobs[0].Problem)
+	}
+	expect(t, "the same position", jobs[1], "", at(2, 1))
+	fixture.Sound(t, db)
+}
+
+func TestAdjacentChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	side := func(layer, n int) sale.Selection {
+		s := sale.Random(layer, n)
+		s.Adjacent = true
+		return s
+	}
+	for range 5 { // ranks are random
+		id := fixture.Campaign(t, db, fixture.Draft(7))
+		order := func(user string, s sale.Selection) job.Request {
+			return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: s, Payment: sale.Payment{Method: purchase.External}})
+		}
+		jobs := fixture.Finalize(t, db,
+			fixture.ChosenRequest(t, id, "a", at(7, 4)),
+			order("b", side(7, 3)),
+			fixture.ChosenRequest(t, id, "c", at(7, 3)), // went to b
+			fixture.PurchaseRequest(t, id, "d", 7, 3),
+			order("e", side(7, 1)),
+			order("f", side(0, 2)),
+			order("g", side(0, 7)), // layer 7 has none any more
+		)
+		expect(t, "a", jobs[0], "", at(7, 4))
+		expect(t, "b", jobs[1], "", at(7, 1), at(7, 2), at(7, 3))
+		expectGone(t, "c", jobs[2], 0)
+		expect(t, "d", jobs[3], "", at(7, 5), at(7, 6), at(7, 7))
+		expect(t, "e", jobs[4], fault.SoldOut)
+		expect(t, "f", jobs[5], "", at(2, 1), at(2, 2))
+		expect(t, "g", jobs[6], fault.NoneAvailable)
+		fixture.Sound(t, db)
+	}
 }

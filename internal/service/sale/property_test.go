@@ -32,7 +32,7 @@ import (
 )
 
 // Invariants, checked after every step of random, concurrent purchases, some of
-// them paid by wallet or card, cancellations, expiries, steps of payments, conclusions,
+// them paid by wallet or card, some of positions side by side, cancellations, expiries, steps of payments, conclusions,
 // repeated deliveries, dying workers, draws, and now and then the end of the campaign
 // or of its sale:
 //

@@ -90,6 +90,7 @@ type Layer struct {
 	Layer     int
 	Positions int    // of a draft, 0: those of a triangle
 	Label     string // empty: none
+	Aisles    []int  // as in shape.Layer
 	Price     money.Amount
 	Prizes    []PrizeGroup
 }
@@ -120,7 +121,7 @@ func (d Draft) Shape() shape.Shape { return shapeOf(d.Layers) }
 func shapeOf(layers []Layer) shape.Shape {
 	list := make([]shape.Layer, len(layers))
 	for i, l := range layers {
-		list[i] = shape.Layer{Positions: l.positions(), Label: l.Label}
+		list[i] = shape.Layer{Positions: l.positions(), Label: l.Label, Aisles: l.Aisles}
 	}
 	return shape.New(list)
 }

@@ -144,6 +144,7 @@ func (l Layer) check(bounds Bounds, at string, bad func(string, string, ...any))
 	if n := utf8.RuneCountInString(l.Label); n > shape.MaxLabel {
 		bad(at+"/label", "must have 1 to %d characters", shape.MaxLabel)
 	}
+	l.checkAisles(at+"/aisles", bad)
 	for j, prize := range l.Prizes {
 		checkName(prize.Name, at+"/prizes/"+strconv.Itoa(j)+"/name", bad)
 		if prize.Count < 1 || prize.Count > l.positions()-prizes {
@@ -153,6 +154,22 @@ func (l Layer) check(bounds Bounds, at string, bad func(string, string, ...any))
 		prizes += prize.Count
 	}
 	return prizes
+}
+
+// checkAisles requires columns in order, each once, and each with a column behind it.
+func (l Layer) checkAisles(at string, bad func(string, string, ...any)) {
+	if len(l.Aisles) > shape.MaxAisles {
+		bad(at, "must have %d columns at most", shape.MaxAisles)
+		return
+	}
+	before := 0
+	for i, column := range l.Aisles {
+		if column <= before || column >= l.positions() {
+			bad(at+"/"+strconv.Itoa(i), "must be columns in order, each once, from 1 to %d: an aisle is behind a column, and layer %d has %d", l.positions()-1, l.Layer, l.positions())
+			return
+		}
+		before = column
+	}
 }
 
 func checkName(name, pointer string, bad func(string, string, ...any)) {

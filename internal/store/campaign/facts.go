@@ -30,24 +30,24 @@ func ShapeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (shape.Shape, er
 // readShapes returns the shapes of the campaigns that exist.
 func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]shape.Shape, error) {
 	var id uuid.UUID
-	var positions []int
-	var labels []string
-	found := make(map[uuid.UUID]shape.Shape, len(ids))
+	var layer shape.Layer
+	layers := make(map[uuid.UUID][]shape.Layer, len(ids))
 	rows, err := db.Query(ctx, `
-		SELECT campaign_id, array_agg(positions ORDER BY layer), array_agg(coalesce(label, '') ORDER BY layer)
-		FROM layers WHERE campaign_id = ANY($1) GROUP BY campaign_id`, ids)
+		SELECT campaign_id, positions, coalesce(label, ''), aisles FROM layers
+		WHERE campaign_id = ANY($1) ORDER BY campaign_id, layer`, ids)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&id, &positions, &labels}, func() error {
-			layers := make([]shape.Layer, len(positions))
-			for i := range layers {
-				layers[i] = shape.Layer{Positions: positions[i], Label: labels[i]}
-			}
-			found[id] = shape.New(layers)
+		_, err = pgx.ForEachRow(rows, []any{&id, &layer.Positions, &layer.Label, &layer.Aisles}, func() error {
+			layers[id] = append(layers[id], layer)
+			layer.Aisles = nil // the next row gets a slice of its own
 			return nil
 		})
 	}
 	if err != nil {
 		return nil, fault.At(err, "campaign.readShapes")
+	}
+	found := make(map[uuid.UUID]shape.Shape, len(layers))
+	for id, list := range layers {
+		found[id] = shape.New(list)
 	}
 	return found, nil
 }

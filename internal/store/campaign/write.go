@@ -3,6 +3,7 @@ package campaign
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -55,11 +56,12 @@ func baseLength(form shape.Shape) *int { return postgres.Nullable(form.BaseLengt
 
 func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer, form shape.Shape) error {
 	var numbers, positions, firsts, prizeNumbers, prizeLayers []int
-	var labels, names []string
+	var labels, aisles, names []string
 	var prices []int64 // minor units
 	for _, l := range layers {
 		numbers, prices, labels = append(numbers, l.Layer), append(prices, int64(l.Price)), append(labels, l.Label)
 		positions, firsts = append(positions, form.InLayer(l.Layer)), append(firsts, form.First(l.Layer))
+		aisles = append(aisles, arrayText(l.Aisles))
 		for _, group := range l.Prizes {
 			for range group.Count {
 				prizeNumbers = append(prizeNumbers, len(prizeNumbers)+1)
@@ -69,13 +71,25 @@ func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer, 
 	}
 	var b pgx.Batch
 	b.Queue(`
-		INSERT INTO layers (campaign_id, layer, price, positions, first_number, label)
-		SELECT $1, l.layer, l.price, l.positions, l.first_number, nullif(l.label, '')
-		FROM unnest($2::int[], $3::bigint[], $4::int[], $5::int[], $6::text[]) AS l (layer, price, positions, first_number, label)`,
-		id, numbers, prices, positions, firsts, labels)
+		INSERT INTO layers (campaign_id, layer, price, positions, first_number, label, aisles)
+		SELECT $1, l.layer, l.price, l.positions, l.first_number, nullif(l.label, ''), l.aisles::int[]
+		FROM unnest($2::int[], $3::bigint[], $4::int[], $5::int[], $6::text[], $7::text[]) AS l (layer, price, positions, first_number, label, aisles)`,
+		id, numbers, prices, positions, firsts, labels, aisles)
 	b.Queue(`INSERT INTO prizes (campaign_id, number, layer, name) SELECT $1, * FROM unnest($2::int[], $3::int[], $4::text[])`,
 		id, prizeNumbers, prizeLayers, names)
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "campaign.insertLayers")
+}
+
+// arrayText is the text of an array in SQL: unnest would take an array of arrays apart.
+func arrayText(columns []int) string {
+	text := []byte{'{'}
+	for i, c := range columns {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, int64(c), 10)
+	}
+	return string(append(text, '}'))
 }
 
 // Amend changes an active campaign: its name, a higher purchase limit or none, a

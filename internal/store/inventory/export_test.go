@@ -5,7 +5,9 @@ type Need = need
 
 // The parts of FindStock.
 var (
-	FindFree  = findFree
-	Find      = find
-	CountGone = countGone
+	FindFree   = findFree
+	Find       = find
+	CountGone  = countGone
+	FindRuns   = findRuns
+	RunsWanted = runsWanted
 )

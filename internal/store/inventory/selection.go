@@ -8,11 +8,13 @@ import (
 )
 
 // Selection is the positions that a request wants, all or nothing: either chosen
-// positions, or a number of random free ones.
+// positions, or a number of free ones, random or side by side.
 type Selection struct {
 	Layer     int              `json:"layer,omitempty"` // 0: anywhere in the campaign
 	Quantity  int              `json:"quantity,omitempty"`
+	Adjacent  bool             `json:"adjacent,omitempty"`
 	Positions []shape.Position `json:"positions,omitempty"`
+	Numbers   []int            `json:"numbers,omitempty"` // by which positions were chosen, if any was; 0: by layer and column
 }
 
 // Size is the number of positions that the selection wants.
@@ -28,6 +30,9 @@ func (s Selection) Check(form shape.Shape, at string) error {
 	for i, p := range s.Positions {
 		if why := Missing(form, p); why != "" {
 			missing = append(missing, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: why})
+		} else if i < len(s.Numbers) && s.Numbers[i] != 0 && s.Numbers[i] != form.Number(p) { // the draft was reshaped since
+			missing = append(missing, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d/number", at, i),
+				Detail: fmt.Sprintf("%d was another position when it was chosen: the layers of the campaign have changed since", s.Numbers[i])})
 		}
 	}
 	switch {
@@ -43,8 +48,18 @@ func (s Selection) Check(form shape.Shape, at string) error {
 		return invalid("/quantity", "%s has no more than %d in all", form.LayerName(s.Layer), form.InLayer(s.Layer))
 	case s.Quantity > form.Count():
 		return invalid("/quantity", "the campaign has no more than %d in all", form.Count())
+	case s.Adjacent && s.Quantity > form.LongestRun(s.Layer):
+		return invalid("/quantity", "no more than %d positions of %s are side by side", form.LongestRun(s.Layer), s.where())
 	}
 	return nil
+}
+
+// where names the part of the campaign that the positions come from.
+func (s Selection) where() string {
+	if s.Layer == 0 {
+		return "the campaign"
+	}
+	return fmt.Sprintf("layer %d", s.Layer)
 }
 
 // CheckLimit returns a purchase-limit-exceeded Error when a user would have more

@@ -20,7 +20,8 @@ import (
 type Stock struct {
 	free  map[PositionID]*Free
 	named map[PositionID]*Found
-	pools map[Pool][]*Free // by rank
+	pools map[Pool][]*Free    // by rank
+	runs  map[Pool]*layerRuns // for requests of adjacent positions
 	taken map[*Free]bool
 	forms map[uuid.UUID]shape.Shape
 	kept  map[PositionID]Keeper // by this transaction
@@ -81,12 +82,22 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 	if err != nil {
 		return nil, err
 	}
-	s := newStock(free, found)
+	sought := runsWanted(requests)
+	layers, err := findRuns(ctx, tx, sought)
+	if err != nil {
+		return nil, err
+	}
+	s := newStock(free, found, layers)
 	for id, c := range campaigns {
 		s.forms[id], s.gone[Pool{id, 0}] = c.Shape, c.Sold+c.Blocked
 	}
 	// When a layer has too few, a refusal must say whether it is sold out.
 	short := slices.DeleteFunc(needs, func(n need) bool { return n.Layer == 0 || len(s.pools[n.Pool]) >= n.Count })
+	for _, n := range sought {
+		if r := s.runs[n.Pool]; n.Layer != 0 && (r == nil || len(r.seats) < n.Count) {
+			short = append(short, n.need)
+		}
+	}
 	gone, err := countGone(ctx, tx, short)
 	for i, n := range gone {
 		s.gone[short[i].Pool] = n
@@ -115,7 +126,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 		}
 	}
 	for _, r := range requests {
-		if pool := (Pool{r.CampaignID, r.Layer}); r.Quantity > 0 && !pools[pool] {
+		if pool := (Pool{r.CampaignID, r.Layer}); r.Quantity > 0 && !r.Adjacent && !pools[pool] {
 			pools[pool] = true
 			needs = append(needs, need{Pool: pool, Count: most[r.CampaignID]})
 		}
@@ -123,11 +134,11 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 	return needs, named
 }
 
-// newStock makes a stock from the results of findFree and find. A position that
+// newStock makes a stock from the results of findFree, find and findRuns. A position that
 // was found twice is in it once.
-func newStock(free []Free, named []Found) *Stock {
+func newStock(free []Free, named []Found, layers []foundRuns) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), gone: make(map[Pool]int)}
+		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), gone: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil {
@@ -148,6 +159,9 @@ func newStock(free []Free, named []Found) *Stock {
 			s.free[f.PositionID] = &f.Free
 		}
 	}
+	for _, l := range layers {
+		s.addRuns(l)
+	}
 	return s
 }
 
@@ -163,9 +177,12 @@ func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid fun
 	if len(sel.Positions) > 0 {
 		return s.choose(campaignID, sel.Positions, at)
 	}
+	if sel.Adjacent {
+		return s.adjacent(campaignID, sel, avoid)
+	}
 	picked := s.first(Pool{campaignID, sel.Layer}, sel.Quantity, avoid)
 	if picked == nil {
-		return nil, s.whyNone(campaignID, sel)
+		return nil, s.whyNone(campaignID, sel, fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again", sel.Quantity))
 	}
 	return sorted(picked), nil
 }
@@ -210,17 +227,16 @@ func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free
 	return picked
 }
 
-// whyNone says whether everything that is not blocked is sold, which is final, or too few positions are
-// free for now. It decides by the counts, because the search skips rows that other
-// transactions have locked.
-func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection) error {
+// whyNone says whether everything that is not blocked is sold, which is final, or it is forNow.
+// It decides by the counts, because the search skips rows that other transactions have locked.
+func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection, forNow error) error {
 	switch form := s.forms[campaignID]; {
 	case s.gone[Pool{campaignID, 0}] == form.Count():
 		return fault.New(fault.SoldOut, "all positions on sale are sold")
 	case sel.Layer > 0 && s.gone[Pool{campaignID, sel.Layer}] == form.InLayer(sel.Layer):
 		return fault.New(fault.SoldOut, "all positions on sale in %s are sold", form.LayerName(sel.Layer))
 	default:
-		return fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again", sel.Quantity)
+		return forNow
 	}
 }
 

@@ -1062,8 +1062,11 @@ type HoldList struct {
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` random free ones, of a `layer` or of the whole campaign.
+// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign.
 type HoldRequest struct {
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+	Adjacent bool `json:"adjacent,omitempty"`
+
 	// Layer With quantity; left out for the whole campaign.
 	Layer int `json:"layer,omitempty"`
 
@@ -1148,6 +1151,9 @@ type JobState string
 
 // Layer defines model for Layer.
 type Layer struct {
+	// Aisles Columns behind which an aisle is, in order.
+	Aisles []int `json:"aisles"`
+
 	// Label What people call it; null: it has no label.
 	Label *string `json:"label"`
 	Layer int     `json:"layer"`
@@ -1162,6 +1168,9 @@ type Layer struct {
 
 // LayerDraft How many positions a layer has, what they cost and what can be won in it.
 type LayerDraft struct {
+	// Aisles Columns behind which an aisle is, in order: positions on both sides of it are not side by side (`adjacent`). `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. It is no part of the rules of the draw.
+	Aisles []int `json:"aisles,omitempty"`
+
 	// Label What people call the layer, such as `Row C`. Its positions are then `Row C 1`, `Row C 2`, …; without it a position is called by its number.
 	Label string `json:"label,omitempty"`
 	Layer int    `json:"layer"`
@@ -1680,7 +1689,7 @@ type PurchaseRequest struct {
 	// Payment How it is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
+	// Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -1834,8 +1843,11 @@ type RefundsResolved struct {
 	More bool `json:"more"`
 }
 
-// Selection Which positions, all or nothing; one of three: `quantity` random free ones, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
+// Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+	Adjacent bool `json:"adjacent,omitempty"`
+
 	// HoldID A UUID.
 	HoldID *ID `json:"hold_id,omitempty"`
 

@@ -39,7 +39,7 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata, Waiting: summary.Waiting}
 	for i, l := range c.Layers {
 		d := contract.Layer{Layer: l.Layer, Label: postgres.Nullable(l.Label), Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
-			Positions: contract.Counts{Total: l.Positions, Available: l.Positions}}
+			Aisles: append([]int{}, l.Aisles...), Positions: contract.Counts{Total: l.Positions, Available: l.Positions}}
 		for _, p := range l.Prizes {
 			d.Prizes = append(d.Prizes, contract.PrizeGroup{Name: p.Name, Count: p.Count})
 		}
