@@ -1887,7 +1887,7 @@ export interface components {
             /** @description The server allows 20 by default. */
             quantity?: number;
             /**
-             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
              * @default false
              */
             adjacent?: boolean;
@@ -1955,7 +1955,7 @@ export interface components {
             /** @description The server allows 100 by default. */
             quantity?: number;
             /**
-             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
              * @default false
              */
             adjacent?: boolean;

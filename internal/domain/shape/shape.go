@@ -107,6 +107,17 @@ func (s Shape) InLayer(layer int) int {
 	return s.layers[layer-1].Positions
 }
 
+// LargestLayer returns how many positions a layer has; with layer 0, the largest.
+func (s Shape) LargestLayer(layer int) (largest int) {
+	if layer != 0 {
+		return s.InLayer(layer)
+	}
+	for _, l := range s.layers {
+		largest = max(largest, l.Positions)
+	}
+	return largest
+}
+
 // LongestRun returns how many positions of a layer are side by side at most, between its
 // edges and aisles; with layer 0, of any layer.
 func (s Shape) LongestRun(layer int) (longest int) {

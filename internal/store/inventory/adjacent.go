@@ -9,8 +9,10 @@ import (
 
 // layerRuns is what a stock has found of a layer for requests of adjacent positions.
 type layerRuns struct {
-	seats []*Free // by column, of every run that is long enough for some request
-	short int     // the length of the longest other run
+	seats  []*Free // by column, of every run that is long enough for some request
+	short  int     // the length of the longest other run
+	looked bool    // then most is set, so that a request looks at a layer in vain once
+	most   int     // no free run is longer: a stock gets nothing back
 }
 
 // addRuns adds the runs of a layer.
@@ -40,7 +42,11 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 		if r == nil {
 			continue
 		}
-		best, most := s.best(r, form, sel.Quantity, avoid)
+		if r.looked && sel.Quantity > r.most {
+			longest = max(longest, r.most)
+			continue
+		}
+		best, most := r.best(form, sel.Quantity, avoid)
 		if best != nil {
 			return best, nil
 		}
@@ -52,10 +58,11 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 
 // best returns the best n positions side by side in a layer, or nil and the length of its
 // longest run without positions to be avoided.
-func (s *Stock) best(r *layerRuns, form shape.Shape, n int, avoid func(shape.Position) bool) (best []*Free, longest int) {
-	longest = r.short
+func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) bool) (best []*Free, longest int) {
+	longest, r.looked, r.most = r.short, true, r.short
 	var least fit
-	for run := range s.freeRuns(r.seats, form) {
+	for run := range freeRuns(r.seats, form) {
+		r.most = max(r.most, len(run))
 		clear := 0 // positions up to here that need not be avoided
 		for end := range run {
 			if clear++; avoid != nil && avoid(run[end].Position) {
@@ -76,15 +83,15 @@ func (s *Stock) best(r *layerRuns, form shape.Shape, n int, avoid func(shape.Pos
 
 // freeRuns yields the runs of positions that are not taken: columns that follow each other,
 // without an aisle.
-func (s *Stock) freeRuns(seats []*Free, form shape.Shape) func(yield func([]*Free) bool) {
+func freeRuns(seats []*Free, form shape.Shape) func(yield func([]*Free) bool) {
 	return func(yield func([]*Free) bool) {
 		begin := 0
 		for i, f := range seats {
-			if s.taken[f] {
+			if f.taken {
 				begin = i + 1
 				continue
 			}
-			ends := i+1 == len(seats) || s.taken[seats[i+1]] || seats[i+1].Column != f.Column+1 || form.Aisle(f.Position)
+			ends := i+1 == len(seats) || seats[i+1].taken || seats[i+1].Column != f.Column+1 || form.Aisle(f.Position)
 			if ends {
 				if !yield(seats[begin : i+1]) {
 					return

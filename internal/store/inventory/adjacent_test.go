@@ -236,6 +236,12 @@ func TestWhyNothingIsSideBySideIsSaid(t *testing.T) {
 
 func TestMoreThanAreSideBySideIsInvalid(t *testing.T) {
 	t.Parallel()
+	large := shape.New([]shape.Layer{{Positions: 2}, {Positions: inventory.MaxAdjacentLayer + 1}})
+	for layer, valid := range []bool{false, true, false} {
+		if err := adjacent(layer, 2).Check(large, ""); (err == nil) != valid || err != nil && fault.From(err).Fields[0].Pointer != "/adjacent" {
+			t.Errorf("layer %d of a large campaign: %v", layer, err)
+		}
+	}
 	form := shape.New([]shape.Layer{{Positions: 4}, {Positions: 12, Aisles: []int{3, 8}}, {Positions: 2}})
 	for _, c := range []struct {
 		selection inventory.Selection

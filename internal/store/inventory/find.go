@@ -33,6 +33,7 @@ type Free struct {
 	Rank    int
 	Price   money.Amount
 	Version int
+	taken   bool // out of its stock
 }
 
 // Found is a position as it was read under the campaign's lock.

@@ -17,6 +17,10 @@ type Selection struct {
 	Numbers   []int            `json:"numbers,omitempty"` // by which positions were chosen, if any was; 0: by layer and column
 }
 
+// MaxAdjacentLayer bounds the layers in which positions are found side by side: a layer is
+// read as a whole, under the lock of its campaign.
+const MaxAdjacentLayer = 10_000
+
 // Size is the number of positions that the selection wants.
 func (s Selection) Size() int { return max(s.Quantity, len(s.Positions)) }
 
@@ -48,6 +52,8 @@ func (s Selection) Check(form shape.Shape, at string) error {
 		return invalid("/quantity", "%s has no more than %d in all", form.LayerName(s.Layer), form.InLayer(s.Layer))
 	case s.Quantity > form.Count():
 		return invalid("/quantity", "the campaign has no more than %d in all", form.Count())
+	case s.Adjacent && form.LargestLayer(s.Layer) > MaxAdjacentLayer:
+		return invalid("/adjacent", "goes with layers of %d positions at most; one of %s has %d", MaxAdjacentLayer, s.where(), form.LargestLayer(s.Layer))
 	case s.Adjacent && s.Quantity > form.LongestRun(s.Layer):
 		return invalid("/quantity", "no more than %d positions of %s are side by side", form.LongestRun(s.Layer), s.where())
 	}

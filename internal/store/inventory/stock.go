@@ -22,7 +22,6 @@ type Stock struct {
 	named map[PositionID]*Found
 	pools map[Pool][]*Free    // by rank
 	runs  map[Pool]*layerRuns // for requests of adjacent positions
-	taken map[*Free]bool
 	forms map[uuid.UUID]shape.Shape
 	kept  map[PositionID]Keeper // by this transaction
 	gone  map[Pool]int          // sold or blocked; counted for campaigns, and for layers that may not have enough
@@ -138,7 +137,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 // was found twice is in it once.
 func newStock(free []Free, named []Found, layers []foundRuns) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), taken: make(map[*Free]bool), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), gone: make(map[Pool]int)}
+		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), gone: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil {
@@ -192,7 +191,7 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at stri
 	picked := make([]*Free, 0, len(positions))
 	var gone []fault.Field
 	for i, p := range positions {
-		if f := s.free[PositionID{campaignID, p}]; f != nil && !s.taken[f] {
+		if f := s.free[PositionID{campaignID, p}]; f != nil && !f.taken {
 			picked = append(picked, f)
 		} else {
 			gone = append(gone, TakenField(at, i, p, s.forms[campaignID]))
@@ -208,7 +207,7 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at stri
 // to be avoided, or nil when there are not enough.
 func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free {
 	left := s.pools[pool]
-	for len(left) > 0 && s.taken[left[0]] {
+	for len(left) > 0 && left[0].taken {
 		left = left[1:] // skip the taken ones at the front for good
 	}
 	s.pools[pool] = left
@@ -217,7 +216,7 @@ func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free
 		if len(picked) == n {
 			break
 		}
-		if !s.taken[f] && (avoid == nil || !avoid(f.Position)) {
+		if !f.taken && (avoid == nil || !avoid(f.Position)) {
 			picked = append(picked, f)
 		}
 	}
@@ -270,7 +269,7 @@ func (s *Stock) NameOwn(err error, campaignID uuid.UUID, userID string, sel Sele
 
 // keeperOf returns what keeps a position now, or nothing.
 func (s *Stock) keeperOf(at PositionID) Keeper {
-	if f := s.named[at]; f != nil && f.State != Available && !s.taken[&f.Free] {
+	if f := s.named[at]; f != nil && f.State != Available && !f.taken {
 		return f.keeper()
 	}
 	return s.kept[at]
@@ -287,7 +286,7 @@ func (s *Stock) Keep(picked []*Free, by Keeper) {
 // Hold takes positions out of the stock, as held.
 func (s *Stock) Hold(picked []*Free) {
 	for _, f := range picked {
-		s.taken[f] = true
+		f.taken = true
 	}
 }
 

@@ -1064,7 +1064,7 @@ type HoldList struct {
 
 // HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign.
 type HoldRequest struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
 	Adjacent bool `json:"adjacent,omitempty"`
 
 	// Layer With quantity; left out for the whole campaign.
@@ -1845,7 +1845,7 @@ type RefundsResolved struct {
 
 // Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is.
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
 	Adjacent bool `json:"adjacent,omitempty"`
 
 	// HoldID A UUID.
