@@ -33,7 +33,7 @@ func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.
 	var layer shape.Layer
 	layers := make(map[uuid.UUID][]shape.Layer, len(ids))
 	rows, err := db.Query(ctx, `
-		SELECT campaign_id, positions, coalesce(label, ''), aisles FROM layers
+		SELECT campaign_id, positions, coalesce(label, ''), nullif(aisles, '{}') FROM layers
 		WHERE campaign_id = ANY($1) ORDER BY campaign_id, layer`, ids)
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, []any{&id, &layer.Positions, &layer.Label, &layer.Aisles}, func() error {

@@ -72,7 +72,7 @@ func Layers(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Layer, error) 
 	layers, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (l Layer, err error) {
 		err = row.Scan(&l.Layer, &l.Positions, &l.Label, &l.Price, &l.Aisles)
 		return l, err
-	}, `SELECT layer, positions, coalesce(label, ''), price, aisles FROM layers WHERE campaign_id = $1 ORDER BY layer`, id)
+	}, `SELECT layer, positions, coalesce(label, ''), price, nullif(aisles, '{}') FROM layers WHERE campaign_id = $1 ORDER BY layer`, id)
 	if err != nil {
 		return nil, fmt.Errorf("campaign.Layers(%s): %w", id, err)
 	}
