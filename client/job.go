@@ -19,10 +19,10 @@ const (
 
 // Purchased is the result of a purchase.
 type Purchased struct {
-	PurchaseID PurchaseID     `json:"purchase_id"`
-	Positions  []PurchaseItem `json:"positions"`
-	Amount     int64          `json:"amount"` // in minor units
-	Currency   Currency       `json:"currency"`
+	PurchaseID PurchaseID       `json:"purchase_id"`
+	Positions  []PricedPosition `json:"positions"`
+	Amount     int64            `json:"amount"` // in minor units
+	Currency   Currency         `json:"currency"`
 }
 
 // Buy requests a purchase and waits until its job is final. It also returns when the
@@ -124,11 +124,11 @@ func (j Job) Purchased() (Purchased, error) {
 
 // Cancelled is the result of a cancellation.
 type Cancelled struct {
-	PurchaseID PurchaseID     `json:"purchase_id"`
-	State      PurchaseState  `json:"state"`     // cancelled, or refunding: a card is being refunded
-	Positions  []PurchaseItem `json:"positions"` // free again
-	Amount     int64          `json:"amount"`    // to be refunded, in minor units
-	Currency   Currency       `json:"currency"`
+	PurchaseID PurchaseID       `json:"purchase_id"`
+	State      PurchaseState    `json:"state"`     // cancelled, or refunding: a card is being refunded
+	Positions  []PricedPosition `json:"positions"` // free again
+	Amount     int64            `json:"amount"`    // to be refunded, in minor units
+	Currency   Currency         `json:"currency"`
 }
 
 // CampaignCancelled is the result of the cancellation of a campaign.

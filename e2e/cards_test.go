@@ -64,7 +64,7 @@ type purchaseView struct {
 	AmountRefunded int64 `json:"amount_refunded"`
 	Refunds        []refundView
 	Dispute        *struct{ ID, Status string }
-	Items          []struct{ Layer, Column int }
+	Positions      []struct{ Layer, Column int }
 }
 
 type refundView struct {

@@ -1913,7 +1913,7 @@ export interface components {
             campaign_id: components["schemas"]["ID"];
             user_id: string;
             state: components["schemas"]["HoldState"];
-            positions: components["schemas"]["PurchaseItem"][];
+            positions: components["schemas"]["PricedPosition"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
             /**
@@ -1977,7 +1977,7 @@ export interface components {
             /** @description With `card`: where the buyer's browser goes after an authentication. Left out: the server's own. */
             return_url?: string;
         };
-        PurchaseItem: {
+        PricedPosition: {
             layer: number;
             column: number;
             number: components["schemas"]["PositionNumber"];
@@ -2007,7 +2007,7 @@ export interface components {
             cancellation: components["schemas"]["Cancellation"] | null;
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
-            items: components["schemas"]["PurchaseItem"][];
+            positions: components["schemas"]["PricedPosition"][];
             payment: components["schemas"]["Payment"];
             /**
              * Format: int64
@@ -2530,7 +2530,7 @@ export interface components {
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
-            positions: components["schemas"]["PurchaseItem"][];
+            positions: components["schemas"]["PricedPosition"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
             /**
@@ -2547,7 +2547,7 @@ export interface components {
              * @enum {string}
              */
             state: "cancelled" | "refunding";
-            positions: components["schemas"]["PurchaseItem"][];
+            positions: components["schemas"]["PricedPosition"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
             /**
@@ -3560,7 +3560,7 @@ export type PositionLabel = components['schemas']['PositionLabel'];
 export type PlaceDraft = components['schemas']['PlaceDraft'];
 export type Selection = components['schemas']['Selection'];
 export type PaymentDraft = components['schemas']['PaymentDraft'];
-export type PurchaseItem = components['schemas']['PurchaseItem'];
+export type PricedPosition = components['schemas']['PricedPosition'];
 export type CancellationRequest = components['schemas']['CancellationRequest'];
 export type Cancellation = components['schemas']['Cancellation'];
 export type Purchase = components['schemas']['Purchase'];

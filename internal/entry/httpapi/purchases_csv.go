@@ -34,7 +34,7 @@ var purchaseColumns = []struct {
 	{"user_id", func(p *contract.Purchase) string { return cellText(p.UserID) }},
 	{"amount", func(p *contract.Purchase) string { return strconv.FormatInt(p.Amount, 10) }},
 	{"currency", func(p *contract.Purchase) string { return p.Currency }},
-	{"quantity", func(p *contract.Purchase) string { return strconv.Itoa(len(p.Items)) }},
+	{"quantity", func(p *contract.Purchase) string { return strconv.Itoa(len(p.Positions)) }},
 	{"positions", positionCells},
 	{"payment_method", func(p *contract.Purchase) string { return string(p.Payment.Method) }},
 	{"payment_reference", func(p *contract.Purchase) string { return cellText(response.ValueOf(p.Payment.Reference)) }},
@@ -55,10 +55,10 @@ var purchaseColumns = []struct {
 	{"amount_refunded", func(p *contract.Purchase) string { return strconv.FormatInt(p.AmountRefunded, 10) }},
 	{"job_id", func(p *contract.Purchase) string { return p.JobID.String() }},
 	{"position_numbers", func(p *contract.Purchase) string {
-		return joined(p, " ", func(item contract.PurchaseItem) string { return strconv.Itoa(item.Number) })
+		return joined(p, " ", func(at contract.PricedPosition) string { return strconv.Itoa(at.Number) })
 	}},
 	{"position_labels", func(p *contract.Purchase) string {
-		return cellText(joined(p, "; ", func(item contract.PurchaseItem) string { return item.Label }))
+		return cellText(joined(p, "; ", func(at contract.PricedPosition) string { return at.Label }))
 	}},
 	{"metadata", metadataCell},
 }
@@ -66,14 +66,14 @@ var purchaseColumns = []struct {
 // positionCells writes the positions of a purchase so that no spreadsheet takes them for
 // dates or numbers: L3C1 is column 1 of layer 3.
 func positionCells(p *contract.Purchase) string {
-	return joined(p, " ", func(item contract.PurchaseItem) string { return fmt.Sprintf("L%dC%d", item.Layer, item.Column) })
+	return joined(p, " ", func(at contract.PricedPosition) string { return fmt.Sprintf("L%dC%d", at.Layer, at.Column) })
 }
 
 // joined writes something of each position of a purchase.
-func joined(p *contract.Purchase, separator string, of func(contract.PurchaseItem) string) string {
-	texts := make([]string, len(p.Items))
-	for i, item := range p.Items {
-		texts[i] = of(item)
+func joined(p *contract.Purchase, separator string, of func(contract.PricedPosition) string) string {
+	texts := make([]string, len(p.Positions))
+	for i, at := range p.Positions {
+		texts[i] = of(at)
 	}
 	return strings.Join(texts, separator)
 }

@@ -112,7 +112,7 @@ func TestAHallIsChosenByNumberAndShownByLabel(t *testing.T) {
 	bought := buySelection(s, path, uuid.NewString(), "otto", numbered(3, 5))
 	wantSeats(t, "the job", bought.Body, "result.positions", seat{1, 3, 3, "Row A 3"}, seat{2, 2, 5, "5"})
 	now := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+bought.Result.PurchaseID.String(), nil, nil)
-	wantSeats(t, "the purchase", now.Body, "items", seat{1, 3, 3, "Row A 3"}, seat{2, 2, 5, "5"})
+	wantSeats(t, "the purchase", now.Body, "positions", seat{1, 3, 3, "Row A 3"}, seat{2, 2, 5, "5"})
 	kept := buySelection(s, path, uuid.NewString(), "mina", map[string]any{"hold_id": held.ID})
 	wantSeats(t, "the hold, bought", kept.Body, "result.positions", seat{2, 1, 4, "4"}, seat{3, 3, 8, "Row C 3"})
 	board := s.Do(0, s.App, http.MethodGet, path+"/positions", nil, nil)

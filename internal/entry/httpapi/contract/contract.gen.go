@@ -732,7 +732,7 @@ type CancellationResult struct {
 
 	// State Of the purchase: `refunding` by card, until the provider has refunded it.
 	State     CancellationResultState `json:"state"`
-	Positions []PurchaseItem          `json:"positions"`
+	Positions []PricedPosition        `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
@@ -1020,8 +1020,8 @@ type Hold struct {
 	UserID     string `json:"user_id"`
 
 	// State active until it is used, released or its time is over.
-	State     HoldState      `json:"state"`
-	Positions []PurchaseItem `json:"positions"`
+	State     HoldState        `json:"state"`
+	Positions []PricedPosition `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
@@ -1490,6 +1490,21 @@ type PositionNumber = int
 // PositionState `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
 type PositionState string
 
+// PricedPosition defines model for PricedPosition.
+type PricedPosition struct {
+	Layer  int `json:"layer"`
+	Column int `json:"column"`
+
+	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	Label PositionLabel `json:"label"`
+
+	// Number From 1 to the number of all positions, in the order of layer and column.
+	Number PositionNumber `json:"number"`
+
+	// Price In minor units of the currency (cents; yen).
+	Price Money `json:"price"`
+}
+
 // PrizeGroup A prize, and how many of it the layer has.
 type PrizeGroup struct {
 	// Name 1 to 200 characters, no control characters.
@@ -1625,15 +1640,15 @@ type Purchase struct {
 	Dispute *Dispute `json:"dispute"`
 
 	// Failure The code of the problem that ended it; null if none did.
-	Failure *string        `json:"failure"`
-	Items   []PurchaseItem `json:"items"`
+	Failure *string `json:"failure"`
 
 	// JobID A UUID.
 	JobID ID `json:"job_id"`
 
 	// Nonce Proves the owner's leaf in the published list; in hex.
-	Nonce   string  `json:"nonce"`
-	Payment Payment `json:"payment"`
+	Nonce     string           `json:"nonce"`
+	Payment   Payment          `json:"payment"`
+	Positions []PricedPosition `json:"positions"`
 
 	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Empty if nothing does.
 	Refunds []Refund `json:"refunds"`
@@ -1643,21 +1658,6 @@ type Purchase struct {
 
 	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
-}
-
-// PurchaseItem defines model for PurchaseItem.
-type PurchaseItem struct {
-	Layer  int `json:"layer"`
-	Column int `json:"column"`
-
-	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
-	Label PositionLabel `json:"label"`
-
-	// Number From 1 to the number of all positions, in the order of layer and column.
-	Number PositionNumber `json:"number"`
-
-	// Price In minor units of the currency (cents; yen).
-	Price Money `json:"price"`
 }
 
 // PurchaseList defines model for PurchaseList.
@@ -1699,8 +1699,8 @@ type PurchaseRequest struct {
 // PurchaseResult The positions of a purchase, and their price.
 type PurchaseResult struct {
 	// PurchaseID A UUID.
-	PurchaseID ID             `json:"purchase_id"`
-	Positions  []PurchaseItem `json:"positions"`
+	PurchaseID ID               `json:"purchase_id"`
+	Positions  []PricedPosition `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`

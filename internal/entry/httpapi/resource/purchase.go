@@ -61,7 +61,7 @@ func ReadPurchaseDetails(ctx context.Context, db postgres.DB, list ...purchase.P
 // Purchase is a purchase, for a caller in the role of who.
 func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.Purchase {
 	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: contract.PurchaseState(p.State),
-		Amount: int64(p.Amount), Currency: p.Currency, Items: make([]contract.PurchaseItem, len(p.Items)),
+		Amount: int64(p.Amount), Currency: p.Currency, Positions: make([]contract.PricedPosition, len(p.Items)),
 		Payment: contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
 		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: timelineJSON(p, details.steps[p.ID], who), Metadata: metadataFor(p.Metadata, who)}
 	if p.Failure != nil {
@@ -69,7 +69,7 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		d.Failure = &code
 	}
 	for i, item := range p.Items {
-		d.Items[i] = itemJSON(item.Place, item.Price)
+		d.Positions[i] = positionJSON(item.Place, item.Price)
 	}
 	if c := p.Cancellation; c != nil {
 		d.Cancellation = cancellationJSON(*c, who)
@@ -87,9 +87,9 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 	return d
 }
 
-// itemJSON is a position and its price.
-func itemJSON(p shape.Place, price money.Amount) contract.PurchaseItem {
-	return contract.PurchaseItem{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(price)}
+// positionJSON is a position and its price.
+func positionJSON(p shape.Place, price money.Amount) contract.PricedPosition {
+	return contract.PricedPosition{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(price)}
 }
 
 // addPayment adds what is known of a payment by card.
