@@ -125,7 +125,7 @@ func (j Job) Purchased() (Purchased, error) {
 // Cancelled is the result of a cancellation.
 type Cancelled struct {
 	PurchaseID PurchaseID       `json:"purchase_id"`
-	State      PurchaseState    `json:"state"`     // cancelled, or refunding: a card is being refunded
+	State      PurchaseState    `json:"state"`     // cancelled; refunding: a card is being refunded; completed: it keeps other positions
 	Positions  []PricedPosition `json:"positions"` // free again
 	Amount     int64            `json:"amount"`    // to be refunded, in minor units
 	Currency   Currency         `json:"currency"`

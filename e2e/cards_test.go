@@ -64,7 +64,10 @@ type purchaseView struct {
 	AmountRefunded int64 `json:"amount_refunded"`
 	Refunds        []refundView
 	Dispute        *struct{ ID, Status string }
-	Positions      []struct{ Layer, Column int }
+	Positions      []struct {
+		Layer  int `json:"layer"`
+		Column int `json:"column"`
+	}
 }
 
 type refundView struct {
@@ -258,9 +261,9 @@ func expectLedgersAgree(s *fleet.System) {
 		}
 	}
 	rows, err := s.DB.Query(s.T.Context(), `
-		SELECT p.id::text, p.state, CASE WHEN p.state = 'completed' THEN p.amount - r.by_hand ELSE r.resolved END
+		SELECT p.id::text, p.state, CASE WHEN p.state = 'completed' THEN p.amount - r.given ELSE r.resolved END
 		FROM purchases p CROSS JOIN LATERAL (
-			SELECT coalesce(sum(amount) FILTER (WHERE reason = 'out-of-band' AND state = 'succeeded'), 0) AS by_hand,
+			SELECT coalesce(sum(amount) FILTER (WHERE state = 'succeeded'), 0) AS given,
 			       coalesce(sum(amount) FILTER (WHERE state = 'resolved'), 0) AS resolved
 			FROM refunds WHERE purchase_id = p.id) r
 		WHERE p.payment_method = 'card'`)

@@ -73,7 +73,7 @@ func tortureWith(t *testing.T, seed uint64) {
 		Retry: 100 * time.Millisecond, Processing: 3 * time.Second,
 	}}, "TRIPRIZE_PAYMENTS_RESERVATION=12s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=12s")
 	to := &torture{s: s, dice: rand.New(rand.NewPCG(seed, 0))}
-	to.campaigns = []uuid.UUID{s.Campaign(8), s.Campaign(8), lenient(s, 8)}
+	to.campaigns = []uuid.UUID{s.Campaign(10), s.Campaign(10), lenient(s, 10)}
 	s.Sandbox.Set(stripesim.Faults{Seed: seed, Decline: 0.05, ErrorBefore: 0.03, ErrorAfter: 0.03, TimeoutBefore: 0.01, TimeoutAfter: 0.02, TooMany: 0.02,
 		WebhookLost: 0.2, WebhookTwice: 0.2, WebhookLate: 0.2})
 	var buyers sync.WaitGroup
@@ -81,7 +81,8 @@ func tortureWith(t *testing.T, seed uint64) {
 		user, card, campaign := fmt.Sprintf("u%d", n%30), tortureCards[to.dice.IntN(len(tortureCards))], to.campaigns[to.dice.IntN(len(to.campaigns))]
 		outcome := []string{"succeed", "fail", ""}[to.dice.IntN(3)]
 		cancels, beside := to.dice.IntN(6) == 0, besides[to.dice.IntN(len(besides))]
-		buyers.Go(func() { to.buy(campaign, user, card, outcome, cancels, beside) })
+		part := to.dice.IntN(3) == 0
+		buyers.Go(func() { to.buy(campaign, user, card, outcome, cancels, part, beside) })
 		if n%9 == 4 {
 			to.disturb()
 		}
@@ -106,12 +107,13 @@ func lenient(s *fleet.System, base int) uuid.UUID {
 	return made.ID
 }
 
-// buy buys, retries until it is promised, does what the buyer does, and perhaps cancels.
-func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels bool, beside func(*torture, stripesim.Payment) bool) {
+// buy buys two positions, retries until it is promised, does what the buyer does, and perhaps cancels
+// them, or, when they are bought, one.
+func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels, part bool, beside func(*torture, stripesim.Payment) bool) {
 	key := uuid.NewString()
 	var a fleet.Answer
 	for a.Status != http.StatusAccepted {
-		a = to.s.Buy(fleet.Order{Campaign: campaign, User: user, Card: card, Key: key})
+		a = to.s.Buy(fleet.Order{Campaign: campaign, User: user, Quantity: 2, Card: card, Key: key})
 		if a.Status == http.StatusConflict || to.s.T.Context().Err() != nil {
 			return
 		}
@@ -131,12 +133,27 @@ func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels b
 			to.s.Cancel(to.s.App, j.PurchaseID, uuid.NewString(), "torture")
 			cancels = false
 		case j.State.Final():
+			if part && !cancels {
+				to.cancelPart(j.PurchaseID)
+			}
 			if all := to.s.Sandbox.PaymentsOf(j.PurchaseID.String()); beside != nil && len(all) == 1 && all[0].Captured > 1 {
 				beside(to, all[0])
 			}
 			return
 		}
 		time.Sleep(30 * time.Millisecond)
+	}
+}
+
+// cancelPart cancels the first position of a purchase, if it is bought.
+func (to *torture) cancelPart(bought uuid.UUID) {
+	at := "/v1/purchases/" + bought.String()
+	a := to.s.Do(0, to.s.App, http.MethodGet, at, nil, nil)
+	if a.Status != http.StatusOK {
+		return // the api has just begun, or there is no purchase
+	}
+	if p := decodeAs[purchaseView](to.s.T, a.Body); len(p.Positions) > 1 {
+		to.s.Do(0, to.s.App, http.MethodPost, at+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.Fields{"positions": p.Positions[:1]})
 	}
 }
 
@@ -307,15 +324,15 @@ func (to *torture) expectEnds() {
 	if err != nil || len(found.Differences) != 0 {
 		to.s.T.Errorf("the audit of payments: %+v, %v", found.Differences, err)
 	}
-	var sold, failed, refunded int
+	var sold, parts, failed, refunded int
 	if err := to.s.DB.QueryRow(to.s.T.Context(), `
-		SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state IN ('failed', 'cancelled')), count(*) FILTER (WHERE state = 'refunded')
-		FROM purchases`).Scan(&sold, &failed, &refunded); err != nil {
+		SELECT count(*) FILTER (WHERE state = 'completed'), count(partial_cancellations), count(*) FILTER (WHERE state IN ('failed', 'cancelled')), count(*) FILTER (WHERE state = 'refunded')
+		FROM purchases`).Scan(&sold, &parts, &failed, &refunded); err != nil {
 		to.s.T.Fatal(err)
 	}
-	to.s.T.Logf("%d jobs: %d sold, %d not, %d refunded; %d refunds by hand, %d disputes; at the provider: %+v", len(to.jobs), sold, failed, refunded,
+	to.s.T.Logf("%d jobs: %d sold, %d in part, %d not, %d refunded; %d refunds by hand, %d disputes; at the provider: %+v", len(to.jobs), sold, parts, failed, refunded,
 		to.refundedByHand.Load(), to.disputed.Load(), to.s.Sandbox.Totals())
-	if sold == 0 || failed == 0 || to.refundedByHand.Load() == 0 || to.disputed.Load() == 0 {
+	if sold == 0 || parts == 0 || failed == 0 || to.refundedByHand.Load() == 0 || to.disputed.Load() == 0 {
 		to.s.T.Error("the run did not reach what it is about")
 	}
 }

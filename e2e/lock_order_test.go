@@ -187,7 +187,13 @@ func TestTransactionsLockInTheDocumentedOrder(t *testing.T) {
 // worker has worked off the provider's event of it.
 func refundByCard(s *fleet.System) {
 	s.T.Helper()
-	id := buyPaid(s, s.Campaign(3), "rita", "pm_card_visa")
+	bought := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "rita", Layer: 3, Quantity: 2, Card: "pm_card_visa", Wait: true})
+	id := bought.Result.PurchaseID
+	part := s.Do(0, s.App, http.MethodPost, "/v1/purchases/"+id.String()+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal},
+		fleet.Fields{"positions": []fleet.Fields{{"layer": 3, "column": bought.Result.Positions[0].Column}}})
+	if part.State != job.Succeeded {
+		s.T.Fatalf("%v %s", part, part.Body)
+	}
 	s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID)
 	awaitPurchase(s, id, "refunded")
 	servers.Eventually(s.T, "the event of the refund is worked off", func() (done bool) {

@@ -21,6 +21,7 @@ CREATE TABLE purchases (
     cancelled_at      timestamptz,
     cancelled_by      text,                                                -- role:client, and the user if one was signed in
     cancel_reason     text        CHECK (char_length(cancel_reason) <= 500),
+    partial_cancellations jsonb   CHECK (jsonb_typeof(partial_cancellations) = 'array'), -- [{job_id, positions, amount, by, reason, at}]; null: none
 
     -- A purchase that failed or was cancelled may have to be refunded later, and keeps why.
     CONSTRAINT purchases_failed_with_failure CHECK (state <> 'failed' OR failure IS NOT NULL),
@@ -38,6 +39,7 @@ CREATE INDEX purchases_of_campaign ON purchases (campaign_id, id);
 CREATE INDEX purchases_not_completed ON purchases (campaign_id, state, id) WHERE state <> 'completed';
 CREATE INDEX purchases_of_reference ON purchases (payment_reference, id) WHERE payment_reference IS NOT NULL;
 
+-- The positions that a purchase has, or had when it ended; not those that were cancelled before.
 CREATE TABLE purchase_items (
     purchase_id uuid    NOT NULL,
     layer       integer NOT NULL,

@@ -122,7 +122,7 @@ CREATE INDEX refunds_due ON refunds (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX refunds_of_campaign ON refunds (campaign_id, id);
 CREATE INDEX refunds_for_operator ON refunds (id) -- lists and gauges
     WHERE method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
-CREATE UNIQUE INDEX refunds_open_of_purchase ON refunds (purchase_id) WHERE state = 'open'; -- each asks for what the others leave
+CREATE UNIQUE INDEX refunds_being_made ON refunds (purchase_id) WHERE state = 'open' AND attempt > 0; -- each asks for what the others leave
 CREATE INDEX refunds_to_escalate ON refunds (waiting_since)
     WHERE waiting_since IS NOT NULL AND NOT stuck AND method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action');
 

@@ -186,6 +186,8 @@ BEGIN
           WHERE n.failure IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE failure IS NOT NULL)
           UNION ALL SELECT 'purchase.cancelled', n.* FROM new_rows n
           WHERE n.cancelled_at IS NOT NULL AND n.id NOT IN (SELECT id FROM old_rows WHERE cancelled_at IS NOT NULL)
+          UNION ALL SELECT 'purchase.partially_cancelled', n.* FROM new_rows n, jsonb_array_elements(n.partial_cancellations) part
+          WHERE (n.id, part ->> 'job_id') NOT IN (SELECT id, part ->> 'job_id' FROM old_rows, jsonb_array_elements(partial_cancellations) part)
           UNION ALL SELECT 'purchase.refunded', n.* FROM new_rows n
           WHERE n.state = 'refunded' AND n.id NOT IN (SELECT id FROM old_rows WHERE state = 'refunded')) e
     HAVING count(*) > 0;

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
+	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
@@ -114,20 +116,58 @@ func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPu
 	return operations.ListPurchases200(s.purchaseList(ctx, who.Caller, f, page, r.Params.Include != nil))
 }
 
-// CancelPurchase accepts the cancellation of a purchase as a job. The job checks
-// whether the purchase can be cancelled.
+// CancelPurchase accepts the cancellation of a purchase, or of positions of it, as a job. The job
+// checks whether they can be cancelled.
 func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := s.visiblePurchase(ctx, r.Purchase)
 	if err != nil {
 		return nil, err
 	}
-	payload, err := json.Marshal(sale.Cancellation{PurchaseID: p.ID, By: who.Signature(), Reason: r.Body.Reason, AnyTime: who.Role == resource.Operator})
+	positions, err := s.positionsOf(ctx, p, r.Body.Positions)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := json.Marshal(sale.Cancellation{PurchaseID: p.ID, Positions: positions, By: who.Signature(), Reason: r.Body.Reason, AnyTime: who.Role == resource.Operator})
 	if err != nil {
 		return nil, err
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
 		Keep: s.settings.Retention.Purchases})
+}
+
+// positionsOf checks which positions of a purchase a request names. Those that it had, too, are for
+// the job to refuse: a request is repeated with its answer.
+func (s purchaseHandlers) positionsOf(ctx context.Context, p purchase.Purchase, named []contract.PlaceDraft) ([]shape.Position, error) {
+	if len(named) == 0 {
+		return nil, nil
+	}
+	known, err := s.facts.Of(ctx, s.db, p.CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	want := wanted{positions: named, most: len(named)}
+	if err := want.check(); err != nil {
+		return nil, err
+	}
+	places, err := want.places(known.Shape)
+	if err != nil || p.State.Open() {
+		return places, err
+	}
+	had := slices.Clone(p.Items)
+	for _, part := range p.Partial {
+		had = append(had, part.Items...)
+	}
+	var faults []fault.Field
+	for i, at := range places {
+		if !slices.ContainsFunc(had, func(item purchase.Item) bool { return item.Position == at }) {
+			faults = append(faults, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: "is no position of the purchase"})
+		}
+	}
+	if len(faults) > 0 {
+		return nil, fault.Invalid(faults...)
+	}
+	return places, nil
 }
 
 // ListCampaignPurchases answers with one page of a campaign's purchases, or with all of

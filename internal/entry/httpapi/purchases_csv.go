@@ -61,6 +61,13 @@ var purchaseColumns = []struct {
 		return cellText(joined(p, "; ", func(at contract.PricedPosition) string { return at.Label }))
 	}},
 	{"metadata", metadataCell},
+	{"partially_cancelled_amount", func(p *contract.Purchase) string {
+		var amount int64
+		for _, part := range p.PartialCancellations {
+			amount += part.Amount
+		}
+		return strconv.FormatInt(amount, 10)
+	}},
 }
 
 // positionCells writes the positions of a purchase so that no spreadsheet takes them for

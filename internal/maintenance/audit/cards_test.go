@@ -9,17 +9,19 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/shape"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
 // cardDamages are damages to purchases by card, and the invariant that each breaks. The
 // buyers are: open, whose payment goes on; action, who must act; taken, whose cancellation
-// waits; late; done, who has bought; back, who is refunded after that; returned, whose
+// waits; late; done, who has bought; part, who has given a part back; back, who is refunded after that; returned, whose
 // money came too late; failed. Where a damage says $1, it is the purchase of the buyer.
 var cardDamages = []struct{ buyer, sql, invariant string }{
 	{"open", `DELETE FROM payments WHERE purchase_id = $1`, hasPayment},
@@ -94,10 +96,15 @@ var cardDamages = []struct{ buyer, sql, invariant string }{
 	{"back", `UPDATE payments SET phase = 'cancelled', ending = 'expired' WHERE purchase_id = $1`, "only captured money is refunded by card"},
 	{"back", `DELETE FROM payments WHERE purchase_id = $1`, "only captured money is refunded by card"},
 
+	{"part", `UPDATE refunds SET amount = amount - 1 WHERE purchase_id = $1`, addsUp},
+	{"part", `UPDATE refunds SET amount = amount + 1 WHERE purchase_id = $1`, addsUp},
+	{"part", `DELETE FROM refunds WHERE purchase_id = $1`, refunded},
+	{"part", `UPDATE purchases SET partial_cancellations = NULL WHERE id = $1`, refunded},
+
 	{"open", `UPDATE payments SET due_at = NULL WHERE purchase_id = $1`, "an open payment and an open card refund are due sometime"},
 	{"back", `UPDATE refunds SET due_at = NULL WHERE purchase_id = $1`, "an open payment and an open card refund are due sometime"},
 	{"open", `UPDATE campaigns SET positions_reserved = positions_reserved - 1 WHERE id = (SELECT campaign_id FROM purchases WHERE id = $1)`, "the counters of a campaign equal its rows"},
-	{"back", `UPDATE purchases SET cancelled_at = NULL, cancelled_by = NULL WHERE id = $1`, "a succeeded cancellation job has cancelled the purchase it was about"},
+	{"back", `UPDATE purchases SET cancelled_at = NULL, cancelled_by = NULL WHERE id = $1`, "a succeeded cancellation job has cancelled the purchase it was about, or positions of it"},
 }
 
 const (
@@ -107,7 +114,7 @@ const (
 	saysHow    = "a purchase that waits for its buyer says how to go on, and so does its job"
 	itsJob     = "the job of a payment is open as long as its purchase, and ends with it"
 	waits      = "a cancellation waits for the open payment that ends with it, and for no other"
-	refunded   = "a card purchase that is given back has refunds of ours to its buyer, and no other has one"
+	refunded   = "a card purchase that is given back, in whole or in part, has refunds of ours to its buyer, and no other has one"
 	addsUp     = "what a card has paid is kept, given back by us, or given back out of band"
 
 	outOfBandSQL = `
@@ -127,6 +134,11 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	}
 	bought["done"], _ = fixture.BuyByCard(t, db, campaign, "done", 0, 1)
 	bought["back"], _ = fixture.BuyByCard(t, db, campaign, "back", 0, 1)
+	bought["part"], _ = fixture.BuyByCard(t, db, campaign, "part", 8, 2)
+	p, err := purchase.Get(t.Context(), db, bought["part"])
+	if err != nil {
+		t.Fatal(err)
+	}
 	fixture.Advance(t, db, bought["action"], payment.Action)
 	for _, buyer := range []string{"late", "returned"} {
 		fixture.Advance(t, db, bought[buyer], payment.Processing)
@@ -137,7 +149,8 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	fixture.Advance(t, db, bought["returned"], payment.Captured)
 	fixture.EndAs(t, db, bought["failed"], payment.Declined)
 	fixture.Conclude(t, db, jobs["returned"], jobs["failed"])
-	backs := fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought["taken"]), fixture.CancelRequest(t, campaign, bought["back"]))
+	backs := fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought["taken"]), fixture.CancelRequest(t, campaign, bought["back"]),
+		fixture.CancelRequestOf(t, campaign, sale.Cancellation{PurchaseID: p.ID, Positions: []shape.Position{p.Items[0].Position}, By: "app:test"}))
 	if _, err := fixture.Seller(db).Cancel(t.Context(), backs, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}

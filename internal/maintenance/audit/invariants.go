@@ -58,8 +58,9 @@ var invariants = []invariant{
 		WHERE h.state = 'used'
 		  AND ((p.campaign_id, p.user_id) IS DISTINCT FROM (h.campaign_id, h.user_id)
 		       OR NOT EXISTS (SELECT FROM payment_steps s WHERE s.purchase_id = p.id AND s.event = 'reassigned') AND EXISTS (SELECT layer, "column" FROM jsonb_to_recordset(h.positions) AS w (layer int, "column" int)
-		                  EXCEPT SELECT layer, col FROM purchase_items WHERE purchase_id = p.id)
-		       OR h.size <> (SELECT count(*) FROM purchase_items WHERE purchase_id = p.id))`},
+		                  EXCEPT (SELECT layer, col FROM purchase_items WHERE purchase_id = p.id
+		                          UNION ALL SELECT (x ->> 'layer')::int, (x ->> 'column')::int FROM jsonb_path_query(p.partial_cancellations, '$[*].positions[*]') x))
+		       OR h.size <> (SELECT count(*) FROM purchase_items WHERE purchase_id = p.id) + (SELECT count(*) FROM jsonb_path_query(p.partial_cancellations, '$[*].positions[*]')))`},
 	{"a reserved position belongs to an open purchase of its owner", `
 		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
 		FROM positions s LEFT JOIN purchases p ON p.id = s.purchase_id
@@ -70,10 +71,14 @@ var invariants = []invariant{
 		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
 		LEFT JOIN positions s ON s.campaign_id = p.campaign_id AND s.layer = i.layer AND s.col = i.col
 		WHERE p.state = 'completed' AND (s.state, s.purchase_id) IS DISTINCT FROM ('sold', p.id)`},
-	{"a purchase costs what its items cost", `
-		SELECT format('purchase %s costs %s, its items %s', p.id, p.amount, coalesce(sum(i.price), 0))
-		FROM purchases p LEFT JOIN purchase_items i ON i.purchase_id = p.id
-		GROUP BY p.id, p.amount HAVING p.amount IS DISTINCT FROM coalesce(sum(i.price), 0)`},
+	{"a purchase costs what its items cost, with those that were cancelled while others were left", `
+		SELECT format('purchase %s costs %s, its items %s, and those that were cancelled %s', p.id, p.amount, i.price, c.price)
+		FROM purchases p
+		CROSS JOIN LATERAL (SELECT coalesce(sum(price), 0) AS price FROM purchase_items WHERE purchase_id = p.id) i
+		CROSS JOIN LATERAL (
+			SELECT coalesce(sum((x ->> 'price')::bigint), 0) AS price, count(*) AS n
+			FROM jsonb_path_query(p.partial_cancellations, '$[*].positions[*]') x) c
+		WHERE p.amount <> i.price + c.price OR i.price = 0 OR c.n > 0 AND p.completed_at IS NULL`},
 	{"a succeeded purchase job has exactly its purchase, completed or taken back since", `
 		SELECT format('job %s, its purchase %s is %s', j.id, p.id, p.state)
 		FROM jobs j LEFT JOIN purchases p ON p.job_id = j.id
@@ -86,16 +91,18 @@ var invariants = []invariant{
 		WHERE j.state <> 'succeeded' AND p.completed_at IS NOT NULL
 		   OR j.state = 'failed' AND p.state NOT IN ('failed', 'cancelled', 'refunding', 'refunded')
 		   OR j.state IN ('queued', 'awaiting_action') AND p.state NOT IN ('pending', 'awaiting_action')`},
-	{"a succeeded cancellation job has cancelled the purchase it was about", `
+	{"a succeeded cancellation job has cancelled the purchase it was about, or positions of it", `
 		SELECT format('job %s, its purchase %s is %s', j.id, p.id, p.state)
 		FROM jobs j LEFT JOIN purchases p ON p.id::text = j.payload ->> 'purchase_id'
+		LEFT JOIN LATERAL jsonb_array_elements(p.partial_cancellations) AS part ON part ->> 'job_id' = j.id::text
 		WHERE j.kind = 'cancellation' AND j.state = 'succeeded'
-		  AND ((p.campaign_id, p.id::text, p.amount::text)
+		  AND ((p.campaign_id, p.id::text, coalesce(part -> 'amount', to_jsonb((SELECT sum(price) FROM purchase_items WHERE purchase_id = p.id)))::text)
 		       IS DISTINCT FROM (j.campaign_id, j.result ->> 'purchase_id', j.result ->> 'amount')
-		       OR p.cancelled_at IS NULL OR p.state NOT IN ('cancelled', 'refunding', 'refunded'))`},
+		       OR (part IS NOT NULL) <> (j.result ->> 'state' = 'completed')
+		       OR part IS NULL AND (p.cancelled_at IS NULL OR p.state NOT IN ('cancelled', 'refunding', 'refunded')))`},
 	{"a purchase is cancelled by one job", `
 		SELECT format('purchase %s, by %s jobs', payload ->> 'purchase_id', count(*))
-		FROM jobs WHERE kind = 'cancellation' AND state = 'succeeded'
+		FROM jobs WHERE kind = 'cancellation' AND state = 'succeeded' AND result ->> 'state' <> 'completed'
 		GROUP BY payload ->> 'purchase_id' HAVING count(*) > 1`},
 	{"no user has more positions than the limit", `
 		SELECT format('user %s has %s of %s in campaign %s', s.user_id, count(*), c.purchase_limit, c.id)

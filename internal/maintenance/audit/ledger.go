@@ -66,14 +66,17 @@ var ledger = []invariant{
 		WHERE (a.amount, a.captured) IS DISTINCT FROM (e.amount, e.captured)
 		   OR e.voided <> CASE a.state WHEN 'voided' THEN a.amount - a.captured ELSE 0 END
 		   OR e.expired <> CASE a.state WHEN 'expired' THEN a.amount - a.captured ELSE 0 END`},
-	{"what a wallet paid for a purchase, and got back for a cancelled one, is one entry each, and none is without its purchase", `
+	{"what a wallet paid for a purchase, and got back for a cancelled one or a part of one, is one entry each, and none is without its purchase", `
 		SELECT format('%s of wallet %s over %s %s: entry %s; %s: purchase %s of %s over %s %s', coalesce(e.kind, m.kind),
 		              e.wallet_id, e.amount, e.currency, e.id, coalesce(e.reference, m.reference), m.id, m.user_id, m.amount, m.currency)
 		FROM (SELECT id, user_id, amount, currency, 'purchase' AS kind, '' AS scope, 'purchase:' || job_id AS reference, payment_reference AS entry_id
 		      FROM purchases WHERE payment_method = 'wallet' AND state IN ('completed', 'cancelled')
 		      UNION ALL
-		      SELECT id, user_id, amount, currency, 'refund', '', 'refund:' || id, NULL
-		      FROM purchases WHERE payment_method = 'wallet' AND state = 'cancelled') m
+		      SELECT id, user_id, (SELECT sum(price) FROM purchase_items WHERE purchase_id = p.id), currency, 'refund', '', 'refund:' || id, NULL
+		      FROM purchases p WHERE payment_method = 'wallet' AND state = 'cancelled'
+		      UNION ALL
+		      SELECT id, user_id, (part ->> 'amount')::bigint, currency, 'refund', '', 'refund:' || id || ':' || (part ->> 'job_id'), NULL
+		      FROM purchases, jsonb_array_elements(partial_cancellations) AS part WHERE payment_method = 'wallet') m
 		FULL JOIN (
 			SELECT l.id, l.kind, l.scope, l.reference, l.amount, l.currency, w.id AS wallet_id, w.owner_id
 			FROM ledger_entries l LEFT JOIN wallets w ON w.id = coalesce(l.debit_wallet, l.credit_wallet)

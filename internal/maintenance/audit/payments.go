@@ -65,21 +65,22 @@ var payments = []invariant{
 		   OR j.id IS NOT NULL AND (j.state = 'queued') <> coalesce(p.state IN ('pending', 'awaiting_action'), false)
 		   OR j.id IS NULL AND p.state IN ('pending', 'awaiting_action')
 		   OR j.state = 'failed'`},
-	{"a card purchase that is given back has refunds of ours to its buyer, and no other has one", `
+	{"a card purchase that is given back, in whole or in part, has refunds of ours to its buyer, and no other has one", `
 		SELECT format('purchase %s of %s in %s is %s; refund %s to %s in %s', coalesce(p.id, r.purchase_id), p.user_id, p.currency, p.state, r.id, r.user_id, r.currency)
-		FROM (SELECT * FROM purchases WHERE state IN ('refunding', 'refunded')) p
+		FROM (SELECT * FROM purchases WHERE state IN ('refunding', 'refunded') OR payment_method = 'card' AND partial_cancellations IS NOT NULL) p
 		FULL JOIN (SELECT * FROM refunds WHERE method = 'card' AND number IS NOT NULL) r ON r.purchase_id = p.id
 		WHERE (p.id, p.campaign_id, p.user_id, p.currency) IS DISTINCT FROM (r.purchase_id, r.campaign_id, r.user_id, r.currency)`},
 	{"a purchase is refunded when its refunds are finished, and not before", `
 		SELECT format('purchase %s is %s, its refund %s is %s', p.id, p.state, r.id, r.state)
 		FROM (SELECT *, bool_and(finished_at IS NOT NULL) OVER (PARTITION BY purchase_id) AS finished FROM refunds
 		      WHERE method = 'card' AND number IS NOT NULL) r JOIN purchases p ON p.id = r.purchase_id
-		WHERE (p.state = 'refunded') <> r.finished`},
+		WHERE (p.state = 'refunded') <> r.finished AND p.state <> 'completed'`},
 	// Money is given back twice only when somebody has said so of a refund that was then made, too. What is
 	// not asked for is a refund of others that has failed since.
 	{"what a card has paid is kept, given back by us, or given back out of band", `
 		SELECT format('purchase %s is %s; captured %s, given back by us %s, out of band %s, asked for by us %s', p.id, p.state, y.received, r.ours, r.others, r.asked)
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id
+		CROSS JOIN LATERAL (SELECT p.amount - sum(price) AS debt FROM purchase_items WHERE purchase_id = p.id) i
 		CROSS JOIN LATERAL (
 			SELECT coalesce(sum(amount) FILTER (WHERE number IS NOT NULL), 0) AS asked,
 			       coalesce(sum(amount) FILTER (WHERE number IS NOT NULL AND finished_at IS NOT NULL), 0) AS ours,
@@ -88,7 +89,8 @@ var payments = []invariant{
 			FROM refunds WHERE purchase_id = p.id) r
 		WHERE y.received < r.ours + r.others AND NOT r.by_hand
 		   OR p.state = 'refunded' AND y.received > r.ours + r.others
-		   OR p.state = 'refunding' AND y.received > r.asked + r.others`},
+		   OR p.state = 'refunding' AND y.received > r.asked + r.others
+		   OR p.state = 'completed' AND (r.asked > i.debt OR i.debt > r.asked + r.others)`},
 	{"only captured money is refunded by card", `
 		SELECT format('refund %s of purchase %s: its payment is %s', r.id, r.purchase_id, y.phase)
 		FROM refunds r LEFT JOIN payments y ON y.purchase_id = r.purchase_id

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/campaigncancel"
@@ -156,6 +159,47 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 		t.Errorf("again: %v", err)
 	}
 	refused(t, db, order(t, db, id, byOps), fault.StateConflict)
+	fixture.Sound(t, db)
+}
+
+// What was cancelled in part was given back then.
+func TestACancelledCampaignGivesBackTheRestOfAPurchase(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	mina := fixture.Wallet(t, db, "mina", 5000)
+	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	external := fixture.Buy(t, db, id, "otto", 3, 3)
+	card, _ := fixture.BuyByCard(t, db, id, "carl", 4, 2)
+	var wallet uuid.UUID
+	if err := db.QueryRow(t.Context(), `SELECT id FROM purchases WHERE campaign_id = $1 AND user_id = 'mina'`, id).Scan(&wallet); err != nil {
+		t.Fatal(err)
+	}
+	var requests []job.Request
+	for _, bought := range []uuid.UUID{wallet, external, card} {
+		p, err := purchase.Get(t.Context(), db, bought)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests = append(requests, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, Positions: []shape.Position{p.Items[0].Position}, By: "app:test"}))
+	}
+	if _, err := fixture.Seller(db).Cancel(t.Context(), fixture.Accept(t, db, requests...), sale.WaitForCampaign); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := canceller(t, db).Run(t.Context(), order(t, db, id, byOps)); !errors.Is(err, campaigncancel.ErrWaiting) { // for the card
+		t.Fatalf("got %v", err)
+	}
+	all, err := refund.OfCampaign(t.Context(), db, id, "", uuid.Nil, 10)
+	back := make(map[refund.Method]money.Amount)
+	for _, r := range all {
+		back[r.Method] += r.Amount
+	}
+	if want := (map[refund.Method]money.Amount{refund.Wallet: 200, refund.External: 600, refund.Card: 800}); err != nil || !maps.Equal(back, want) || len(all) != 4 {
+		t.Errorf("%d refunds over %v, want %v: %v", len(all), back, want, err)
+	}
+	if got := fixture.Balance(t, db, mina); got != 5000 {
+		t.Errorf("the wallet has %d", got)
+	}
 	fixture.Sound(t, db)
 }
 

@@ -123,7 +123,7 @@ func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.P
 }
 
 func payBackOf(p *purchase.Purchase) wallet.PayBack {
-	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{ID: p.UserID, Currency: p.Currency}, Amount: p.Amount}
+	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{ID: p.UserID, Currency: p.Currency}, Amount: p.Rest()}
 }
 
 // payBack credits the wallet that paid a purchase, if one did. An error means that the
@@ -150,7 +150,7 @@ func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var steps []payment.Step
 	for _, p := range g.purchases {
 		back := refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID,
-			Method: refund.Method(p.PaymentMethod), Amount: p.Amount, Currency: p.Currency, Reason: refund.CampaignCancelled}
+			Method: refund.Method(p.PaymentMethod), Amount: p.Rest(), Currency: p.Currency, Reason: refund.CampaignCancelled}
 		refunds = append(refunds, back)
 		for _, item := range p.Items {
 			positions = append(positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})

@@ -113,10 +113,10 @@ func (o *run) confirm(ctx context.Context) (Result, error) {
 	if err := refund.Write(ctx, o.db, o.Refund, 0, next); err != nil {
 		return Nothing, err
 	}
-	if left < before && left < o.Amount {
+	if left.Debt < before.Debt && left.Debt < o.Amount {
 		o.metrics.twice.Inc()
 		o.logger.Error("money was given back twice: by hand, as somebody has said, and at the provider", "refund", o.ID, "purchase", o.PurchaseID,
-			"by_hand", int64(o.Amount), "too_much", int64(o.Amount-left), "currency", o.Currency)
+			"by_hand", int64(o.Amount), "too_much", int64(o.Amount-left.Debt), "currency", o.Currency)
 	}
 	return o.result(), nil
 }

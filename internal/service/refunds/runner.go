@@ -64,7 +64,7 @@ type run struct {
 	intentID string
 	dispute  *payment.Dispute // of the charge
 	was      refund.State     // in the table
-	wanted   money.Amount     // all that the payment has captured
+	captured money.Amount
 }
 
 // Run does a refund as far as it goes now. A failure at the provider is stored
@@ -82,7 +82,7 @@ func (r *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {
 	if !ok || paid.IntentID == nil {
 		return Nothing, fmt.Errorf("refunds.Run(%s): purchase %s has no payment at the provider", claimed.ID, claimed.PurchaseID)
 	}
-	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, wanted: paid.Received}
+	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received}
 	one.hit("refunds.claimed")
 	result, err := one.lead(ctx)
 	if errors.Is(err, agenda.ErrFenced) { // somebody else goes on
@@ -112,10 +112,12 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 		return o.write(ctx)
 	case o.Attempt == 0 && !o.State.Refused():
 		left, err := refund.Left(ctx, o.db, o.ID)
-		if err != nil {
+		switch {
+		case err != nil:
 			return Nothing, err
-		}
-		if left >= o.Amount {
+		case left.Waits:
+			return o.giveWay(ctx)
+		case left.Debt >= o.Amount:
 			return o.create(ctx, 1)
 		}
 	}
@@ -126,7 +128,7 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 	if ok && (!o.State.Refused() || !refund.StateOf(found.Status).Refused()) {
 		return o.apply(ctx, found)
 	}
-	return o.rest(ctx, func(left money.Amount, less bool) (Result, error) {
+	return o.rest(ctx, func(left refund.Remaining, less bool) (Result, error) {
 		switch {
 		case o.State.Refused(): // only an operator has it tried again
 			return o.write(ctx)
@@ -140,18 +142,18 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 // rest goes on with what other refunds have left, which may be less than was wanted. When it
 // is nothing, the money is with the buyer. An attempt that the provider has refused was over
 // another amount: it is not this refund any more.
-func (o *run) rest(ctx context.Context, next func(left money.Amount, less bool) (Result, error)) (Result, error) {
+func (o *run) rest(ctx context.Context, next func(left refund.Remaining, less bool) (Result, error)) (Result, error) {
 	left, err := refund.Left(ctx, o.db, o.ID)
 	switch {
 	case err != nil:
 		return Nothing, err
-	case left <= 0:
+	case left.Debt <= 0:
 		o.State, o.Amount, o.ProviderID, o.Failure, o.Faults, o.Stuck = refund.Succeeded, 0, nil, nil, 0, false
 		return o.write(ctx)
 	}
-	less := left < o.Amount
+	less := left.Debt < o.Amount
 	if less {
-		o.Amount, o.ProviderID = left, nil
+		o.Amount, o.ProviderID = left.Debt, nil
 	}
 	return next(left, less)
 }
@@ -159,11 +161,11 @@ func (o *run) rest(ctx context.Context, next func(left money.Amount, less bool) 
 // nextAttempt is the attempt whose key is used next, when the provider has nothing of the
 // present one: the same, unless its key may be forgotten, or what is stored under it at
 // the provider is a failure that would only be repeated. A call with the present key may be
-// on its way still: a further key needs that the refund is of all that is left, so that the
-// provider refuses the second of both.
-func (o *run) nextAttempt(left money.Amount) int {
+// on its way still: a further key needs that the refund is of all that is left of the charge, so
+// that the provider refuses the second of both.
+func (o *run) nextAttempt(left refund.Remaining) int {
 	const inVain = 3
-	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left {
+	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left.Charge {
 		return o.Attempt + 1
 	}
 	return o.Attempt
@@ -196,6 +198,15 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	return o.put(ctx, err)
 }
 
+// giveWay lets another refund of the purchase be made first.
+func (o *run) giveWay(ctx context.Context) (Result, error) {
+	soon := time.Second
+	if err := refund.Write(ctx, o.db, o.Refund, 0, &soon); err != nil {
+		return Nothing, err
+	}
+	return Waits, nil
+}
+
 // disputed refuses to make the refund of a disputed charge: the bank has the money, and gives
 // it to one of both. An operator has it tried again when the dispute is won.
 func (o *run) disputed(ctx context.Context) (Result, error) {
@@ -217,7 +228,7 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 	case ok:
 		return o.apply(ctx, found)
 	}
-	return o.rest(ctx, func(_ money.Amount, less bool) (Result, error) {
+	return o.rest(ctx, func(_ refund.Remaining, less bool) (Result, error) {
 		if less {
 			return o.create(ctx, o.Attempt+1)
 		}
@@ -306,8 +317,9 @@ func (o *run) write(ctx context.Context) (Result, error) {
 
 // detail is what the timeline says beside the state.
 func (o *run) detail() *string {
-	if o.State == refund.Succeeded && o.Amount < o.wanted {
-		said := fmt.Sprintf("%s; the rest was given back in other refunds", money.Currency(o.Currency).Format(o.Amount))
+	if o.State == refund.Succeeded && o.Amount < o.captured {
+		currency := money.Currency(o.Currency)
+		said := fmt.Sprintf("%s of the %s that the card has paid", currency.Format(o.Amount), currency.Format(o.captured))
 		return &said
 	}
 	return o.Failure

@@ -8,24 +8,26 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
 
-// Cancellation is the payload of a cancellation job: which purchase to cancel, for
-// whom and why.
+// Cancellation is the payload of a cancellation job: which purchase to cancel, or which
+// positions of it, for whom and why.
 type Cancellation struct {
-	PurchaseID uuid.UUID `json:"purchase_id"`
-	By         string    `json:"by"` // role:client, and /user when one was signed in
-	Reason     string    `json:"reason,omitempty"`
-	AnyTime    bool      `json:"any_time,omitempty"` // ignore the policy's deadline, and disputes, as for operators
+	PurchaseID uuid.UUID        `json:"purchase_id"`
+	Positions  []shape.Position `json:"positions,omitempty"` // none: all
+	By         string           `json:"by"`                  // role:client, and /user when one was signed in
+	Reason     string           `json:"reason,omitempty"`
+	AnyTime    bool             `json:"any_time,omitempty"` // ignore the policy's deadline, and disputes, as for operators
 }
 
 // Cancelled is the result of a succeeded cancellation job.
 type Cancelled struct {
 	PurchaseID uuid.UUID       `json:"purchase_id"`
-	State      purchase.State  `json:"state"`     // cancelled, or refunding when a card was charged
+	State      purchase.State  `json:"state"`     // cancelled, or refunding when a card was charged; completed when others are left
 	Positions  []purchase.Item `json:"positions"` // free again
 	Amount     money.Amount    `json:"amount"`    // refunded to the wallet or the card, or for the app to refund; or it was never paid
 	Currency   string          `json:"currency"`
@@ -38,6 +40,9 @@ type Cancelled struct {
 // that are final, wait for the end of a payment already, or do not exist. A job is Busy
 // when its campaign, the wallet that paid, or an open payment is locked and wait says not
 // to wait, or not longer.
+//
+// A cancellation of some positions leaves the purchase completed, with the others; that of all
+// that are left is one of the purchase.
 //
 // Money of a card is given back by a refund row of its own. While the bank has that
 // money, because the charge is disputed, only operators cancel the purchase. A purchase that is being

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -151,6 +153,41 @@ func (in *cancellations) scan(rows pgx.Rows) error {
 	return rows.Err()
 }
 
+// items returns what is cancelled: the positions that were named, or all that are left.
+func (c *cancellation) items() []purchase.Item {
+	if len(c.Positions) == 0 {
+		return c.bought.Items
+	}
+	return slices.DeleteFunc(slices.Clone(c.bought.Items), func(i purchase.Item) bool { return !slices.Contains(c.Positions, i.Position) })
+}
+
+// partial reports whether positions of the purchase are left.
+func (c *cancellation) partial() bool {
+	return len(c.Positions) > 0 && len(c.items()) < len(c.bought.Items)
+}
+
+// checkPositions returns why the named positions cannot be cancelled: all of them, or none.
+func (c *cancellation) checkPositions() error {
+	has := func(items []purchase.Item, at shape.Position) int {
+		return slices.IndexFunc(items, func(i purchase.Item) bool { return i.Position == at })
+	}
+	for _, at := range c.Positions {
+		if has(c.bought.Items, at) >= 0 {
+			continue
+		}
+		for _, part := range c.bought.Partial {
+			if n := has(part.Items, at); n >= 0 {
+				return fault.New(fault.StateConflict, "position %d/%d (%s) of the purchase is cancelled already", at.Layer, at.Column, part.Items[n].Label)
+			}
+		}
+		return fault.New(fault.StateConflict, "the purchase has no position %d/%d", at.Layer, at.Column)
+	}
+	if c.bought.State != purchase.Completed && c.partial() {
+		return fault.New(fault.StateConflict, "the purchase is %s: positions of it can be cancelled when it is paid; until then cancel all of it", c.bought.State)
+	}
+	return nil
+}
+
 // check returns why the purchase cannot be cancelled, or nil.
 func (c *cancellation) check() error {
 	switch {
@@ -171,12 +208,10 @@ func (c *cancellation) check() error {
 	case c.disputed() && !c.AnyTime:
 		d := c.dispute()
 		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s): the bank decides what becomes of the money; an operator can still cancel the purchase", d.ID, d.Status)
-	case c.payment != nil:
-		return nil
-	case c.late && !c.AnyTime:
+	case c.payment == nil && c.late && !c.AnyTime:
 		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
 	}
-	return nil
+	return c.checkPositions()
 }
 
 // dispute returns the dispute of the charge, nil if there is none.

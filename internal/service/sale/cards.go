@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -63,10 +64,10 @@ func (t *taking) queueBegun(b *pgx.Batch, finalized []job.Outcome) {
 	queueSome(b, t.jobs, job.QueueNotAwaiting)
 }
 
-// refundOf makes the refund of a purchase by card.
-func refundOf(p *purchase.Purchase, reason refund.Reason) refund.Refund {
+// refundOf makes a refund of a purchase by card.
+func refundOf(p *purchase.Purchase, amount money.Amount, reason refund.Reason) refund.Refund {
 	return refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Card,
-		Amount: p.Amount, Currency: p.Currency, Reason: reason}
+		Amount: amount, Currency: p.Currency, Reason: reason}
 }
 
 // refundSteps returns the steps that say that refunds were asked for.

@@ -171,7 +171,7 @@ func (o *conclusions) returnAgain(c *conclusion) error {
 
 // refund makes the one refund of a purchase.
 func (o *conclusions) refund(c *conclusion, reason refund.Reason) {
-	made := refundOf(c.bought, reason)
+	made := refundOf(c.bought, c.bought.Amount, reason)
 	o.refunds = append(o.refunds, made)
 	o.report.Refunds = append(o.report.Refunds, made.Item())
 }

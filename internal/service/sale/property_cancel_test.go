@@ -10,20 +10,23 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 )
 
 // allWaits are the ways in which a transaction may wait; each ends by itself.
 var allWaits = []sale.Wait{sale.SkipLocked, sale.WaitForCampaign, forAll, forAll.AtMost(time.Second)}
 
-// cancel asks to cancel some purchase, in any state; often one that is to
+// cancel asks to cancel some purchase, or a part of it, in any state; often one that is to
 // be cancelled already.
 func (m *model) cancel(rt *rapid.T) func() {
 	which, times := rapid.IntRange(0, 9).Draw(rt, "which"), rapid.IntRange(1, 3).Draw(rt, "times")
+	parts := rapid.SliceOfN(rapid.IntRange(0, 3), times, times).Draw(rt, "parts") // so many of its positions; 0: all
 	return func() {
 		rows, err := m.db.Query(m.t.Context(), `SELECT id FROM purchases WHERE campaign_id = $1 ORDER BY id`, m.id)
 		if err != nil {
@@ -34,9 +37,18 @@ func (m *model) cancel(rt *rapid.T) func() {
 		if err != nil || len(all) == 0 {
 			return
 		}
-		var requests []job.Request
-		for range times {
-			requests = append(requests, fixture.CancelRequest(m.t, m.id, all[which%len(all)]))
+		p, err := purchase.Get(m.t.Context(), m.db, all[which%len(all)])
+		if err != nil {
+			m.t.Errorf("cancel: %v", err)
+			return
+		}
+		requests := make([]job.Request, times)
+		for i, n := range parts {
+			var positions []shape.Position
+			for k := range min(n, len(p.Items)) {
+				positions = append(positions, p.Items[(i+k)%len(p.Items)].Position)
+			}
+			requests[i] = fixture.CancelRequestOf(m.t, m.id, sale.Cancellation{PurchaseID: p.ID, Positions: positions, By: "app:test"})
 		}
 		refs := fixture.Accept(m.t, m.db, requests...)
 		m.mu.Lock()
@@ -83,11 +95,12 @@ func (m *model) finalizeBacks(refs []job.Ref, wait sale.Wait) {
 	}
 }
 
-// givenBack counts the positions of cancelled purchases that had been completed.
+// givenBack counts the positions of cancelled purchases that had been completed, and cancelled parts.
 func (m *model) givenBack(rt *rapid.T) (n int) {
 	err := m.db.QueryRow(m.t.Context(), `
-		SELECT count(*) FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
-		WHERE p.campaign_id = $1 AND p.state IN ('cancelled', 'refunding') AND p.completed_at IS NOT NULL`, m.id).Scan(&n)
+		SELECT (SELECT count(*) FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+		        WHERE p.campaign_id = $1 AND p.state IN ('cancelled', 'refunding') AND p.completed_at IS NOT NULL)
+		     + (SELECT count(*) FROM purchases, jsonb_path_query(partial_cancellations, '$[*].positions[*]') WHERE campaign_id = $1)`, m.id).Scan(&n)
 	if err != nil {
 		rt.Fatal(err)
 	}

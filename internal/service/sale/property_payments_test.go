@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
@@ -209,23 +210,20 @@ func (m *model) endPayments(rt *rapid.T) {
 // balance checks that the bank has captured what we have sold or give back, and no more.
 func (m *model) balance(rt *rapid.T) {
 	type row struct {
-		ID        uuid.UUID
-		Completed bool
-		Refunds   int
+		ID               uuid.UUID
+		Paid, Kept, Back money.Amount
 	}
 	rows, err := postgres.Collect(m.t.Context(), m.db, pgx.RowToStructByPos[row], `
-		SELECT p.id, p.state = 'completed', (SELECT count(*)::int FROM refunds r WHERE r.purchase_id = p.id AND r.amount = p.amount)
+		SELECT p.id, p.amount, CASE WHEN p.state = 'completed' THEN (SELECT sum(price) FROM purchase_items WHERE purchase_id = p.id) ELSE 0 END::bigint,
+		       (SELECT coalesce(sum(amount), 0) FROM refunds r WHERE r.purchase_id = p.id)::bigint
 		FROM purchases p WHERE p.campaign_id = $1 AND p.payment_method = 'card'`, m.id)
 	if err != nil {
 		rt.Fatal(err)
 	}
 	for _, r := range rows {
-		captured, kept := m.bank.intents[r.ID] == "captured", 0
-		if r.Completed {
-			kept = 1
-		}
-		if captured && kept+r.Refunds != 1 || !captured && kept+r.Refunds != 0 {
-			rt.Errorf("purchase %s: the bank says %q; completed %v, %d refunds", r.ID, m.bank.intents[r.ID], r.Completed, r.Refunds)
+		captured := m.bank.intents[r.ID] == "captured"
+		if captured && r.Kept+r.Back != r.Paid || !captured && r.Kept+r.Back != 0 {
+			rt.Errorf("purchase %s: the bank says %q; paid %d, kept %d, refunds of %d", r.ID, m.bank.intents[r.ID], r.Paid, r.Kept, r.Back)
 		}
 	}
 }

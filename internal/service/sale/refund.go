@@ -3,6 +3,7 @@ package sale
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
@@ -14,9 +15,13 @@ func ownerOf(p *purchase.Purchase) wallet.Owner {
 	return wallet.Owner{ID: p.UserID, Currency: p.Currency}
 }
 
-// payBackOf is what a cancelled purchase gives back to the wallet that paid it.
-func payBackOf(p *purchase.Purchase) wallet.PayBack {
-	return wallet.PayBack{PurchaseID: p.ID, Owner: ownerOf(p), Amount: p.Amount}
+// payBack is what the cancellation gives back to the wallet that paid.
+func (c *cancellation) payBack() wallet.PayBack {
+	back := wallet.PayBack{PurchaseID: c.bought.ID, Owner: ownerOf(c.bought), Amount: purchase.PriceOf(c.items())}
+	if c.partial() {
+		back.Part = c.ID
+	}
+	return back
 }
 
 // lockPayees locks the wallets of purchases that may be cancelled and were paid by
@@ -25,7 +30,11 @@ func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait Wait) (
 	var want []wallet.PayBack
 	for _, c := range in.wanted {
 		if c.check() == nil && c.bought.PaymentMethod == purchase.Wallet {
-			want = append(want, payBackOf(c.bought))
+			want = append(want, c.payBack())
+			if all := want[len(want)-1]; all.Part != uuid.Nil { // those before it may leave nothing else
+				all.Part = uuid.Nil
+				want = append(want, all)
+			}
 		}
 	}
 	if len(want) == 0 {

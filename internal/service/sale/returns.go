@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -23,6 +25,7 @@ import (
 type returns struct {
 	changes   campaign.Changes
 	positions []inventory.Return
+	parts     map[uuid.UUID][]purchase.PartialCancellation
 	purchases []uuid.UUID // paid external or by wallet
 	by        []string
 	reasons   []string
@@ -52,7 +55,7 @@ func (r *returns) decide(c *cancellation) error {
 		}
 	}
 	if err == nil && byWallet {
-		err = r.payees.PayBack(payBackOf(c.bought))
+		err = r.payees.PayBack(c.payBack())
 	}
 	switch {
 	case err == nil:
@@ -67,31 +70,46 @@ func (r *returns) decide(c *cancellation) error {
 }
 
 func (r *returns) cancel(c *cancellation) error {
-	p := c.bought
-	p.State = purchase.Cancelled // for further cancellations of it
-	if p.PaymentMethod == purchase.Card {
-		p.State = purchase.Refunding
+	p, items := c.bought, c.items()
+	amount, byCard := purchase.PriceOf(items), p.PaymentMethod == purchase.Card
+	switch {
+	case c.partial():
+		r.keepRest(c, items, amount)
+	case byCard:
+		p.State = purchase.Refunding // for further cancellations of it
+		r.cards = append(r.cards, purchase.End{ID: p.ID, State: p.State, By: c.By, Reason: c.Reason})
+	default:
+		p.State = purchase.Cancelled
+		r.purchases, r.by, r.reasons = append(r.purchases, p.ID), append(r.by, c.By), append(r.reasons, c.Reason)
 	}
-	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: c.board + 1})
+	answer, err := json.Marshal(Cancelled{PurchaseID: p.ID, State: p.State, Positions: items, Amount: amount, Currency: p.Currency, Board: c.board + 1})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.ID, err)
 	}
 	r.report.Finalized = append(r.report.Finalized, job.Outcome{ID: c.ID, Result: answer})
-	if p.PaymentMethod == purchase.Card {
-		made := refundOf(p, refund.PurchaseCancelled)
+	if byCard {
+		made := refundOf(p, amount, refund.PurchaseCancelled)
 		r.refunds, r.report.Refunds = append(r.refunds, made), append(r.report.Refunds, made.Item())
-		r.cards = append(r.cards, purchase.End{ID: p.ID, State: p.State, By: c.By, Reason: c.Reason})
-	} else {
-		r.purchases, r.by, r.reasons = append(r.purchases, p.ID), append(r.by, c.By), append(r.reasons, c.Reason)
 	}
-	for _, item := range p.Items {
+	for _, item := range items {
 		r.positions = append(r.positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
 	}
 	if r.changes == nil {
 		r.changes = make(campaign.Changes)
 	}
-	r.changes.Add(p.CampaignID, campaign.Change{Sold: -len(p.Items)})
+	r.changes.Add(p.CampaignID, campaign.Change{Sold: -len(items)})
 	return nil
+}
+
+// keepRest leaves a purchase what is not cancelled, for further cancellations of it, too.
+func (r *returns) keepRest(c *cancellation, items []purchase.Item, amount money.Amount) {
+	p, part := c.bought, purchase.PartialCancellation{JobID: c.ID, By: c.By, Reason: c.Reason, Items: items, Amount: amount}
+	p.Items = slices.DeleteFunc(slices.Clone(p.Items), func(i purchase.Item) bool { return slices.Contains(c.Positions, i.Position) })
+	p.Partial = append(p.Partial, part)
+	if r.parts == nil {
+		r.parts = make(map[uuid.UUID][]purchase.PartialCancellation)
+	}
+	r.parts[p.ID] = append(r.parts[p.ID], part)
 }
 
 // write cancels the purchases, frees their positions, refunds the money and finalizes the
@@ -107,6 +125,11 @@ func (r *returns) write(ctx context.Context, tx pgx.Tx) error {
 	queueSome(&b, refundSteps(r.refunds), queueSteps)
 	queueSome(&b, r.refunds, refund.QueueInsert)
 	queueSome(&b, r.positions, inventory.QueueTakeBack)
+	if len(r.parts) > 0 {
+		if err := purchase.QueueCancelPart(&b, r.parts); err != nil {
+			return err
+		}
+	}
 	if len(r.purchases) > 0 {
 		purchase.QueueCancel(&b, r.purchases, r.by, r.reasons)
 	}

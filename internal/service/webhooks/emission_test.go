@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/campaigncancel"
@@ -31,6 +32,7 @@ const (
 		SELECT 'purchase.completed' AS type, id AS subject, NULL::bigint AS version FROM purchases WHERE completed_at IS NOT NULL
 		UNION ALL SELECT 'purchase.failed', id, NULL FROM purchases WHERE failure IS NOT NULL
 		UNION ALL SELECT 'purchase.cancelled', id, NULL FROM purchases WHERE cancelled_at IS NOT NULL
+		UNION ALL SELECT 'purchase.partially_cancelled', id, NULL FROM purchases, jsonb_array_elements(partial_cancellations)
 		UNION ALL SELECT 'purchase.refunded', id, NULL FROM purchases WHERE state = 'refunded'
 		UNION ALL SELECT 'hold.created', id, NULL FROM holds
 		UNION ALL SELECT 'hold.' || state, id, NULL FROM holds WHERE state <> 'active'
@@ -108,7 +110,7 @@ func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
 	shop.happened("campaign.paused", shop.campaigns[1])
 	shop.cancelCampaign(t, shop.campaigns[1])
 	types := w.wantTold(2)
-	for _, kind := range []string{"purchase.awaiting_action", "purchase.completed", "purchase.failed", "purchase.cancelled", "purchase.refunded", "refund.failed",
+	for _, kind := range []string{"purchase.awaiting_action", "purchase.completed", "purchase.failed", "purchase.cancelled", "purchase.partially_cancelled", "purchase.refunded", "refund.failed",
 		"hold.created", "hold.released", "hold.used", "hold.expired", "campaign.paused", "campaign.resumed", "campaign.sold_out", "campaign.drawing", "campaign.cancelled",
 		"job.failed", "wallet.credit", "wallet.purchase"} {
 		if types[kind] == 0 {
@@ -176,6 +178,26 @@ func (s *shop) holdService(t *testing.T) {
 				if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
 					t.Fatal(err)
 				}
+			}
+		},
+		func(t *testing.T) { // two parts of a purchase are cancelled at once
+			campaignID := s.campaign()
+			j := fixture.Finalize(t, s.db, fixture.PurchaseRequest(t, campaignID, user(), 0, 3))[0]
+			if j.State != job.Succeeded {
+				return
+			}
+			var bought sale.Result
+			if err := json.Unmarshal(j.Result, &bought); err != nil {
+				t.Fatal(err)
+			}
+			var requests []job.Request
+			for _, item := range bought.Positions[:2] {
+				requests = append(requests, fixture.CancelRequestOf(t, campaignID,
+					sale.Cancellation{PurchaseID: bought.PurchaseID, Positions: []shape.Position{item.Position}, By: "app:test"}))
+			}
+			refs := fixture.Accept(t, s.db, requests...)
+			if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
+				t.Fatal(err)
 			}
 		},
 		func(t *testing.T) { // a hold, which may be over at once, be released, or be bought

@@ -1,6 +1,9 @@
 package purchase
 
 import (
+	"encoding/json"
+	"fmt"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -88,6 +91,37 @@ func QueueCancel(b *pgx.Batch, ids []uuid.UUID, by, reasons []string) {
 		SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = c.by, cancel_reason = nullif(c.reason, '')
 		FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (id, by, reason)
 		WHERE p.id = c.id AND p.state = 'completed'`, ids, by, reasons).Exec(postgres.Exactly(len(ids), "completed purchases"))
+}
+
+// QueueCancelPart cancels positions of completed purchases, by purchase. They must be there, and
+// others must be left: of two cancellations of a position the second changes nothing.
+func QueueCancelPart(b *pgx.Batch, parts map[uuid.UUID][]PartialCancellation) error {
+	var ids, owners []uuid.UUID
+	var records [][]byte
+	var layers, cols []int
+	for id, cancelled := range parts {
+		record, err := json.Marshal(cancelled)
+		if err != nil {
+			return fmt.Errorf("purchase.QueueCancelPart(%s): %w", id, err)
+		}
+		ids, records = append(ids, id), append(records, record)
+		for _, part := range cancelled {
+			for _, item := range part.Items {
+				owners, layers, cols = append(owners, id), append(layers, item.Layer), append(cols, item.Column)
+			}
+		}
+	}
+	b.Queue(`
+		DELETE FROM purchase_items i USING unnest($1::uuid[], $2::int[], $3::int[]) AS c (purchase_id, layer, col)
+		WHERE i.purchase_id = c.purchase_id AND i.layer = c.layer AND i.col = c.col`, owners, layers, cols).Exec(postgres.Exactly(len(owners), "items"))
+	b.Queue(`
+		UPDATE purchases p
+		SET partial_cancellations = coalesce(p.partial_cancellations, '[]') || (
+			SELECT jsonb_agg(e || jsonb_build_object('at', clock_timestamp()) ORDER BY n) FROM jsonb_array_elements(c.parts) WITH ORDINALITY AS x (e, n))
+		FROM unnest($1::uuid[], $2::jsonb[]) AS c (id, parts)
+		WHERE p.id = c.id AND p.state = 'completed' AND EXISTS (SELECT FROM purchase_items WHERE purchase_id = p.id)`, ids, records).
+		Exec(postgres.Exactly(len(ids), "completed purchases that keep positions"))
+	return nil
 }
 
 // QueueFollow makes card purchases that are given back what their refunds have come to:

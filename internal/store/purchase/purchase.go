@@ -55,9 +55,21 @@ type Purchase struct {
 	Nonce            [fairdraw.NonceSize]byte // secret; only its owner may see it
 	CreatedAt        time.Time
 	CompletedAt      *time.Time
-	Cancellation     *Cancellation
-	Items            []Item
+	Cancellation     *Cancellation // of all that it had
+	Partial          []PartialCancellation
+	Items            []Item // without those that were cancelled in part
 	Metadata         metadata.Map
+}
+
+// Rest is the price of what the purchase has: its amount, without what was cancelled in part.
+func (p *Purchase) Rest() (amount money.Amount) { return PriceOf(p.Items) }
+
+// PriceOf returns the price of items together.
+func PriceOf(items []Item) (amount money.Amount) {
+	for _, item := range items {
+		amount += item.Price
+	}
+	return amount
 }
 
 // Item is one position of a purchase.
@@ -71,4 +83,14 @@ type Cancellation struct {
 	At     time.Time
 	By     string  // role:client, and /user when one was signed in
 	Reason *string // at most 500 characters; nil: none was given
+}
+
+// PartialCancellation is the cancellation of some positions of a purchase, which keeps others.
+type PartialCancellation struct {
+	JobID  uuid.UUID    `json:"job_id"`
+	At     time.Time    `json:"at,omitzero"` // by the database's clock
+	By     string       `json:"by"`          // as in Cancellation
+	Reason string       `json:"reason,omitempty"`
+	Items  []Item       `json:"positions"`
+	Amount money.Amount `json:"amount"`
 }

@@ -55,7 +55,7 @@ func queueItems(b *pgx.Batch, purchases []Purchase) {
 
 const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency, p.payment_method, p.payment_reference,
 	p.state, p.failure, p.nonce, p.created_at, p.completed_at, p.cancelled_at, p.cancelled_by, p.cancel_reason,
-	p.client, p.metadata,
+	p.client, p.metadata, p.partial_cancellations,
 	(SELECT coalesce(json_agg(json_build_object('layer', i.layer, 'column', i.col, 'price', i.price,
 	                                            'number', position_number(l.first_number, i.col),
 	                                            'label', position_label(l.label, l.first_number, i.col)) ORDER BY i.layer, i.col), '[]')
@@ -67,7 +67,7 @@ func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var cancelledAt *time.Time
 	var cancelledBy, reason *string
 	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.JobID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
-		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Client, &p.Metadata, &p.Items)
+		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Client, &p.Metadata, &p.Partial, &p.Items)
 	copy(p.Nonce[:], nonce)
 	if cancelledAt != nil && cancelledBy != nil { // the table allows both or neither
 		p.Cancellation = &Cancellation{At: *cancelledAt, By: *cancelledBy, Reason: reason}

@@ -26,8 +26,8 @@
 //
 // Card refunds are agenda items, see package agenda.
 //
-// The schema allows one row per purchase. It is inserted in the transaction that takes the
-// purchase back.
+// Refunds are inserted in the transaction that takes the purchase, or a part of it, back. One of a
+// purchase is made at a time: each asks for what the others leave.
 //
 // Locks: refunds come after campaigns and payments, before positions and purchases.
 package refund

@@ -7,10 +7,10 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// QueueInsert stores new refunds of ours, the first of their purchases. The state follows from
-// the method: a wallet was credited in this transaction, an external one is listed for the app,
-// and a card refund is open and due at once. The batch fails when a purchase has one of ours
-// already.
+// QueueInsert stores new refunds of ours. The state follows from the method: a wallet was credited
+// in this transaction, an external one is listed for the app, and a card refund is open and due at
+// once. The batch fails when one of ours by another method is there already, or when those by card
+// would ask for more than the card has paid. It needs the locks of the payments.
 func QueueInsert(b *pgx.Batch, refunds []Refund) {
 	n := len(refunds)
 	ids, purchases, campaigns, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
@@ -21,10 +21,16 @@ func QueueInsert(b *pgx.Batch, refunds []Refund) {
 	}
 	b.Queue(`
 		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, number, state, due_at, finished_at)
-		SELECT r.*, 1, CASE r.method WHEN 'wallet' THEN 'succeeded' WHEN 'external' THEN 'listed' ELSE 'open' END,
+		SELECT r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, CASE WHEN r.method = 'card' THEN before.n + r.nth ELSE 1 END,
+		       CASE r.method WHEN 'wallet' THEN 'succeeded' WHEN 'external' THEN 'listed' ELSE 'open' END,
 		       CASE WHEN r.method = 'card' THEN t.now END, CASE WHEN r.method = 'wallet' THEN t.now END
-		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
-		     AS r (id, purchase_id, campaign_id, user_id, method, amount, currency, reason),
-		     (SELECT clock_timestamp() AS now) t`,
+		FROM (SELECT u.*, row_number() OVER (PARTITION BY purchase_id ORDER BY id) AS nth, sum(amount) OVER (PARTITION BY purchase_id) AS together
+		      FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
+		           AS u (id, purchase_id, campaign_id, user_id, method, amount, currency, reason)) r
+		CROSS JOIN LATERAL (
+			SELECT coalesce(max(number), 0) AS n, coalesce(sum(amount), 0) AS asked
+			FROM refunds WHERE purchase_id = r.purchase_id AND number IS NOT NULL) before,
+		     (SELECT clock_timestamp() AS now) t
+		WHERE r.method <> 'card' OR before.asked + r.together <= (SELECT received FROM payments WHERE purchase_id = r.purchase_id)`,
 		ids, purchases, campaigns, users, methods, amounts, currencies, reasons).Exec(postgres.Exactly(n, "new refunds"))
 }

@@ -62,9 +62,9 @@ type Noted struct {
 // canceled stays so, and one that has succeeded can only fail. It returns those that it has
 // written, in the order of the provider's ids. No id may be given twice.
 //
-// When one has failed whose money ours did not ask for, that money is owed again: Note makes a
-// refund of ours over it, which waits for an operator as any that has failed. The purchase is to
-// follow, in the same transaction.
+// When one has failed, and ours do not ask for all that is to be given back any more, the rest is
+// owed again: Note makes a refund of ours over it, which waits for an operator as any that has
+// failed. The purchase is to follow, in the same transaction.
 func Note(ctx context.Context, tx pgx.Tx, all []Told) ([]Noted, error) {
 	told := make(map[string]Told, len(all))
 	n := len(all)
@@ -123,10 +123,9 @@ func owe(ctx context.Context, tx pgx.Tx, noted []Noted) error {
 		INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, failure)
 		SELECT n.id, n.purchase_id, ours.number + 1, ours.campaign_id, ours.user_id, 'card', owed.amount, ours.currency, ours.reason, 'failed', n.failure
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS n (id, purchase_id, failure)
-		JOIN payments y ON y.purchase_id = n.purchase_id
 		CROSS JOIN LATERAL (SELECT * FROM refunds WHERE purchase_id = n.purchase_id AND number IS NOT NULL ORDER BY number DESC LIMIT 1) ours
 		CROSS JOIN LATERAL (
-			SELECT y.received - sum(amount)::bigint AS amount FROM refunds
+			SELECT (SELECT `+debt+` FROM (SELECT n.purchase_id) r (purchase_id)) - sum(amount)::bigint AS amount FROM refunds
 			WHERE purchase_id = n.purchase_id AND (number IS NOT NULL OR state NOT IN ('failed', 'canceled'))) owed
 		WHERE owed.amount > 0`, ids, purchases, failures)
 	if err != nil {

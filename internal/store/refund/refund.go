@@ -46,7 +46,7 @@ type Reason string
 
 // The reasons.
 const (
-	PurchaseCancelled Reason = "cancelled"
+	PurchaseCancelled Reason = "cancelled" // or a part of it
 	CampaignCancelled Reason = "campaign-cancelled"
 	LatePayment       Reason = "late-payment"
 	OutOfBand         Reason = "out-of-band" // by hand at the provider: it is not ours

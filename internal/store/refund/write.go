@@ -26,7 +26,8 @@ func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Dur
 // QueueWrite writes what a worker has found out about a card refund: amount, state, attempt, the
 // provider's id, failure, faults, and whether it is stuck. The batch fails with [agenda.ErrFenced] unless the refund
 // still has the version of r. A further attempt is refused in the same way when it would give
-// back more than is left, and a smaller amount when more is left. keep is how much longer the
+// back more than is left, or while another refund of the purchase is being made, and a smaller
+// amount when more is left. keep is how much longer the
 // worker keeps it (the lease is renewed); with 0 it is given back, and is due after next, or not
 // before an event comes.
 // attempt_at is set when the attempt grows. What was resolved by hand stays so.
@@ -38,7 +39,7 @@ func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration
 		    provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
 		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
-		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+left+`) AND (amount <= $12 OR $12 >= `+left+`)`,
+		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+left+` AND NOT `+beingMade+`) AND (amount <= $12 OR $12 >= `+left+`)`,
 		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck, int64(r.Amount))
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return agenda.Fenced(r.Item(), tag, 1) })
 }
@@ -75,11 +76,11 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Refund, error) {
 // attempt is stored with it. A worker that still has the refund is fenced.
 func QueueRetry(b *pgx.Batch, id uuid.UUID) {
 	b.Queue(`
-		UPDATE refunds
+		UPDATE refunds r
 		SET state = 'open', version = version + 1, lease_until = NULL, due_at = clock_timestamp(), attempt = attempt + 1,
 		    attempt_at = clock_timestamp(), provider_id = NULL, failure = NULL, faults = 0, stuck = false, waiting_since = NULL
 		WHERE id = $1 AND method = 'card' AND number IS NOT NULL AND state IN ('failed', 'canceled')
-		  AND NOT EXISTS (SELECT FROM refunds o WHERE o.purchase_id = refunds.purchase_id AND o.state = 'open')`, id).
+		  AND NOT `+beingMade, id).
 		Exec(exactly(id, "the provider has not refused the refund, or another one of the purchase is just being made"))
 }
 

@@ -13,15 +13,22 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// PayBack is the price of a purchase that goes back to the wallet that paid it.
+// PayBack is the price of a purchase, or of a part of it, that goes back to the wallet that paid.
 type PayBack struct {
 	PurchaseID uuid.UUID
+	Part       uuid.UUID // the job that cancels a part; zero: all that is left
 	Owner      Owner
 	Amount     money.Amount
 }
 
-// reference identifies the refund of a purchase: there is one per purchase.
-func (p PayBack) reference() Reference { return Reference{Text: "refund:" + p.PurchaseID.String()} }
+// reference identifies what is paid back: there is one per part, and one of what is left.
+func (p PayBack) reference() Reference {
+	text := "refund:" + p.PurchaseID.String()
+	if p.Part != uuid.Nil {
+		text += ":" + p.Part.String()
+	}
+	return Reference{Text: text}
+}
 
 // Payees are the wallets that purchases are paid back to. Nothing is written before
 // [Payees.Queue]. A Payees without wallets is empty.
@@ -61,8 +68,11 @@ func (p *Payees) Busy(owner Owner) bool {
 // PayBack credits the wallet that paid a purchase. A wallet whose balance would be above
 // its bound is a state-conflict Error, and a broken one [ErrBroken].
 func (p *Payees) PayBack(back PayBack) error {
-	_, err := p.unit.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(),
-		Description: "cancelled purchase " + back.PurchaseID.String()})
+	what := "cancelled purchase "
+	if back.Part != uuid.Nil {
+		what = "cancelled part of purchase "
+	}
+	_, err := p.unit.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(), Description: what + back.PurchaseID.String()})
 	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
 		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
 	}

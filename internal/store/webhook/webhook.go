@@ -9,26 +9,27 @@ import (
 
 // The types of events.
 const (
-	PurchaseAwaitingAction = "purchase.awaiting_action" // the job says of its buyer what to do
-	PurchaseCompleted      = "purchase.completed"
-	PurchaseFailed         = "purchase.failed"    // of a purchase that was begun; a refusal is job.failed only
-	PurchaseCancelled      = "purchase.cancelled" // its positions are free again; the money of a card follows
-	PurchaseRefunded       = "purchase.refunded"  // the money of a card purchase was given back
-	RefundFailed           = "refund.failed"      // or it waits for a person
-	DisputeCreated         = "dispute.created"    // its subject is the purchase
-	DisputeClosed          = "dispute.closed"     // the same
-	HoldCreated            = "hold.created"
-	HoldReleased           = "hold.released"
-	HoldUsed               = "hold.used" // by a purchase, which may yet fail
-	HoldExpired            = "hold.expired"
-	CampaignPaused         = "campaign.paused"
-	CampaignResumed        = "campaign.resumed"
-	CampaignSoldOut        = "campaign.sold_out"
-	CampaignDrawing        = "campaign.drawing" // sold out, or at the end of its sale
-	CampaignFrozen         = "campaign.frozen"
-	CampaignDrawn          = "campaign.drawn"
-	CampaignCancelled      = "campaign.cancelled"
-	JobFailed              = "job.failed" // of workers; the sender of a command has its answer
+	PurchaseAwaitingAction     = "purchase.awaiting_action" // the job says of its buyer what to do
+	PurchaseCompleted          = "purchase.completed"
+	PurchaseFailed             = "purchase.failed"              // of a purchase that was begun; a refusal is job.failed only
+	PurchaseCancelled          = "purchase.cancelled"           // its positions are free again; the money of a card follows
+	PurchasePartiallyCancelled = "purchase.partially_cancelled" // positions of it are free again, and it keeps others
+	PurchaseRefunded           = "purchase.refunded"            // the money of a card purchase was given back
+	RefundFailed               = "refund.failed"                // or it waits for a person
+	DisputeCreated             = "dispute.created"              // its subject is the purchase
+	DisputeClosed              = "dispute.closed"               // the same
+	HoldCreated                = "hold.created"
+	HoldReleased               = "hold.released"
+	HoldUsed                   = "hold.used" // by a purchase, which may yet fail
+	HoldExpired                = "hold.expired"
+	CampaignPaused             = "campaign.paused"
+	CampaignResumed            = "campaign.resumed"
+	CampaignSoldOut            = "campaign.sold_out"
+	CampaignDrawing            = "campaign.drawing" // sold out, or at the end of its sale
+	CampaignFrozen             = "campaign.frozen"
+	CampaignDrawn              = "campaign.drawn"
+	CampaignCancelled          = "campaign.cancelled"
+	JobFailed                  = "job.failed" // of workers; the sender of a command has its answer
 
 	WalletCredit    = "wallet.credit"
 	WalletDebit     = "wallet.debit"
@@ -47,7 +48,7 @@ const (
 )
 
 // Types lists the types of events.
-var Types = []string{PurchaseAwaitingAction, PurchaseCompleted, PurchaseFailed, PurchaseCancelled, PurchaseRefunded, RefundFailed, DisputeCreated, DisputeClosed,
+var Types = []string{PurchaseAwaitingAction, PurchaseCompleted, PurchaseFailed, PurchaseCancelled, PurchasePartiallyCancelled, PurchaseRefunded, RefundFailed, DisputeCreated, DisputeClosed,
 	HoldCreated, HoldReleased, HoldUsed, HoldExpired, CampaignPaused, CampaignResumed, CampaignSoldOut, CampaignDrawing, CampaignFrozen, CampaignDrawn, CampaignCancelled,
 	JobFailed, WalletCredit, WalletDebit, WalletTransfer, WalletPurchase, WalletRefund,
 	WalletAuthorize, WalletCapture, WalletVoid, WalletExpire, EndpointTest, EndpointDisabled}

@@ -72,7 +72,13 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		d.Positions[i] = positionJSON(item.Place, item.Price)
 	}
 	if c := p.Cancellation; c != nil {
-		d.Cancellation = cancellationJSON(*c, who)
+		d.Cancellation = &contract.Cancellation{At: c.At, By: roleFor(c.By, who), Reason: c.Reason}
+	}
+	var cancelled money.Amount
+	d.PartialCancellations = make([]contract.PartialCancellation, len(p.Partial))
+	for i, part := range p.Partial {
+		d.PartialCancellations[i] = partJSON(part, who)
+		cancelled += part.Amount
 	}
 	if paid := details.payments[p.ID]; paid != nil {
 		addPayment(&d, paid)
@@ -83,6 +89,12 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		if back.State.Finished() {
 			d.AmountRefunded += int64(back.Amount)
 		}
+	}
+	if p.PaymentMethod == purchase.Wallet { // credited by the transaction that cancels; only a campaign makes refunds of it, too
+		if p.State == purchase.Cancelled {
+			cancelled = p.Amount
+		}
+		d.AmountRefunded = int64(cancelled)
 	}
 	return d
 }
@@ -121,6 +133,9 @@ func timelineJSON(p purchase.Purchase, steps []payment.Step, who Role) []contrac
 	if p.CompletedAt != nil {
 		timeline = append(timeline, contract.TimelineEntry{At: *p.CompletedAt, Event: contract.TimelineEntryEventCompleted})
 	}
+	for _, part := range p.Partial {
+		timeline = append(timeline, contract.TimelineEntry{At: part.At, Event: contract.TimelineEntryEventPartiallyCancelled})
+	}
 	if p.Cancellation != nil {
 		timeline = append(timeline, contract.TimelineEntry{At: p.Cancellation.At, Event: contract.TimelineEntryEventCancelled})
 	}
@@ -132,12 +147,22 @@ func timelineJSON(p purchase.Purchase, steps []payment.Step, who Role) []contrac
 	return slices.Insert(timeline, 0, first)
 }
 
-// cancellationJSON shows users only the role of the one that cancelled, not the name of
-// the client.
-func cancellationJSON(c purchase.Cancellation, who Role) *contract.Cancellation {
-	by := c.By
+func partJSON(part purchase.PartialCancellation, who Role) contract.PartialCancellation {
+	d := contract.PartialCancellation{JobID: part.JobID, At: part.At, By: roleFor(part.By, who), Amount: int64(part.Amount),
+		Positions: make([]contract.PricedPosition, len(part.Items))}
+	if part.Reason != "" {
+		d.Reason = &part.Reason
+	}
+	for i, item := range part.Items {
+		d.Positions[i] = positionJSON(item.Place, item.Price)
+	}
+	return d
+}
+
+// roleFor shows users only the role of the one that cancelled, not the name of the client.
+func roleFor(by string, who Role) string {
 	if who == User {
 		by, _, _ = strings.Cut(by, ":")
 	}
-	return &contract.Cancellation{At: c.At, By: by, Reason: c.Reason}
+	return by
 }

@@ -1,0 +1,149 @@
+package refunds_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/domain/shape"
+	"triprize/internal/service/refunds"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// partsWorld is a completed purchase of four positions of 200.
+func partsWorld(t *testing.T) (w *world, campaignID uuid.UUID, at []shape.Position) {
+	t.Helper()
+	w = &world{t: t, db: servers.DB(t)}
+	campaignID = fixture.Campaign(t, w.db, fixture.Draft(4))
+	w.bought, _ = fixture.BuyByCard(t, w.db, campaignID, "mina", 4, 4)
+	p, err := purchase.Get(t.Context(), w.db, w.bought)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range p.Items {
+		at = append(at, item.Position)
+	}
+	w.provider = newProvider(*fixture.Payment(t, w.db, w.bought).IntentID, p.Amount)
+	w.runner = w.newRunner()
+	return w, campaignID, at
+}
+
+// cancel cancels positions of the purchase, or with none all that is left, and returns the refund.
+func (w *world) cancel(campaignID uuid.UUID, positions ...shape.Position) uuid.UUID {
+	w.t.Helper()
+	refs := fixture.Accept(w.t, w.db, fixture.CancelRequestOf(w.t, campaignID, sale.Cancellation{PurchaseID: w.bought, Positions: positions, By: "app:test"}))
+	report, err := fixture.Seller(w.db).Cancel(w.t.Context(), refs, sale.WaitForCampaign)
+	if err != nil || len(report.Refunds) != 1 {
+		w.t.Fatalf("%+v, %v", report, err)
+	}
+	return report.Refunds[0].ID
+}
+
+// lost is the fault of calls that make refunds and do not arrive.
+func lost(call string) (error, bool) {
+	if call == "create" {
+		return errLost, true
+	}
+	return nil, false
+}
+
+func (w *world) runOf(id uuid.UUID) refunds.Result {
+	w.t.Helper()
+	w.id = id
+	return w.run()
+}
+
+// What somebody has refunded by hand counts towards what was cancelled, also when parts are: the
+// buyer has the price of what was cancelled, and no more, and of all of it in the end.
+func TestRefundsOfPartsGiveBackWhatIsLeftOfWhatWasCancelled(t *testing.T) {
+	t.Parallel()
+	w, campaignID, at := partsWorld(t)
+	price := w.provider.captured / 4
+	w.byHand(price/2, payprovider.RefundSucceeded) // nobody has told us
+	w.provider.fault = lost
+	first, second := w.cancel(campaignID, at[0]), w.cancel(campaignID, at[1])
+	if result := w.runOf(first); result != refunds.Waits {
+		t.Errorf("the first is %s", result)
+	}
+	calls := len(w.provider.calls)
+	if result := w.runOf(second); result != refunds.Waits || len(w.provider.calls) != calls {
+		t.Errorf("the second is %s, and has called %v, while the first may be made", result, w.provider.calls[calls:])
+	}
+	w.provider.fault = nil
+	w.hear(0)
+	for _, id := range []uuid.UUID{first, second} {
+		if result := w.runOf(id); result != refunds.Finished {
+			t.Errorf("got %s", result)
+		}
+	}
+	if back := w.provider.returned(); back != 2*price {
+		t.Errorf("%d are back, of two positions at %d", back, price)
+	}
+	w.expect(refund.Succeeded, purchase.Completed, 3)
+	fixture.Sound(t, w.db)
+	last := w.cancel(campaignID)
+	if result := w.runOf(last); result != refunds.Finished || w.provider.returned() != w.provider.captured {
+		t.Errorf("%s, %d are back", result, w.provider.returned())
+	}
+	w.expect(refund.Succeeded, purchase.Refunded, 4)
+	fixture.Sound(t, w.db)
+}
+
+// A call that was lost may still be made: a part has a further key only when the provider has
+// forgotten the first, as the charge has money for both.
+func TestARefundOfAPartKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	w, campaignID, at := partsWorld(t)
+	w.provider.fault = lost
+	id := w.cancel(campaignID, at[0])
+	for range 7 {
+		w.runOf(id)
+	}
+	if len(w.provider.creates) < 7 {
+		t.Fatalf("it was tried %d times", len(w.provider.creates))
+	}
+	for _, made := range w.provider.creates {
+		if made.Key != w.provider.creates[0].Key {
+			t.Errorf("it has the keys %s and %s", w.provider.creates[0].Key, made.Key)
+		}
+	}
+}
+
+// A part that was refunded by hand ends with that; a part that fails there is owed, and no more.
+func TestAPartThatIsResolvedOrFailsIsOwedOnce(t *testing.T) {
+	t.Parallel()
+	w, campaignID, at := partsWorld(t)
+	price := w.provider.captured / 4
+	w.provider.status = payprovider.RefundFailed
+	id := w.cancel(campaignID, at[0])
+	if result := w.runOf(id); result != refunds.Refused {
+		t.Fatalf("got %s", result)
+	}
+	byHand := w.byHand(price, payprovider.RefundSucceeded)
+	w.hear(byHand)
+	if err := outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), id, "operator:ops", "refunded in the dashboard", false)); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.refund(); r.State != refund.Resolved || r.Amount != 0 {
+		t.Errorf("resolved: %+v", r)
+	}
+	fixture.Sound(t, w.db)
+	w.provider.refunds[byHand].Status = payprovider.RefundFailed
+	w.hear(byHand)
+	ours, _ := w.all()
+	var owed money.Amount
+	for _, r := range ours {
+		owed += r.Amount
+	}
+	if len(ours) != 2 || owed != price {
+		t.Errorf("owed are %d in %+v", owed, ours)
+	}
+	fixture.Sound(t, w.db)
+}
