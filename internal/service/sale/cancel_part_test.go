@@ -79,7 +79,7 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 	if got := fixture.Balance(t, db, wallet); got != 400 {
 		t.Errorf("the wallet has %d", got)
 	}
-	fixture.Buy(t, db, id, "a", 0, 1) // the limit counts the rest
+	fixture.Buy(t, db, id, "a", 4, 1) // the limit counts the rest
 	if j := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", all[1]))[0]; j.State != job.Succeeded {
 		t.Errorf("another cannot have the position: %+v", j.Problem)
 	}
@@ -87,6 +87,12 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 	whole := cancelledOf(t, cancel(t, db, partOf(t, id, bought, all[0], all[2]))) // all that is left
 	if p = purchaseOf(t, db, bought); whole.State != purchase.Cancelled || whole.Amount != 600 || p.State != purchase.Cancelled || len(p.Partial) != 1 || len(p.Items) != 2 {
 		t.Errorf("the whole: %+v, %+v", whole, p)
+	}
+	both := resultOf(t, fixture.Finalize(t, db, fixture.WalletRequest(t, id, "a", 2, 2))[0])
+	refs := fixture.Accept(t, db, partOf(t, id, both.PurchaseID, both.Positions[0].Position), partOf(t, id, both.PurchaseID, both.Positions[1].Position))
+	finalize(t, fixture.Seller(db), refs...) // in one transaction: the second has become the rest
+	if p = purchaseOf(t, db, both.PurchaseID); p.State != purchase.Cancelled || len(p.Partial) != 1 {
+		t.Errorf("part by part: %+v", p)
 	}
 	if got, sold := fixture.Balance(t, db, wallet), sold(t, db, id); got != 1000 || sold != 2 {
 		t.Errorf("the wallet has %d, %d are sold", got, sold)
