@@ -589,6 +589,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/campaigns/{campaign}/positions/block": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Block positions
+         * @description Keeps free positions from sale: all of them or none. Nobody can hold or buy a blocked position, until it is unblocked; what is blocked at the end of the sale is not drawn. It works for an active campaign, paused or not, before and during the sale, if its `policies.unsold` is `draw`: any other campaign is drawn when every position is sold. `position-taken` names the positions that are held, reserved, sold or blocked in `errors`.
+         */
+        post: operations["blockPositions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/campaigns/{campaign}/positions/unblock": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Unblock positions
+         * @description Puts blocked positions on sale again: all of them or none. `state-conflict` names those that are not blocked in `errors`.
+         */
+        post: operations["unblockPositions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/campaigns/{campaign}/positions/{layer}/{column}": {
         parameters: {
             query?: never;
@@ -703,6 +743,11 @@ export interface paths {
          *     `state-conflict` (`detail` has the reason: the campaign, the deadline, the payment method, or that the purchase
          *     is cancelled already), `purchase-disputed` (the bank has the money of the card, until it decides; an operator can
          *     cancel the purchase, but its refund waits for an operator), `not-found`, `internal-error`.
+         *
+         *     With `positions`, only these are cancelled, all or none, under the same conditions and of a `completed` purchase only: it stays `completed`
+         *     with the others, shows the rest in `partial_cancellations`, and gives back their price. A position that the purchase never had
+         *     is `invalid-request`; one that is cancelled already makes the job fail with `state-conflict`. When it names all positions
+         *     that are left, the whole purchase is cancelled.
          */
         post: operations["cancelPurchase"];
         delete?: never;
@@ -1430,7 +1475,7 @@ export interface webhooks {
         put?: never;
         /**
          * A purchase
-         * @description Of your client: its buyer has something to do, it was sold, has failed, was cancelled, its money has gone back, or a bank disputes its payment: then `dispute` says how.
+         * @description Of your client: its buyer has something to do, it was sold, has failed, was cancelled, wholly or in part, its money has gone back, or a bank disputes its payment: then `dispute` says how.
          */
         post: operations["purchaseWebhook"];
         delete?: never;
@@ -1630,10 +1675,10 @@ export interface components {
          */
         CampaignState: "pending" | "active" | "drawing" | "completed" | "cancelled";
         /**
-         * @description `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+         * @description `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
          * @enum {string}
          */
-        PositionState: "available" | "held" | "reserved" | "sold" | "unsold";
+        PositionState: "available" | "held" | "reserved" | "sold" | "blocked" | "unsold";
         /** @description A prize, and how many of it the layer has. */
         PrizeGroup: {
             name: components["schemas"]["Name"];
@@ -1722,6 +1767,8 @@ export interface components {
             /** @description Held, or reserved for a payment. */
             reserved: number;
             sold: number;
+            /** @description Kept from sale by an operator. */
+            blocked: number;
         };
         Policies: {
             /** @enum {string} */
@@ -1808,7 +1855,7 @@ export interface components {
             positions: components["schemas"]["Counts"];
             /**
              * Format: int64
-             * @description Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
+             * @description Grows with every change of a position. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
              */
             board_version: number;
             /** @description What it waits for after its sale; null: for nothing. */
@@ -1849,6 +1896,23 @@ export interface components {
              * @description When a hold or reservation ends: for operators, and for the user itself.
              */
             expires_at?: string;
+            /** @description Why it is blocked, if a reason was given: for operators only. */
+            block_reason?: string;
+        };
+        /** @description Free positions that are to be kept from sale. */
+        PositionsBlock: {
+            /** @description Distinct. */
+            positions: components["schemas"]["PlaceDraft"][];
+            /**
+             * @description For operators only.
+             * @example wheelchair
+             */
+            reason?: string;
+        };
+        /** @description Blocked positions that are to be on sale again. */
+        PositionsUnblock: {
+            /** @description Distinct. */
+            positions: components["schemas"]["PlaceDraft"][];
         };
         /** @description A position, and as of when it is. */
         PositionNow: components["schemas"]["Position"] & {
@@ -1861,7 +1925,7 @@ export interface components {
         Board: {
             /**
              * Format: int64
-             * @description Grows with every hold, release and sale.
+             * @description Grows with every change of a position.
              */
             board_version: number;
             /**
@@ -1984,8 +2048,10 @@ export interface components {
             label: components["schemas"]["PositionLabel"];
             price: components["schemas"]["Money"];
         };
-        /** @description The reason of a cancellation; optional. */
+        /** @description What to cancel, and why; optional. */
         CancellationRequest: {
+            /** @description Only these of a `completed` purchase, all or none. Left out, or all that it has: the whole purchase. */
+            positions?: components["schemas"]["PlaceDraft"][];
             /** @description For the records; the buyer can read it. */
             reason?: string;
         };
@@ -1995,6 +2061,16 @@ export interface components {
             by: string;
             reason: string | null;
         };
+        /** @description The cancellation of some positions of a purchase, which kept others. */
+        PartialCancellation: {
+            job_id: components["schemas"]["ID"];
+            at: components["schemas"]["Time"];
+            /** @description Who requested it: `role:client`, and `/user` if a user was signed in. Users see only the role. */
+            by: string;
+            reason: string | null;
+            positions: components["schemas"]["PricedPosition"][];
+            amount: components["schemas"]["Money"];
+        };
         Purchase: {
             id: components["schemas"]["ID"];
             campaign_id: components["schemas"]["ID"];
@@ -2003,18 +2079,22 @@ export interface components {
             state: components["schemas"]["PurchaseState"];
             /** @description The code of the problem that ended it; null if none did. */
             failure: components["schemas"]["ProblemCode"] | null;
-            /** @description When it was cancelled, by whom and why; null if it was not. */
+            /** @description When it was cancelled, by whom and why; null if it was not, or only in part. */
             cancellation: components["schemas"]["Cancellation"] | null;
+            /** @description Of some of its positions, while it kept others; the oldest first. */
+            partial_cancellations: components["schemas"]["PartialCancellation"][];
+            /** @description Of all that was bought, also when a part was cancelled. */
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
+            /** @description Those that it has, or had when it ended. Those of partial cancellations are there. */
             positions: components["schemas"]["PricedPosition"][];
             payment: components["schemas"]["Payment"];
             /**
              * Format: int64
-             * @description How much of `amount` is back with the buyer: the refunds that have succeeded or were resolved, together. In minor units.
+             * @description How much of `amount` is back with the buyer, in minor units. By wallet: what was cancelled. By card: the refunds that have succeeded or were resolved, together. External: the refunds that the app has resolved; what it pays back after a cancellation is known to the app alone.
              */
             amount_refunded: number;
-            /** @description What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Empty if nothing does. */
+            /** @description What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). A cancellation, whole or partial, makes one only by card; that of a campaign makes one in any case. */
             refunds: components["schemas"]["Refund"][];
             /** @description What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one. */
             dispute: components["schemas"]["Dispute"] | null;
@@ -2069,12 +2149,12 @@ export interface components {
         TimelineEntry: {
             at: components["schemas"]["Time"];
             /** @enum {string} */
-            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "released" | "payment-late" | "payment-resolved" | "reassigned" | "completed" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
+            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "released" | "payment-late" | "payment-resolved" | "reassigned" | "completed" | "partially-cancelled" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
             /** @description For people; left out when the event says it all. */
             detail?: string;
         };
         /**
-         * @description `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+         * @description `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
          * @enum {string}
          */
         RefundReason: "cancelled" | "campaign-cancelled" | "late-payment" | "out-of-band";
@@ -2098,7 +2178,7 @@ export interface components {
             method: "wallet" | "card" | "external";
             /**
              * Format: int64
-             * @description What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back the rest; 0 when nothing was left.
+             * @description What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back what is left of all that was cancelled; 0 when nothing was left.
              */
             amount: number;
             currency: components["schemas"]["Currency"];
@@ -2526,7 +2606,7 @@ export interface components {
          * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "difference-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "difference-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -2543,10 +2623,11 @@ export interface components {
         CancellationResult: {
             purchase_id: components["schemas"]["ID"];
             /**
-             * @description Of the purchase: `refunding` by card, until the provider has refunded it.
+             * @description Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
              * @enum {string}
              */
-            state: "cancelled" | "refunding";
+            state: "cancelled" | "refunding" | "completed";
+            /** @description Those that were cancelled. */
             positions: components["schemas"]["PricedPosition"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
@@ -2826,12 +2907,12 @@ export interface components {
          * @description An event.
          * @enum {string}
          */
-        WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
+        WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
         /**
          * @description A type of events, or with a star all of a family; `*` is all.
          * @enum {string}
          */
-        WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
+        WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
         /**
          * @description Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
          * @example https://shop.example/triprize
@@ -3548,6 +3629,8 @@ export type CampaignEvent = components['schemas']['CampaignEvent'];
 export type StreamEnd = components['schemas']['StreamEnd'];
 export type CampaignPage = components['schemas']['CampaignPage'];
 export type Position = components['schemas']['Position'];
+export type PositionsBlock = components['schemas']['PositionsBlock'];
+export type PositionsUnblock = components['schemas']['PositionsUnblock'];
 export type PositionNow = components['schemas']['PositionNow'];
 export type Board = components['schemas']['Board'];
 export type PurchaseRequest = components['schemas']['PurchaseRequest'];
@@ -3563,6 +3646,7 @@ export type PaymentDraft = components['schemas']['PaymentDraft'];
 export type PricedPosition = components['schemas']['PricedPosition'];
 export type CancellationRequest = components['schemas']['CancellationRequest'];
 export type Cancellation = components['schemas']['Cancellation'];
+export type PartialCancellation = components['schemas']['PartialCancellation'];
 export type Purchase = components['schemas']['Purchase'];
 export type Payment = components['schemas']['Payment'];
 export type Decline = components['schemas']['Decline'];
@@ -4993,6 +5077,98 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["StateConflict"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    blockPositions: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PositionsBlock"];
+            };
+        };
+        responses: {
+            /** @description The campaign as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Campaign"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    unblockPositions: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PositionsUnblock"];
+            };
+        };
+        responses: {
+            /** @description The campaign as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Campaign"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -6809,7 +6985,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @enum {string} */
-                    type: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.refunded" | "dispute.created" | "dispute.closed";
+                    type: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "dispute.created" | "dispute.closed";
                     timestamp: components["schemas"]["Time"];
                     data: components["schemas"]["Purchase"];
                 };
@@ -7124,6 +7300,8 @@ export interface JobResults {
     "campaign-publish": Campaign;
     "campaign-pause": Campaign;
     "campaign-resume": Campaign;
+    "positions-block": Campaign;
+    "positions-unblock": Campaign;
     "hold-create": Hold;
     "hold-extend": Hold;
     "wallet-open": Wallet;

@@ -45,7 +45,7 @@ func (s campaignHandlers) places(ctx context.Context, id uuid.UUID, chosen []con
 	if err != nil {
 		return nil, err
 	}
-	places, err := want.places(known.Shape)
+	places, _, err := want.places(known.Shape)
 	if err != nil {
 		return nil, err
 	}

@@ -150,7 +150,7 @@ func (s purchaseHandlers) positionsOf(ctx context.Context, p purchase.Purchase, 
 	if err := want.check(); err != nil {
 		return nil, err
 	}
-	places, err := want.places(known.Shape)
+	places, _, err := want.places(known.Shape)
 	if err != nil || p.State.Open() {
 		return places, err
 	}

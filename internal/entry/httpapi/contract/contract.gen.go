@@ -52,6 +52,7 @@ const (
 // Defines values for CancellationResultState.
 const (
 	CancellationResultStateCancelled CancellationResultState = "cancelled"
+	CancellationResultStateCompleted CancellationResultState = "completed"
 	CancellationResultStateRefunding CancellationResultState = "refunding"
 )
 
@@ -167,6 +168,7 @@ const (
 // Defines values for PositionState.
 const (
 	PositionStateAvailable PositionState = "available"
+	PositionStateBlocked   PositionState = "blocked"
 	PositionStateHeld      PositionState = "held"
 	PositionStateReserved  PositionState = "reserved"
 	PositionStateSold      PositionState = "sold"
@@ -262,6 +264,7 @@ const (
 	TimelineEntryEventDisputed              TimelineEntryEvent = "disputed"
 	TimelineEntryEventExpired               TimelineEntryEvent = "expired"
 	TimelineEntryEventOutOfBandRefundFailed TimelineEntryEvent = "out-of-band-refund-failed"
+	TimelineEntryEventPartiallyCancelled    TimelineEntryEvent = "partially-cancelled"
 	TimelineEntryEventPaymentLate           TimelineEntryEvent = "payment-late"
 	TimelineEntryEventPaymentResolved       TimelineEntryEvent = "payment-resolved"
 	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
@@ -315,80 +318,82 @@ const (
 
 // Defines values for WebhookEventType.
 const (
-	WebhookEventTypeCampaignCancelled       WebhookEventType = "campaign.cancelled"
-	WebhookEventTypeCampaignDrawing         WebhookEventType = "campaign.drawing"
-	WebhookEventTypeCampaignDrawn           WebhookEventType = "campaign.drawn"
-	WebhookEventTypeCampaignFrozen          WebhookEventType = "campaign.frozen"
-	WebhookEventTypeCampaignPaused          WebhookEventType = "campaign.paused"
-	WebhookEventTypeCampaignResumed         WebhookEventType = "campaign.resumed"
-	WebhookEventTypeCampaignSoldOut         WebhookEventType = "campaign.sold_out"
-	WebhookEventTypeDisputeClosed           WebhookEventType = "dispute.closed"
-	WebhookEventTypeDisputeCreated          WebhookEventType = "dispute.created"
-	WebhookEventTypeHoldCreated             WebhookEventType = "hold.created"
-	WebhookEventTypeHoldExpired             WebhookEventType = "hold.expired"
-	WebhookEventTypeHoldReleased            WebhookEventType = "hold.released"
-	WebhookEventTypeHoldUsed                WebhookEventType = "hold.used"
-	WebhookEventTypeJobFailed               WebhookEventType = "job.failed"
-	WebhookEventTypePurchaseAwaitingAction  WebhookEventType = "purchase.awaiting_action"
-	WebhookEventTypePurchaseCancelled       WebhookEventType = "purchase.cancelled"
-	WebhookEventTypePurchaseCompleted       WebhookEventType = "purchase.completed"
-	WebhookEventTypePurchaseFailed          WebhookEventType = "purchase.failed"
-	WebhookEventTypePurchaseRefunded        WebhookEventType = "purchase.refunded"
-	WebhookEventTypeRefundFailed            WebhookEventType = "refund.failed"
-	WebhookEventTypeWalletAuthorize         WebhookEventType = "wallet.authorize"
-	WebhookEventTypeWalletCapture           WebhookEventType = "wallet.capture"
-	WebhookEventTypeWalletCredit            WebhookEventType = "wallet.credit"
-	WebhookEventTypeWalletDebit             WebhookEventType = "wallet.debit"
-	WebhookEventTypeWalletExpire            WebhookEventType = "wallet.expire"
-	WebhookEventTypeWalletPurchase          WebhookEventType = "wallet.purchase"
-	WebhookEventTypeWalletRefund            WebhookEventType = "wallet.refund"
-	WebhookEventTypeWalletTransfer          WebhookEventType = "wallet.transfer"
-	WebhookEventTypeWalletVoid              WebhookEventType = "wallet.void"
-	WebhookEventTypeWebhookEndpointDisabled WebhookEventType = "webhook-endpoint.disabled"
-	WebhookEventTypeWebhookEndpointTest     WebhookEventType = "webhook-endpoint.test"
+	WebhookEventTypeCampaignCancelled          WebhookEventType = "campaign.cancelled"
+	WebhookEventTypeCampaignDrawing            WebhookEventType = "campaign.drawing"
+	WebhookEventTypeCampaignDrawn              WebhookEventType = "campaign.drawn"
+	WebhookEventTypeCampaignFrozen             WebhookEventType = "campaign.frozen"
+	WebhookEventTypeCampaignPaused             WebhookEventType = "campaign.paused"
+	WebhookEventTypeCampaignResumed            WebhookEventType = "campaign.resumed"
+	WebhookEventTypeCampaignSoldOut            WebhookEventType = "campaign.sold_out"
+	WebhookEventTypeDisputeClosed              WebhookEventType = "dispute.closed"
+	WebhookEventTypeDisputeCreated             WebhookEventType = "dispute.created"
+	WebhookEventTypeHoldCreated                WebhookEventType = "hold.created"
+	WebhookEventTypeHoldExpired                WebhookEventType = "hold.expired"
+	WebhookEventTypeHoldReleased               WebhookEventType = "hold.released"
+	WebhookEventTypeHoldUsed                   WebhookEventType = "hold.used"
+	WebhookEventTypeJobFailed                  WebhookEventType = "job.failed"
+	WebhookEventTypePurchaseAwaitingAction     WebhookEventType = "purchase.awaiting_action"
+	WebhookEventTypePurchaseCancelled          WebhookEventType = "purchase.cancelled"
+	WebhookEventTypePurchaseCompleted          WebhookEventType = "purchase.completed"
+	WebhookEventTypePurchaseFailed             WebhookEventType = "purchase.failed"
+	WebhookEventTypePurchasePartiallyCancelled WebhookEventType = "purchase.partially_cancelled"
+	WebhookEventTypePurchaseRefunded           WebhookEventType = "purchase.refunded"
+	WebhookEventTypeRefundFailed               WebhookEventType = "refund.failed"
+	WebhookEventTypeWalletAuthorize            WebhookEventType = "wallet.authorize"
+	WebhookEventTypeWalletCapture              WebhookEventType = "wallet.capture"
+	WebhookEventTypeWalletCredit               WebhookEventType = "wallet.credit"
+	WebhookEventTypeWalletDebit                WebhookEventType = "wallet.debit"
+	WebhookEventTypeWalletExpire               WebhookEventType = "wallet.expire"
+	WebhookEventTypeWalletPurchase             WebhookEventType = "wallet.purchase"
+	WebhookEventTypeWalletRefund               WebhookEventType = "wallet.refund"
+	WebhookEventTypeWalletTransfer             WebhookEventType = "wallet.transfer"
+	WebhookEventTypeWalletVoid                 WebhookEventType = "wallet.void"
+	WebhookEventTypeWebhookEndpointDisabled    WebhookEventType = "webhook-endpoint.disabled"
+	WebhookEventTypeWebhookEndpointTest        WebhookEventType = "webhook-endpoint.test"
 )
 
 // Defines values for WebhookFilter.
 const (
-	WebhookFilterAsterisk                WebhookFilter = "*"
-	WebhookFilterCampaign                WebhookFilter = "campaign.*"
-	WebhookFilterCampaignCancelled       WebhookFilter = "campaign.cancelled"
-	WebhookFilterCampaignDrawing         WebhookFilter = "campaign.drawing"
-	WebhookFilterCampaignDrawn           WebhookFilter = "campaign.drawn"
-	WebhookFilterCampaignFrozen          WebhookFilter = "campaign.frozen"
-	WebhookFilterCampaignPaused          WebhookFilter = "campaign.paused"
-	WebhookFilterCampaignResumed         WebhookFilter = "campaign.resumed"
-	WebhookFilterCampaignSoldOut         WebhookFilter = "campaign.sold_out"
-	WebhookFilterDispute                 WebhookFilter = "dispute.*"
-	WebhookFilterDisputeClosed           WebhookFilter = "dispute.closed"
-	WebhookFilterDisputeCreated          WebhookFilter = "dispute.created"
-	WebhookFilterHold                    WebhookFilter = "hold.*"
-	WebhookFilterHoldCreated             WebhookFilter = "hold.created"
-	WebhookFilterHoldExpired             WebhookFilter = "hold.expired"
-	WebhookFilterHoldReleased            WebhookFilter = "hold.released"
-	WebhookFilterHoldUsed                WebhookFilter = "hold.used"
-	WebhookFilterJob                     WebhookFilter = "job.*"
-	WebhookFilterJobFailed               WebhookFilter = "job.failed"
-	WebhookFilterPurchase                WebhookFilter = "purchase.*"
-	WebhookFilterPurchaseAwaitingAction  WebhookFilter = "purchase.awaiting_action"
-	WebhookFilterPurchaseCancelled       WebhookFilter = "purchase.cancelled"
-	WebhookFilterPurchaseCompleted       WebhookFilter = "purchase.completed"
-	WebhookFilterPurchaseFailed          WebhookFilter = "purchase.failed"
-	WebhookFilterPurchaseRefunded        WebhookFilter = "purchase.refunded"
-	WebhookFilterRefund                  WebhookFilter = "refund.*"
-	WebhookFilterRefundFailed            WebhookFilter = "refund.failed"
-	WebhookFilterWallet                  WebhookFilter = "wallet.*"
-	WebhookFilterWalletAuthorize         WebhookFilter = "wallet.authorize"
-	WebhookFilterWalletCapture           WebhookFilter = "wallet.capture"
-	WebhookFilterWalletCredit            WebhookFilter = "wallet.credit"
-	WebhookFilterWalletDebit             WebhookFilter = "wallet.debit"
-	WebhookFilterWalletExpire            WebhookFilter = "wallet.expire"
-	WebhookFilterWalletPurchase          WebhookFilter = "wallet.purchase"
-	WebhookFilterWalletRefund            WebhookFilter = "wallet.refund"
-	WebhookFilterWalletTransfer          WebhookFilter = "wallet.transfer"
-	WebhookFilterWalletVoid              WebhookFilter = "wallet.void"
-	WebhookFilterWebhookEndpoint         WebhookFilter = "webhook-endpoint.*"
-	WebhookFilterWebhookEndpointDisabled WebhookFilter = "webhook-endpoint.disabled"
+	WebhookFilterAsterisk                   WebhookFilter = "*"
+	WebhookFilterCampaign                   WebhookFilter = "campaign.*"
+	WebhookFilterCampaignCancelled          WebhookFilter = "campaign.cancelled"
+	WebhookFilterCampaignDrawing            WebhookFilter = "campaign.drawing"
+	WebhookFilterCampaignDrawn              WebhookFilter = "campaign.drawn"
+	WebhookFilterCampaignFrozen             WebhookFilter = "campaign.frozen"
+	WebhookFilterCampaignPaused             WebhookFilter = "campaign.paused"
+	WebhookFilterCampaignResumed            WebhookFilter = "campaign.resumed"
+	WebhookFilterCampaignSoldOut            WebhookFilter = "campaign.sold_out"
+	WebhookFilterDispute                    WebhookFilter = "dispute.*"
+	WebhookFilterDisputeClosed              WebhookFilter = "dispute.closed"
+	WebhookFilterDisputeCreated             WebhookFilter = "dispute.created"
+	WebhookFilterHold                       WebhookFilter = "hold.*"
+	WebhookFilterHoldCreated                WebhookFilter = "hold.created"
+	WebhookFilterHoldExpired                WebhookFilter = "hold.expired"
+	WebhookFilterHoldReleased               WebhookFilter = "hold.released"
+	WebhookFilterHoldUsed                   WebhookFilter = "hold.used"
+	WebhookFilterJob                        WebhookFilter = "job.*"
+	WebhookFilterJobFailed                  WebhookFilter = "job.failed"
+	WebhookFilterPurchase                   WebhookFilter = "purchase.*"
+	WebhookFilterPurchaseAwaitingAction     WebhookFilter = "purchase.awaiting_action"
+	WebhookFilterPurchaseCancelled          WebhookFilter = "purchase.cancelled"
+	WebhookFilterPurchaseCompleted          WebhookFilter = "purchase.completed"
+	WebhookFilterPurchaseFailed             WebhookFilter = "purchase.failed"
+	WebhookFilterPurchasePartiallyCancelled WebhookFilter = "purchase.partially_cancelled"
+	WebhookFilterPurchaseRefunded           WebhookFilter = "purchase.refunded"
+	WebhookFilterRefund                     WebhookFilter = "refund.*"
+	WebhookFilterRefundFailed               WebhookFilter = "refund.failed"
+	WebhookFilterWallet                     WebhookFilter = "wallet.*"
+	WebhookFilterWalletAuthorize            WebhookFilter = "wallet.authorize"
+	WebhookFilterWalletCapture              WebhookFilter = "wallet.capture"
+	WebhookFilterWalletCredit               WebhookFilter = "wallet.credit"
+	WebhookFilterWalletDebit                WebhookFilter = "wallet.debit"
+	WebhookFilterWalletExpire               WebhookFilter = "wallet.expire"
+	WebhookFilterWalletPurchase             WebhookFilter = "wallet.purchase"
+	WebhookFilterWalletRefund               WebhookFilter = "wallet.refund"
+	WebhookFilterWalletTransfer             WebhookFilter = "wallet.transfer"
+	WebhookFilterWalletVoid                 WebhookFilter = "wallet.void"
+	WebhookFilterWebhookEndpoint            WebhookFilter = "webhook-endpoint.*"
+	WebhookFilterWebhookEndpointDisabled    WebhookFilter = "webhook-endpoint.disabled"
 )
 
 // Defines values for WebhookReplayState.
@@ -473,7 +478,7 @@ type AuthorizationDraft struct {
 
 // Board defines model for Board.
 type Board struct {
-	// BoardVersion Grows with every hold, release and sale.
+	// BoardVersion Grows with every change of a position.
 	BoardVersion int64 `json:"board_version"`
 
 	// Since Null: `positions` is the whole board. A version: it is what has changed since then, and every other position is as it was.
@@ -599,7 +604,7 @@ type CampaignEvent struct {
 	// Board With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`.
 	Board *Board `json:"board,omitempty"`
 
-	// BoardVersion Grows with every hold, release and sale. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
+	// BoardVersion Grows with every change of a position. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
 
 	// Draw How far the draw is, while the campaign is `drawing`; null before the freeze (see `waiting`), and when the campaign is completed: then read the draw.
@@ -719,8 +724,11 @@ type Cancellation struct {
 	Reason *string `json:"reason"`
 }
 
-// CancellationRequest The reason of a cancellation; optional.
+// CancellationRequest What to cancel, and why; optional.
 type CancellationRequest struct {
+	// Positions Only these of a `completed` purchase, all or none. Left out, or all that it has: the whole purchase.
+	Positions []PlaceDraft `json:"positions,omitempty"`
+
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason,omitempty"`
 }
@@ -730,9 +738,11 @@ type CancellationResult struct {
 	// PurchaseID A UUID.
 	PurchaseID ID `json:"purchase_id"`
 
-	// State Of the purchase: `refunding` by card, until the provider has refunded it.
-	State     CancellationResultState `json:"state"`
-	Positions []PricedPosition        `json:"positions"`
+	// State Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
+	State CancellationResultState `json:"state"`
+
+	// Positions Those that were cancelled.
+	Positions []PricedPosition `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
@@ -744,7 +754,7 @@ type CancellationResult struct {
 	BoardVersion int64 `json:"board_version"`
 }
 
-// CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it.
+// CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
 type CancellationResultState string
 
 // Capture How much of it to pay out.
@@ -827,6 +837,9 @@ type Counts struct {
 	// Reserved Held, or reserved for a payment.
 	Reserved int `json:"reserved"`
 	Sold     int `json:"sold"`
+
+	// Blocked Kept from sale by an operator.
+	Blocked int `json:"blocked"`
 }
 
 // Currency An ISO 4217 code.
@@ -1239,6 +1252,23 @@ type NextActionType string
 // NextCursor Where the next page begins; null on the last one.
 type NextCursor = string
 
+// PartialCancellation The cancellation of some positions of a purchase, which kept others.
+type PartialCancellation struct {
+	// JobID A UUID.
+	JobID ID `json:"job_id"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// By Who requested it: `role:client`, and `/user` if a user was signed in. Users see only the role.
+	By        string           `json:"by"`
+	Reason    *string          `json:"reason"`
+	Positions []PricedPosition `json:"positions"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+}
+
 // Payment defines model for Payment.
 type Payment struct {
 	// Method How a purchase is paid.
@@ -1435,11 +1465,14 @@ type Position struct {
 	// Number From 1 to the number of all positions, in the order of layer and column.
 	Number PositionNumber `json:"number"`
 
-	// State `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	// State `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
 	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
+
+	// BlockReason Why it is blocked, if a reason was given: for operators only.
+	BlockReason *string `json:"block_reason,omitempty"`
 
 	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
@@ -1465,11 +1498,14 @@ type PositionNow struct {
 	// Number From 1 to the number of all positions, in the order of layer and column.
 	Number PositionNumber `json:"number"`
 
-	// State `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	// State `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
 	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
+
+	// BlockReason Why it is blocked, if a reason was given: for operators only.
+	BlockReason *string `json:"block_reason,omitempty"`
 
 	// BoardVersion The version of the board when the position was read.
 	BoardVersion int64 `json:"board_version"`
@@ -1487,8 +1523,23 @@ type PositionNow struct {
 // PositionNumber From 1 to the number of all positions, in the order of layer and column.
 type PositionNumber = int
 
-// PositionState `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+// PositionState `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
 type PositionState string
+
+// PositionsBlock Free positions that are to be kept from sale.
+type PositionsBlock struct {
+	// Positions Distinct.
+	Positions []PlaceDraft `json:"positions"`
+
+	// Reason For operators only.
+	Reason string `json:"reason,omitempty"`
+}
+
+// PositionsUnblock Blocked positions that are to be on sale again.
+type PositionsUnblock struct {
+	// Positions Distinct.
+	Positions []PlaceDraft `json:"positions"`
+}
 
 // PricedPosition defines model for PricedPosition.
 type PricedPosition struct {
@@ -1624,13 +1675,13 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// AmountRefunded How much of `amount` is back with the buyer: the refunds that have succeeded or were resolved, together. In minor units.
+	// AmountRefunded How much of `amount` is back with the buyer, in minor units. By wallet: what was cancelled. By card: the refunds that have succeeded or were resolved, together. External: the refunds that the app has resolved; what it pays back after a cancellation is known to the app alone.
 	AmountRefunded int64 `json:"amount_refunded"`
 
 	// Campaign Only with `include=campaign`.
 	Campaign *CampaignSummary `json:"campaign,omitempty"`
 
-	// Cancellation When it was cancelled, by whom and why; null if it was not.
+	// Cancellation When it was cancelled, by whom and why; null if it was not, or only in part.
 	Cancellation *Cancellation `json:"cancellation"`
 
 	// Currency An ISO 4217 code.
@@ -1646,11 +1697,16 @@ type Purchase struct {
 	JobID ID `json:"job_id"`
 
 	// Nonce Proves the owner's leaf in the published list; in hex.
-	Nonce     string           `json:"nonce"`
-	Payment   Payment          `json:"payment"`
+	Nonce string `json:"nonce"`
+
+	// PartialCancellations Of some of its positions, while it kept others; the oldest first.
+	PartialCancellations []PartialCancellation `json:"partial_cancellations"`
+	Payment              Payment               `json:"payment"`
+
+	// Positions Those that it has, or had when it ended. Those of partial cancellations are there.
 	Positions []PricedPosition `json:"positions"`
 
-	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Empty if nothing does.
+	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). A cancellation, whole or partial, makes one only by card; that of a campaign makes one in any case.
 	Refunds []Refund `json:"refunds"`
 
 	// Timeline The steps of the purchase, the oldest first.
@@ -1758,13 +1814,13 @@ type Refund struct {
 	UserID     string       `json:"user_id"`
 	Method     RefundMethod `json:"method"`
 
-	// Amount What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back the rest; 0 when nothing was left.
+	// Amount What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back what is left of all that was cancelled; 0 when nothing was left.
 	Amount int64 `json:"amount"`
 
 	// Currency An ISO 4217 code.
 	Currency Currency `json:"currency"`
 
-	// Reason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+	// Reason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
 	Reason RefundReason `json:"reason"`
 
 	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
@@ -1809,7 +1865,7 @@ type RefundProgress struct {
 	Waiting int `json:"waiting"`
 }
 
-// RefundReason `cancelled`: the purchase was. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+// RefundReason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
 type RefundReason string
 
 // RefundResolution What somebody says about a refund that was made by hand.
@@ -2564,6 +2620,18 @@ type ListPositionsParams struct {
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
+// BlockPositionsParams defines parameters for BlockPositions.
+type BlockPositionsParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// UnblockPositionsParams defines parameters for UnblockPositions.
+type UnblockPositionsParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
 // GetPositionParams defines parameters for GetPosition.
 type GetPositionParams struct {
 	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
@@ -2989,6 +3057,12 @@ type CancelCampaignJSONRequestBody = CampaignCancellation
 
 // CreateHoldJSONRequestBody defines body for CreateHold for application/json ContentType.
 type CreateHoldJSONRequestBody = HoldRequest
+
+// BlockPositionsJSONRequestBody defines body for BlockPositions for application/json ContentType.
+type BlockPositionsJSONRequestBody = PositionsBlock
+
+// UnblockPositionsJSONRequestBody defines body for UnblockPositions for application/json ContentType.
+type UnblockPositionsJSONRequestBody = PositionsUnblock
 
 // RequestPurchaseJSONRequestBody defines body for RequestPurchase for application/json ContentType.
 type RequestPurchaseJSONRequestBody = PurchaseRequest
