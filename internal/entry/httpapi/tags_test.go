@@ -164,7 +164,7 @@ type page struct {
 		ID    uuid.UUID
 		State string
 	}
-	NextCursor *uuid.UUID `json:"next_cursor"`
+	NextCursor *string `json:"next_cursor"`
 }
 
 // walk reads a list to its end in pages of two and does something between them.
@@ -182,7 +182,7 @@ func walk(s *fleet.System, path string, between func()) (ids []uuid.UUID) {
 		if p.NextCursor == nil {
 			return ids
 		}
-		cursor = "&cursor=" + p.NextCursor.String()
+		cursor = "&cursor=" + *p.NextCursor
 		between()
 	}
 }
