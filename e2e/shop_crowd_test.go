@@ -186,7 +186,7 @@ func TestACrowdBuysTheExampleShopOut(t *testing.T) {
 	if !maps.Equal(kept, bought) {
 		t.Errorf("the buyers were told\n%v\nand the server has\n%v", bought, kept)
 	}
-	if got := s.Sandbox.Kept("JPY"); got != money || money != 10*(9000+8000+7000+6000+5000+4000+3000+2000) {
+	if got := s.Sandbox.Kept("jpy"); got != money || money != 10*(9000+8000+7000+6000+5000+4000+3000+2000) {
 		t.Errorf("the provider has %d, the purchases cost %d", got, money)
 	}
 	r.expectEvents()

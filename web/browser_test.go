@@ -154,7 +154,7 @@ func (p *tab) done() {
 	p.t.Helper()
 	var ok bool
 	p.eval(`new Promise((resolve) => {
-		const look = () => { if (!document.getElementById("report").hidden || document.getElementById("status").className === "problem") resolve(true); };
+		const look = () => { if (!document.getElementById("report").hidden || document.getElementById("status").className === "problem" || !document.getElementById("back").hidden) resolve(true); };
 		new MutationObserver(look).observe(document.body, {subtree: true, attributes: true, childList: true, characterData: true});
 		look();
 	})`, &ok)

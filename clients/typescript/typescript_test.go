@@ -138,10 +138,11 @@ export async function sell(campaign: string): Promise<number> {
   for await (const one of client.list("/v1/campaigns", { query: { state: "active" } })) {
     console.log(one.name);
   }
-  if (job.kind === "hold-create" && job.state === "succeeded") {
-    console.log(job.result.expires_at);
+  const some = await client.wait(job.id);
+  if (some.kind === "hold-create" && some.state === "succeeded") {
+    console.log(some.result.expires_at);
     // @ts-expect-error: a hold is not a cancellation
-    console.log(job.result.board_version);
+    console.log(some.result.board_version);
   }
   const bought = await client.buyHold(await client.hold(campaign, { user_id: "alice", quantity: 1 }), { method: "card", payment_method: "pm_card_visa" });
   console.log(bought.state === "succeeded" ? bought.result.board_version : bought.problem?.code);

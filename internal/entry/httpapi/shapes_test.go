@@ -340,9 +340,15 @@ func TestSeatsSideBySideAreBoughtAndHeld(t *testing.T) {
 	hall := row(1, 8, "Row A")
 	hall["aisles"] = []int{3}
 	path, _ := openShape(s, nil, hall, row(2, 2, ""))
-	var shown struct{ Layers []struct{ Aisles []int } }
+	var shown struct {
+		Layers []struct{ Aisles []int }
+		Rules  json.RawMessage
+	}
 	if read(s, s.App, path, &shown); !reflect.DeepEqual(shown.Layers[0].Aisles, []int{3}) || shown.Layers[1].Aisles == nil {
 		t.Errorf("the aisles are shown as %+v", shown)
+	}
+	if bytes.Contains(shown.Rules, []byte("aisle")) {
+		t.Errorf("the rules of the draw have aisles: %s", shown.Rules)
 	}
 	pair := map[string]any{"quantity": 2, "adjacent": true}
 	bought := buySelection(s, path, uuid.NewString(), "mina", pair) // the middle, beside an aisle
