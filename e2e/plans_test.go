@@ -168,9 +168,12 @@ func grow(s *fleet.System) {
 			if changes != "" && g.changed != "" {
 				changes += ", "
 			}
-			copies := fmt.Sprintf(`INSERT INTO %s OVERRIDING SYSTEM VALUE
-				SELECT (jsonb_populate_record(one.r, jsonb_build_object(%s))).* FROM (SELECT r FROM %s r WHERE %s LIMIT 1) one, generate_series(1, %d) AS n`,
-				g.table, changes+g.changed, g.table, g.where, copied)
+			columns := servers.Value[string](s.T, tx, `
+				SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+				WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`, g.table)
+			copies := fmt.Sprintf(`INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE
+				SELECT %s FROM (SELECT (jsonb_populate_record(one.r, jsonb_build_object(%s))).* FROM (SELECT r FROM %s r WHERE %s LIMIT 1) one, generate_series(1, %d) AS n) copies`,
+				g.table, columns, columns, changes+g.changed, g.table, g.where, copied)
 			servers.Eventually(s.T, "a row of "+g.table+" to copy", func() bool { // an event may just have woken the only one
 				tag, err := tx.Exec(s.T.Context(), copies)
 				if err != nil {

@@ -83,7 +83,7 @@ func TestTheTypesOfTheTimelineAreThoseOfTheProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	types := []string{"created", "completed", "cancelled"}
+	types := []string{"created", "completed", "cancelled", "partially-cancelled"}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Step") {
 			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
