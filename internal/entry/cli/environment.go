@@ -201,7 +201,7 @@ func (e *environment) writeSettings() error {
 			return err
 		}
 	}
-	key, err := os.ReadFile(secret) //nolint:gosec // our own folder
+	key, err := os.ReadFile(secret)
 	if err != nil {
 		return err
 	}

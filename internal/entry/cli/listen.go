@@ -128,7 +128,7 @@ func (l *listening) run(ctx context.Context, news io.Writer) error {
 		err := l.connect(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // Ctrl-C
+			return nil // Ctrl-C
 		case errors.Is(err, errRefused):
 			return err
 		case err != nil:

@@ -48,7 +48,7 @@ func TestNoOperationIgnoresANameThatItDoesNotKnow(t *testing.T) {
 		"/v1/campaigns?Limit=2":                         "did you mean limit",
 		"/v1/sweeps?state=1":                            "which takes none",
 		"/v1/jobs?" + strings.Repeat("n", 500) + "=1":   "too long to be known",
-		"/v1/purchases?refrence=order-1&reference=o":    "did you mean reference",
+		"/v1/purchases?referenc=order-1&reference=o":    "did you mean reference",
 		"/v1/jobs?x=1&y=1" + strings.Repeat("&z=1", 99): `"pointer":"?y"`,
 	} {
 		refuses(t, s, http.MethodGet, path, nil, says)

@@ -47,7 +47,7 @@ func (w *world) cancel(campaignID uuid.UUID, positions ...shape.Position) uuid.U
 }
 
 // lost is the fault of calls that make refunds and do not arrive.
-func lost(call string) (error, bool) {
+var lost = func(call string) (error, bool) {
 	if call == "create" {
 		return errLost, true
 	}

@@ -63,13 +63,13 @@ func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) boo
 	var least fit
 	for run := range freeRuns(r.seats, form) {
 		r.most = max(r.most, len(run))
-		clear := 0 // positions up to here that need not be avoided
+		usable := 0 // positions up to here that need not be avoided
 		for end := range run {
-			if clear++; avoid != nil && avoid(run[end].Position) {
-				clear = 0
+			if usable++; avoid != nil && avoid(run[end].Position) {
+				usable = 0
 			}
-			longest = max(longest, clear)
-			if clear < n {
+			longest = max(longest, usable)
+			if usable < n {
 				continue
 			}
 			begin := end + 1 - n
