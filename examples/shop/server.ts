@@ -91,9 +91,6 @@ const actions: Record<string, (user: string, asked: Asked) => Promise<unknown>> 
   async pay(user, { key, hold, card }) {
     return outcome(await triprize.buyHold(await holdOf(user, hold), payment(card), { key }));
   },
-  async again(user, { key, purchase, card }) {
-    return outcome(await anotherCard((await purchaseOf(user, purchase)).id, payment(card), key));
-  },
   async outcome(user, { purchase }) { // after an authentication
     return outcome(await triprize.wait((await purchaseOf(user, purchase)).job_id) as Job<"purchase">);
   },
@@ -102,8 +99,8 @@ const actions: Record<string, (user: string, asked: Asked) => Promise<unknown>> 
     return { state, reason: problem?.detail };
   },
   async mine(user) {
-    const { purchases } = await triprize.get("/v1/users/{user}/purchases", { path: { user }, query: { limit: 20 } });
-    return purchases.filter((one) => one.campaign_id === campaign);
+    const { purchases } = await triprize.get("/v1/users/{user}/purchases", { path: { user }, query: { campaign_id: campaign, limit: 20 } });
+    return purchases;
   },
 };
 
@@ -122,14 +119,6 @@ async function purchaseOf(user: string, purchase = "") {
 
 function payment(card = ""): PaymentDraft {
   return { method: "card", payment_method: card, return_url: `${self}/` };
-}
-
-// Brings another card for a purchase whose card was declined, while its seats stay reserved.
-async function anotherCard(purchase: string, { payment_method, return_url }: PaymentDraft, key: string): Promise<Job<"purchase">> {
-  const headers = { Authorization: `Bearer ${APP}`, "Content-Type": "application/json", "Idempotency-Key": key, Prefer: "wait=30" };
-  const answer = await fetch(`${API}/v1/purchases/${purchase}/payment`, { method: "POST", headers, body: JSON.stringify({ payment_method, return_url }) });
-  if (!answer.ok) throw new TriprizeError(answer.status, await answer.json());
-  return await answer.json();
 }
 
 function outcome(job: Job<"purchase">): object {

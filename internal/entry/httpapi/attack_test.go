@@ -116,7 +116,7 @@ func TestNoSpellingOfAPathLeadsAroundItsGuard(t *testing.T) {
 		"/v1/campaigns?state=", "/v1/campaigns?cursor=", "/v1/campaigns?limit=", "/v1/campaigns?limit=1&limit=2", "/v1/campaigns?limit=007", "/v1/campaigns?limit=%2b5",
 		"/v1/campaigns?limit=5%00", "/v1/campaigns?limit=9223372036854775808", "/v1/campaigns?state=active;limit=1", "/v1/campaigns?%zz", "/v1/campaigns?state=%ff",
 		"/v1/campaigns?state[]=active&state=active,pending", "/v1/campaigns?cursor=" + strings.Repeat("0", 2000), "/problems/../v1/campaigns", "/problems/%2e%2e%2fv1", "/ASYNQMON", "//asynqmon/api/queues",
-		"/%61synqmon", "/asynqmon%2fapi/queues", "/asynqmon;/api/queues", "/asynqmon/../v1/campaigns", "/asynqmon/..%2f..%2fetc/passwd", "/METRICS", "/healthz/..", "*", "campaigns", "/?/v1/campaigns", "/;",
+		"/%61synqmon", "/asynqmon%2fapi/queues", "/asynqmon;/api/queues", "/asynqmon/../v1/campaigns", "/asynqmon/..%2f..%2fetc/passwd", "/METRICS", "/healthz/..", "*", "campaigns", "/;",
 		"http://other.example/asynqmon", "http://user:password@other.example/asynqmon/api/queues",
 	} {
 		for who, key := range map[string]string{"nobody": "", "an operator": "Authorization: Bearer " + s.Operator + "\r\n"} {
