@@ -745,7 +745,7 @@ export interface paths {
          *     cancel the purchase, but its refund waits for an operator), `not-found`, `internal-error`.
          *
          *     With `positions`, only these are cancelled, all or none, under the same conditions and of a `completed` purchase only: it stays `completed`
-         *     with the others, shows the rest in `partial_cancellations`, and gives back their price. A position that the purchase never had
+         *     with the others, shows the cancelled ones in `partial_cancellations`, and gives back their price. A position that the purchase never had
          *     is `invalid-request`; one that is cancelled already makes the job fail with `state-conflict`. When it names all positions
          *     that are left, the whole purchase is cancelled.
          */
