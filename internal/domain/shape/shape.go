@@ -184,14 +184,23 @@ func (s Shape) Label(p Position) string {
 	return strconv.Itoa(s.Number(p))
 }
 
+// Name returns what a text calls a position, as Place.Name. Of one that the shape does not have
+// it is the layer and column.
+func (s Shape) Name(p Position) string {
+	if s.Has(p) {
+		return s.Place(p).Name()
+	}
+	return Place{Position: p}.Name()
+}
+
 // Name returns what a text calls a position: its layer and column, after its label where the
 // layer has one ("Row C 5 (3/5)").
-func (s Shape) Name(p Position) string {
+func (p Place) Name() string {
 	at := strconv.Itoa(p.Layer) + "/" + strconv.Itoa(p.Column)
-	if s.Has(p) && s.layers[p.Layer-1].Label != "" {
-		return s.Label(p) + " (" + at + ")"
+	if p.Label == "" || p.Label == strconv.Itoa(p.Number) {
+		return at
 	}
-	return at
+	return p.Label + " (" + at + ")"
 }
 
 // LayerName returns what a text calls a layer that the shape has ("layer 3 (Row C)").

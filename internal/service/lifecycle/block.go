@@ -45,7 +45,11 @@ func block(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Position
 	if err != nil {
 		return err
 	}
-	others, err := inventory.NotIn(ctx, tx, id, chosen, do.from)
+	form, err := campaign.ShapeOf(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	others, err := inventory.NotIn(ctx, tx, id, form, chosen, do.from)
 	if err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func (c *cancellation) checkPositions() error {
 		}
 		for _, part := range c.bought.Partial {
 			if n := has(part.Items, at); n >= 0 {
-				return fault.New(fault.StateConflict, "position %d/%d (%s) of the purchase is cancelled already", at.Layer, at.Column, part.Items[n].Label)
+				return fault.New(fault.StateConflict, "position %s of the purchase is cancelled already", part.Items[n].Name())
 			}
 		}
 		return fault.New(fault.StateConflict, "the purchase has no position %d/%d", at.Layer, at.Column)

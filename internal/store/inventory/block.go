@@ -13,8 +13,8 @@ import (
 )
 
 // NotIn returns those of chosen positions that are not in a state, each with its place in the
-// request and the state it is in. Call it under the campaign's lock.
-func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, chosen []shape.Position, state State) (others []fault.Field, err error) {
+// request and the state it is in. form is the campaign's. Call it under the campaign's lock.
+func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, form shape.Shape, chosen []shape.Position, state State) (others []fault.Field, err error) {
 	ids := make([]PositionID, len(chosen))
 	for i, p := range chosen {
 		ids[i] = PositionID{campaignID, p}
@@ -26,7 +26,7 @@ func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, chosen []shape.
 	}
 	for i, p := range chosen {
 		if states[p] != state {
-			others = append(others, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: fmt.Sprintf("position %d/%d is %s", p.Layer, p.Column, states[p])})
+			others = append(others, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: fmt.Sprintf("position %s is %s", form.Name(p), states[p])})
 		}
 	}
 	return others, err

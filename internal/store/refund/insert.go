@@ -10,7 +10,8 @@ import (
 // QueueInsert stores new refunds of ours. The state follows from the method: a wallet was credited
 // in this transaction, an external one is listed for the app, and a card refund is open and due at
 // once. The batch fails when one of ours by another method is there already, or when those by card
-// would ask for more than the card has paid. It needs the locks of the payments.
+// would ask for more than the card has paid. Of two batches at once that make one for the same
+// purchase the second fails: both have the same number.
 func QueueInsert(b *pgx.Batch, refunds []Refund) {
 	n := len(refunds)
 	ids, purchases, campaigns, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
