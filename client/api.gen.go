@@ -2947,8 +2947,8 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 
 // RequestPurchase is POST /v1/campaigns/{campaign}/purchases: buy positions.
 //
-// Accepts a purchase as a job. `selection` asks for random free positions of one layer, or of the whole campaign
-// without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
+// Accepts a purchase as a job. `selection` asks for a `quantity` of free positions, random or `adjacent`, of one
+// layer, or of the whole campaign without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
 // has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
 // positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
 // `not-found`, `internal-error`; by card also
