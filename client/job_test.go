@@ -56,11 +56,11 @@ func TestCancelAndBuyHoldWaitForWhatTheyAskFor(t *testing.T) {
 			say(w, http.StatusOK, job(jobID, state))
 			return true
 		}
-		hold := client.Hold{ID: client.HoldID(jobID), CampaignID: campaign, UserID: "ada"}
+		hold := client.Hold{ID: jobID, CampaignID: campaign, UserID: "ada"}
 		if j, err := s.client().BuyHold(t.Context(), hold, one.Payment); err != nil || !j.Final() {
 			t.Errorf("%+v, %v", j, err)
 		}
-		if j, err := s.client().Cancel(t.Context(), client.PurchaseID(jobID), client.CancellationRequest{Reason: "why not"}); err != nil || !j.Final() {
+		if j, err := s.client().Cancel(t.Context(), jobID, client.CancellationRequest{Reason: "why not"}); err != nil || !j.Final() {
 			t.Errorf("%+v, %v", j, err)
 		}
 		requests := s.seen()

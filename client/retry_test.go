@@ -125,7 +125,7 @@ func TestWhatIsSentAgain(t *testing.T) {
 				for method, call := range map[string]func() error{
 					http.MethodGet:    func() error { _, err := c.GetCampaign(t.Context(), campaign); return err },
 					http.MethodPost:   func() error { _, err := c.PublishCampaign(t.Context(), campaign); return err },
-					http.MethodDelete: func() error { return c.ReleaseHold(t.Context(), client.HoldID(jobID)) },
+					http.MethodDelete: func() error { return c.ReleaseHold(t.Context(), jobID) },
 					http.MethodPatch: func() error {
 						_, err := c.PatchCampaign(t.Context(), campaign, client.CampaignPatch{Name: "A"})
 						return err
