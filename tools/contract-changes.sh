@@ -21,4 +21,4 @@ if [ $# -gt 0 ]; then
     exit 0
 fi
 $oasdiff breaking -f json "$before" api/openapi.yaml >"$found"
-go -C tools run ./breaking ../api/breaking.yaml <"$found"
+go -C tools run ./breaking <"$found"

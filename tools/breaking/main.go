@@ -1,7 +1,7 @@
 // Command breaking compares the breaks of the HTTP contract, as oasdiff finds them, with those that
-// a file lists with their reasons:
+// api/breaking.yaml lists with their reasons:
 //
-//	oasdiff breaking -f json BEFORE AFTER | breaking FILE
+//	oasdiff breaking -f json BEFORE AFTER | go -C tools run ./breaking
 //
 // It ends with 1 when a break is not listed, or when an entry is of no break. It prints what is
 // missing as the file has it, so that only the reason is to be written.
@@ -42,11 +42,7 @@ type list struct {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: oasdiff breaking -f json BEFORE AFTER | breaking FILE")
-		os.Exit(2)
-	}
-	file, err := os.ReadFile(os.Args[1])
+	file, err := os.ReadFile("../api/breaking.yaml")
 	if err == nil {
 		err = compare(os.Stdin, file, os.Stdout)
 	}
