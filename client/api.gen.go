@@ -67,6 +67,7 @@ const (
 	CardPaymentPhaseCapturing  CardPaymentPhase = "capturing"
 	CardPaymentPhaseConfirming CardPaymentPhase = "confirming"
 	CardPaymentPhaseCreating   CardPaymentPhase = "creating"
+	CardPaymentPhaseDeclined   CardPaymentPhase = "declined"
 	CardPaymentPhaseEnded      CardPaymentPhase = "ended"
 	CardPaymentPhaseExpiring   CardPaymentPhase = "expiring"
 	CardPaymentPhaseLate       CardPaymentPhase = "late"
@@ -111,7 +112,8 @@ const (
 
 // Defines values for NextActionType.
 const (
-	NextActionTypeRedirect NextActionType = "redirect"
+	NextActionTypePaymentMethod NextActionType = "payment_method"
+	NextActionTypeRedirect      NextActionType = "redirect"
 )
 
 // Defines values for PaymentDifferenceState.
@@ -232,9 +234,11 @@ const (
 	TimelineEntryEventDisputeClosed         TimelineEntryEvent = "dispute-closed"
 	TimelineEntryEventDisputed              TimelineEntryEvent = "disputed"
 	TimelineEntryEventExpired               TimelineEntryEvent = "expired"
+	TimelineEntryEventHeldAgain             TimelineEntryEvent = "held-again"
 	TimelineEntryEventOutOfBandRefundFailed TimelineEntryEvent = "out-of-band-refund-failed"
 	TimelineEntryEventPartiallyCancelled    TimelineEntryEvent = "partially-cancelled"
 	TimelineEntryEventPaymentLate           TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentMethodChanged  TimelineEntryEvent = "payment-method-changed"
 	TimelineEntryEventPaymentResolved       TimelineEntryEvent = "payment-resolved"
 	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
 	TimelineEntryEventProcessing            TimelineEntryEvent = "processing"
@@ -762,7 +766,7 @@ type CardPayment struct {
 	// Reference The id of its intent at the provider, `pi_…`.
 	Reference string `json:"reference"`
 
-	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 	Phase CardPaymentPhase `json:"phase"`
 
 	// Status What the provider has said of the intent last.
@@ -787,7 +791,7 @@ type CardPayment struct {
 	CreatedAt Time `json:"created_at"`
 }
 
-// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 type CardPaymentPhase string
 
 // CardPaymentPage defines model for CardPaymentPage.
@@ -1194,17 +1198,20 @@ type Name = string
 
 // NextAction The step that the buyer has to take.
 type NextAction struct {
-	// Type `redirect`: send the buyer's browser to `url`.
+	// Type `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
 	Type NextActionType `json:"type"`
 
-	// URL A page of the buyer's bank, or of the provider.
-	URL string `json:"url"`
+	// URL Only with `redirect`: a page of the buyer's bank, or of the provider.
+	URL string `json:"url,omitempty,omitzero"`
 
-	// ExpiresAt Until when the positions are reserved.
+	// Decline Only with `payment_method`.
+	Decline *Decline `json:"decline,omitempty,omitzero"`
+
+	// ExpiresAt Until when the buyer can do that. The positions are reserved at least as long.
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// NextActionType `redirect`: send the buyer's browser to `url`.
+// NextActionType `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
 type NextActionType string
 
 // NextCursor Where the next page begins; null on the last one.
@@ -1361,6 +1368,15 @@ type PaymentResolutionRequest struct {
 
 	// Reason For the records.
 	Reason string `json:"reason"`
+}
+
+// PaymentTry Another payment method for a purchase by card.
+type PaymentTry struct {
+	// PaymentMethod The id of the payment method at the provider, `pm_…`. Never send card numbers.
+	PaymentMethod string `json:"payment_method"`
+
+	// ReturnURL Where the buyer's browser goes after an authentication. Left out: as before.
+	ReturnURL string `json:"return_url,omitempty,omitzero"`
 }
 
 // PlaceDraft A position by its place: `layer` and `column`, or its `number` alone.
@@ -1544,7 +1560,7 @@ type Problem struct {
 	// About A resource that is in the way of a request.
 	About About `json:"about,omitempty,omitzero"`
 
-	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card.
+	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when they are free at the latest.
 	RetryAt time.Time `json:"retry_at,omitempty,omitzero"`
 
 	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
@@ -2484,6 +2500,7 @@ const (
 	CodePurchaseLimitExceeded = "purchase-limit-exceeded"
 	CodeHoldExpired           = "hold-expired"
 	CodeHoldLimitExceeded     = "hold-limit-exceeded"
+	CodeDeclineLimitExceeded  = "decline-limit-exceeded"
 	CodeInsufficientFunds     = "insufficient-funds"
 	CodeNotSoldOut            = "not-sold-out"
 	CodeStateConflict         = "state-conflict"
@@ -2953,7 +2970,7 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 // positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
 // `not-found`, `internal-error`; by card also
 // `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
-// `hold-limit-exceeded`. A failed job is final: buy again
+// `hold-limit-exceeded`, `decline-limit-exceeded`. A failed job is final: buy again
 // with a fresh key.
 //
 // Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
@@ -2968,7 +2985,9 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 // default, in all its holds and unpaid reservations of it together, and leaves it to others for 10 then. With less than that left
 // the reservation is shorter; with less than 3 minutes left chosen positions are refused with `hold-limit-exceeded` and `retry_at`,
 // and random ones are others. From an active hold the buyer has 3 minutes at least. Then the payment provider is asked for the money, with
-// the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. The job
+// the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. So it is
+// after a decline: the buyer may bring another card, see `POST /v1/purchases/{purchase}/payment`; without one the job fails with `payment-declined`, and
+// a hold that was bought keeps its positions again for the rest of its time: `about` in the problem names it. The job
 // succeeds when the money is taken and the positions are sold; if it fails, no money is kept. Without a
 // payment provider the request is refused with `cards-not-accepted`, and with `overloaded` while cards wait for longer than a reservation lasts.
 //
@@ -3254,6 +3273,20 @@ func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, params Ge
 // For app, user, operator.
 func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body CancellationRequest, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/cancel", purchase), body: body}, options)
+}
+
+// TryPayment is POST /v1/purchases/{purchase}/payment: pay a purchase with another card.
+//
+// After a decline, or instead of an authentication: while the purchase is `awaiting_action`. The positions stay reserved, and
+// the same job goes on: the answer is the job of the purchase. Four other payment methods may be brought for a purchase. They must come before
+// `next_action.expires_at`: after a decline that is 3 minutes, but never longer than the reservation.
+//
+// A purchase that does not wait for its buyer is refused with `state-conflict`, for instance while a card is just being charged. A user
+// with 10 declines within an hour is refused with `decline-limit-exceeded`, and `retry_at` says until when; so are its new purchases by card.
+//
+// For app, user, operator.
+func (c *Client) TryPayment(ctx context.Context, purchase PurchaseID, body PaymentTry, options ...CallOption) (Job, error) {
+	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/payment", purchase), body: body}, options)
 }
 
 // GetPurchaseProof is GET /v1/purchases/{purchase}/proof: prove that a purchase takes part in the draw.

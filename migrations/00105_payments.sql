@@ -12,7 +12,7 @@ CREATE TABLE payments (
     payment_method text        NOT NULL CHECK (char_length(payment_method) BETWEEN 1 AND 255), -- pm_… of the provider
     return_url     text        CHECK (char_length(return_url) <= 2000),    -- where an authentication ends
     phase          text        NOT NULL DEFAULT 'reserved'
-                               CHECK (phase IN ('reserved', 'creating', 'confirming', 'action', 'processing', 'capturing', 'captured',
+                               CHECK (phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing', 'capturing', 'captured',
                                                 'expiring', 'late', 'ended', 'settled', 'refund_due', 'cancelled')),
     version        bigint      NOT NULL DEFAULT 0,                         -- fencing: grows with every claim and every write
     lease_until    timestamptz,                                            -- until then a worker has it
@@ -21,10 +21,13 @@ CREATE TABLE payments (
     deadline       timestamptz NOT NULL,                                   -- of the reservation
     latest         timestamptz NOT NULL,                                   -- no extension goes beyond
     awaits_until   timestamptz,                                            -- its buyer is not awaited longer: the end of the sale and payments.after_sale_end; null: the sale has no end
-    over_at        timestamptz NOT NULL GENERATED ALWAYS AS (CASE phase WHEN 'action' THEN least(deadline, awaits_until) ELSE deadline END) STORED, -- when it is given up
+    declined_until timestamptz,                                            -- after a decline, until when another payment method may come
+    over_at        timestamptz NOT NULL GENERATED ALWAYS AS (CASE phase WHEN 'action' THEN least(deadline, awaits_until)
+                               WHEN 'declined' THEN least(deadline, awaits_until, declined_until) ELSE deadline END) STORED, -- when it is given up
     kept_since     timestamptz NOT NULL,                                   -- from when its user's time with the positions counts: that of the hold, too, and no extension, so it moves with the deadline
     attempt        smallint    NOT NULL DEFAULT 0,                         -- of creating the intent, the last part of its idempotency key
     attempt_at     timestamptz,                                            -- when that key was stored
+    tries          smallint    NOT NULL DEFAULT 0 CHECK (tries BETWEEN 0 AND 4), -- with other payment methods than the first
     intent_id      text        UNIQUE,
     intent_status  text,                                                   -- as last fetched
     livemode       boolean,                                                -- as last fetched; false: no money moves
@@ -49,7 +52,8 @@ CREATE TABLE payments (
     finished_at    timestamptz,
     CHECK (deadline <= latest),
     CHECK ((waiting_for IS NULL) = (waiting_since IS NULL) OR waiting_for IS NOT DISTINCT FROM 'operator'), -- from when on it is an operator's
-    CHECK (phase NOT IN ('confirming', 'action', 'processing', 'capturing', 'captured', 'settled', 'refund_due', 'late') OR intent_id IS NOT NULL),
+    CHECK (phase <> 'declined' OR declined_until IS NOT NULL AND decline IS NOT NULL),
+    CHECK (phase NOT IN ('confirming', 'action', 'declined', 'processing', 'capturing', 'captured', 'settled', 'refund_due', 'late') OR intent_id IS NOT NULL),
     CHECK (phase NOT IN ('expiring', 'late', 'ended', 'cancelled') OR ending IS NOT NULL),
     CHECK (phase NOT IN ('captured', 'settled', 'refund_due') OR received = amount),
     CHECK ((attempt = 0) = (attempt_at IS NULL)),
@@ -60,7 +64,7 @@ CREATE TABLE payments (
 ) WITH (fillfactor = 70);
 
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX payments_over ON payments (over_at) WHERE phase IN ('reserved', 'creating', 'confirming', 'action', 'processing');
+CREATE INDEX payments_over ON payments (over_at) WHERE phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing');
 CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
 CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- how long they wait for a worker
 CREATE INDEX payments_waiting ON payments (purchase_id) WHERE waiting_for IS NOT NULL; -- lists and gauges
@@ -73,8 +77,12 @@ CREATE TABLE payment_steps (
     number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders steps of one moment
     event       text        NOT NULL,
     detail      text,
-    PRIMARY KEY (purchase_id, number)
+    declined_user text,                                                    -- of a decline: the user, whose declines are counted
+    PRIMARY KEY (purchase_id, number),
+    CHECK (declined_user IS NULL OR event = 'declined')
 );
+
+CREATE INDEX payment_steps_declines ON payment_steps (declined_user, at) WHERE declined_user IS NOT NULL;
 
 -- Money of a purchase that went back or is to: by us, and by hand at the provider. A card refund of ours is
 -- its own agenda, as a payment is.

@@ -393,7 +393,7 @@ export interface paths {
          *     positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
          *     `not-found`, `internal-error`; by card also
          *     `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
-         *     `hold-limit-exceeded`. A failed job is final: buy again
+         *     `hold-limit-exceeded`, `decline-limit-exceeded`. A failed job is final: buy again
          *     with a fresh key.
          *
          *     Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
@@ -408,7 +408,9 @@ export interface paths {
          *     default, in all its holds and unpaid reservations of it together, and leaves it to others for 10 then. With less than that left
          *     the reservation is shorter; with less than 3 minutes left chosen positions are refused with `hold-limit-exceeded` and `retry_at`,
          *     and random ones are others. From an active hold the buyer has 3 minutes at least. Then the payment provider is asked for the money, with
-         *     the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. The job
+         *     the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. So it is
+         *     after a decline: the buyer may bring another card, see `POST /v1/purchases/{purchase}/payment`; without one the job fails with `payment-declined`, and
+         *     a hold that was bought keeps its positions again for the rest of its time: `about` in the problem names it. The job
          *     succeeds when the money is taken and the positions are sold; if it fails, no money is kept. Without a
          *     payment provider the request is refused with `cards-not-accepted`, and with `overloaded` while cards wait for longer than a reservation lasts.
          */
@@ -714,6 +716,31 @@ export interface paths {
         get: operations["getPurchaseProof"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/purchases/{purchase}/payment": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pay a purchase with another card
+         * @description After a decline, or instead of an authentication: while the purchase is `awaiting_action`. The positions stay reserved, and
+         *     the same job goes on: the answer is the job of the purchase. Four other payment methods may be brought for a purchase. They must come before
+         *     `next_action.expires_at`: after a decline that is 3 minutes, but never longer than the reservation.
+         *
+         *     A purchase that does not wait for its buyer is refused with `state-conflict`, for instance while a card is just being charged. A user
+         *     with 10 declines within an hour is refused with `decline-limit-exceeded`, and `retry_at` says until when; so are its new purchases by card.
+         */
+        post: operations["tryPayment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2041,6 +2068,13 @@ export interface components {
             /** @description With `card`: where the buyer's browser goes after an authentication. Left out: the server's own. */
             return_url?: string;
         };
+        /** @description Another payment method for a purchase by card. */
+        PaymentTry: {
+            /** @description The id of the payment method at the provider, `pm_…`. Never send card numbers. */
+            payment_method: string;
+            /** @description Where the buyer's browser goes after an authentication. Left out: as before. */
+            return_url?: string;
+        };
         PricedPosition: {
             layer: number;
             column: number;
@@ -2149,7 +2183,7 @@ export interface components {
         TimelineEntry: {
             at: components["schemas"]["Time"];
             /** @enum {string} */
-            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "released" | "payment-late" | "payment-resolved" | "reassigned" | "completed" | "partially-cancelled" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
+            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "payment-method-changed" | "released" | "held-again" | "payment-late" | "payment-resolved" | "reassigned" | "completed" | "partially-cancelled" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
             /** @description For people; left out when the event says it all. */
             detail?: string;
         };
@@ -2241,10 +2275,10 @@ export interface components {
             /** @description The id of its intent at the provider, `pi_…`. */
             reference: string | null;
             /**
-             * @description How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+             * @description How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
              * @enum {string}
              */
-            phase: "reserved" | "creating" | "confirming" | "action" | "processing" | "capturing" | "captured" | "expiring" | "late" | "ended" | "settled" | "refund_due" | "cancelled";
+            phase: "reserved" | "creating" | "confirming" | "action" | "declined" | "processing" | "capturing" | "captured" | "expiring" | "late" | "ended" | "settled" | "refund_due" | "cancelled";
             /** @description What the provider has said of the intent last. */
             status: string | null;
             /**
@@ -2591,7 +2625,7 @@ export interface components {
              */
             retry_at: string | null;
             /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment. */
-            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["RefundsResolved"] | components["schemas"]["CardPayment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
+            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["RefundsResolved"] | components["schemas"]["CardPayment"] | components["schemas"]["Payment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
             problem: components["schemas"]["Problem"] | null;
             /** @description What a payment needs from the buyer, while the state is `awaiting_action`. */
             next_action: components["schemas"]["NextAction"] | null;
@@ -2601,12 +2635,12 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only when there is one. */
             purchase?: components["schemas"]["Purchase"];
-        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
          * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "difference-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "difference-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -2666,18 +2700,20 @@ export interface components {
         /** @description The step that the buyer has to take. */
         NextAction: {
             /**
-             * @description `redirect`: send the buyer's browser to `url`.
+             * @description `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
              * @enum {string}
              */
-            type: "redirect";
+            type: "redirect" | "payment_method";
             /**
              * Format: uri
-             * @description A page of the buyer's bank, or of the provider.
+             * @description Only with `redirect`: a page of the buyer's bank, or of the provider.
              */
-            url: string;
+            url?: string;
+            /** @description Only with `payment_method`. */
+            decline?: components["schemas"]["Decline"];
             /**
              * Format: date-time
-             * @description Until when the positions are reserved.
+             * @description Until when the buyer can do that. The positions are reserved at least as long.
              */
             expires_at: string;
         };
@@ -3147,7 +3183,7 @@ export interface components {
             about?: components["schemas"]["About"];
             /**
              * Format: date-time
-             * @description When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card.
+             * @description When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when they are free at the latest.
              */
             retry_at?: string;
             /** @description With `payment-declined`: why, in the provider's words, such as `insufficient_funds`. */
@@ -3171,7 +3207,7 @@ export interface components {
          * @example sold-out
          * @enum {string}
          */
-        ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "wallet-exists" | "internal-error";
+        ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "decline-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "wallet-exists" | "internal-error";
         /**
          * @description Sweeps may be added.
          * @example lost-jobs
@@ -3375,6 +3411,16 @@ export interface components {
         };
         /** @description Refused without a job. The campaign never sells again, or this installation has no payment provider. */
         PurchaseRefused: {
+            headers: {
+                "X-Request-ID": components["headers"]["RequestID"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The purchase does not wait for another card, or too many cards of the user were declined. */
+        TryRefused: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
                 [name: string]: unknown;
@@ -3643,6 +3689,7 @@ export type PositionLabel = components['schemas']['PositionLabel'];
 export type PlaceDraft = components['schemas']['PlaceDraft'];
 export type Selection = components['schemas']['Selection'];
 export type PaymentDraft = components['schemas']['PaymentDraft'];
+export type PaymentTry = components['schemas']['PaymentTry'];
 export type PricedPosition = components['schemas']['PricedPosition'];
 export type CancellationRequest = components['schemas']['CancellationRequest'];
 export type Cancellation = components['schemas']['Cancellation'];
@@ -3770,6 +3817,7 @@ export type ResponseUnavailable = components['responses']['Unavailable'];
 export type ResponseWebhookInvalid = components['responses']['WebhookInvalid'];
 export type ResponseCardsNotAccepted = components['responses']['CardsNotAccepted'];
 export type ResponsePurchaseRefused = components['responses']['PurchaseRefused'];
+export type ResponseTryRefused = components['responses']['TryRefused'];
 export type ResponseStateConflict = components['responses']['StateConflict'];
 export type ResponseHoldRefused = components['responses']['HoldRefused'];
 export type ResponseHoldOver = components['responses']['HoldOver'];
@@ -5332,6 +5380,73 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["StateConflict"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    tryPayment: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+                /**
+                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @example wait=10
+                 */
+                Prefer?: components["parameters"]["Prefer"];
+            };
+            path: {
+                /** @description The id of a purchase. */
+                purchase: components["parameters"]["PurchaseID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PaymentTry"];
+            };
+        };
+        responses: {
+            /** @description Only with `Prefer: wait`: the job of the purchase is final, `succeeded` or `failed`. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Job;
+                };
+            };
+            /** @description Accepted. The job of the purchase is at `Location`; with `Prefer: wait` it may be `awaiting_action` again. */
+            202: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Location: components["headers"]["Location"];
+                    "Retry-After": components["headers"]["RetryAfter"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Job;
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["TryRefused"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -7316,6 +7431,7 @@ export interface JobResults {
     "refunds-resolve": RefundsResolved;
     "payment-retry": CardPayment;
     "payment-resolve": CardPayment;
+    "payment-try": Payment;
     "difference-explain": PaymentDifference;
     "webhook-endpoint-create": WebhookEndpoint;
     "webhook-endpoint-enable": WebhookEndpoint;

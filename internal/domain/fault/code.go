@@ -49,6 +49,7 @@ const (
 	PurchaseLimitExceeded Code = "purchase-limit-exceeded"
 	HoldExpired           Code = "hold-expired"
 	HoldLimitExceeded     Code = "hold-limit-exceeded"
+	DeclineLimitExceeded  Code = "decline-limit-exceeded"
 	InsufficientFunds     Code = "insufficient-funds"
 	NotSoldOut            Code = "not-sold-out"
 	StateConflict         Code = "state-conflict"
@@ -94,6 +95,7 @@ var catalogue = map[Code]entry{
 	PositionTaken:         {KindConflict, "A position is taken"},
 	HoldExpired:           {KindConflict, "The hold is over"},
 	HoldLimitExceeded:     {KindConflict, "This user may not hold more"},
+	DeclineLimitExceeded:  {KindConflict, "Too many cards of this user were declined"},
 	PurchaseLimitExceeded: {KindConflict, "The purchase limit of this user is reached"},
 	InsufficientFunds:     {KindConflict, "The wallet does not have enough money"},
 	NotSoldOut:            {KindConflict, "The campaign is not sold out"},

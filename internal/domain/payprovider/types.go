@@ -47,12 +47,12 @@ type Intent struct {
 	CreatedAt     time.Time
 }
 
-// Decline says why a try to pay failed.
+// Decline says why a try to pay failed, in the provider's words. It is stored and shown so.
 type Decline struct {
-	Code        string // such as card_declined
-	DeclineCode string // such as insufficient_funds; may be empty
-	Advice      string // what the buyer can do, such as try_again_later; may be empty
-	Message     string // for the buyer
+	Code        string `json:"code"`                   // such as card_declined
+	DeclineCode string `json:"decline_code,omitempty"` // such as insufficient_funds
+	Advice      string `json:"advice,omitempty"`       // what the buyer can do, such as try_again_later
+	Message     string `json:"message,omitempty"`      // for the buyer
 }
 
 // RefundStatus is how far a refund has come at the provider.

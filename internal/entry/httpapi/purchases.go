@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -30,7 +32,8 @@ import (
 // purchaseHandlers are the operations on purchases.
 type purchaseHandlers struct {
 	*intake
-	exports *exports
+	exports  *exports
+	payments *payments.Service
 }
 
 // RequestPurchase accepts a purchase as a job.
@@ -134,6 +137,48 @@ func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.Cance
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
 		Keep: s.settings.Retention.Purchases})
+}
+
+// TryPayment has a purchase paid with another payment method, and answers with its job.
+func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {
+	who := call.Of(ctx)
+	p, err := s.visiblePurchase(ctx, r.Purchase)
+	if err != nil {
+		return nil, err
+	}
+	if err := who.MayPayBy(string(purchase.Card)); err != nil {
+		return nil, err
+	}
+	if !s.settings.Payments.Stripe.Enabled() {
+		return nil, errNoCards
+	}
+	if p.PaymentMethod != purchase.Card {
+		return nil, fault.New(fault.StateConflict, "the purchase is not paid by card")
+	}
+	var page *string
+	if r.Body.ReturnURL != "" {
+		if page = &r.Body.ReturnURL; !isPage(*page) {
+			return nil, fault.Invalid(fault.Field{Pointer: "/return_url", Detail: notPage})
+		}
+	}
+	wait, done, err := s.waitOf(who)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	wait.UntilFinal = false // as for the purchase
+	request := s.command(ctx, job.KindPaymentTry, http.StatusAccepted)
+	request.CampaignID, request.UserID = p.CampaignID, p.UserID
+	tried, err := s.payments.Try(ctx, request, p.ID, r.Body.PaymentMethod, page)
+	if _, err := s.commandDone(tried, err, ""); err != nil {
+		return nil, err
+	}
+	j, err := job.Get(ctx, s.db, p.JobID)
+	if err != nil {
+		return nil, err
+	}
+	who.EndShare()
+	return s.answerJob(ctx, j, wait, nil, tried.Replayed)
 }
 
 // positionsOf checks which positions of a purchase a request names. Those that it had, too, are for
@@ -278,6 +323,9 @@ func (s *intake) includeCampaigns(ctx context.Context, who call.Caller, purchase
 	return nil
 }
 
+// notPage says what a return_url must be.
+const notPage = "must be the address of a page: https://…"
+
 // errNoCards refuses every request that needs a payment provider, where there is none.
 var errNoCards = fault.New(fault.CardsNotAccepted, "cards are not accepted here: this installation has no payment provider (payments.stripe.key)")
 
@@ -299,7 +347,7 @@ func paymentOf(body contract.PaymentDraft, defaults config.Payments) (sale.Payme
 			wrong("reference", "does not go with the method card: its reference is the id that the provider gives the payment")
 		}
 		if p.ReturnURL != "" && !isPage(p.ReturnURL) {
-			wrong("return_url", "must be the address of a page: https://…")
+			wrong("return_url", notPage)
 		}
 		if p.ReturnURL == "" && defaults.ReturnURL == "" && defaults.Stripe.Enabled() {
 			wrong("return_url", "is required, as this installation has no page to return to (payments.return_url): banks send buyers there")

@@ -165,6 +165,9 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	boards := newPositionsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt)
 	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, wallets.Options{Retry: gate.Retry(0)})
 	registerWallets(s.registry, executor)
+	cards := func(render func(payment.Payment) any) *payments.Service {
+		return payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue, render)
+	}
 	s.handlers = handlers{
 		campaignHandlers: campaignHandlers{s.intake, lifecycle.New(gate, key, campaignBounds(s.settings), bindings,
 			func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) }),
@@ -172,12 +175,12 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 		positionHandlers: positionHandlers{s.intake, boards, s.answers},
 		holdHandlers: holdHandlers{s.intake, holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), holdMetrics,
 			func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })},
-		purchaseHandlers: purchaseHandlers{s.intake, newExports(s.settings.Exports.MaxOpen, s.registry)},
-		jobHandlers:      jobHandlers{s.intake},
+		purchaseHandlers: purchaseHandlers{s.intake, newExports(s.settings.Exports.MaxOpen, s.registry),
+			cards(func(p payment.Payment) any { return resource.Payment(p) })},
+		jobHandlers: jobHandlers{s.intake},
 		drawHandlers: drawHandlers{s.intake, newDrawsCache(s.db, s.settings.API.RequestTimeout), changes,
 			newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, s.registry)},
-		paymentHandlers: paymentHandlers{s.intake, payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue,
-			func(p payment.Payment) any { return cardPaymentJSON(p) })},
+		paymentHandlers:    paymentHandlers{s.intake, cards(func(p payment.Payment) any { return cardPaymentJSON(p) })},
 		differenceHandlers: differenceHandlers{s.intake, reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })},
 		refundHandlers:     refundHandlers{s.intake, refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })},
 		walletHandlers:     walletHandlers{s.intake, wallets.NewBatcher(executor, s.settings.Wallets)},

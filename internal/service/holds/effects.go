@@ -64,12 +64,8 @@ func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
 // noteTaken notes which of the positions that requests named are taken.
 func (e *effects) noteTaken(stock *inventory.Stock) {
 	for at, p := range stock.Named() {
-		switch p.State {
-		case inventory.Available, inventory.Blocked: // an operator may unblock it at any process
-		case inventory.Sold:
-			e.taken[at] = taking{remaining: takenFor}
-		default:
-			e.taken[at] = takingOf(p) // not positive when its deadline passed during this transaction
+		if t, ok := takingOf(p); ok {
+			e.taken[at] = t
 		}
 	}
 }

@@ -2,7 +2,10 @@ package holds
 
 import (
 	"context"
+	"maps"
+	"slices"
 
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
 
@@ -11,6 +14,7 @@ type precheck struct {
 	retry   bool // earlier is the job of its key
 	earlier job.Accepted
 	refusal error
+	now     map[inventory.PositionID]*inventory.Found // by lookAgain; shared
 }
 
 // findRetries finds the requests whose idempotency key has a job already.
@@ -24,6 +28,29 @@ func (s *Service) findRetries(ctx context.Context, requests []Request) ([]preche
 		found[i] = precheck{retry: known[i], earlier: earlier[i]}
 	}
 	return found, nil
+}
+
+// lookAgain finds retries of requests for positions that are known to be taken, and reads how
+// these positions are now: another process may have freed them.
+func (s *Service) lookAgain(ctx context.Context, requests []Request) ([]precheck, error) {
+	began := s.taken.now()
+	found, err := s.findRetries(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	now := make(map[inventory.PositionID]*inventory.Found)
+	for i, r := range requests {
+		found[i].now = now
+		for _, p := range r.Positions {
+			now[inventory.PositionID{CampaignID: r.Job.CampaignID, Position: p}] = nil
+		}
+	}
+	read, err := inventory.Find(ctx, s.db, slices.Collect(maps.Keys(now)))
+	for _, f := range read {
+		now[f.PositionID] = &f
+		s.taken.see(&f, began)
+	}
+	return found, err
 }
 
 // precheck finds retries and refuses users over a limit. It looks up the keys last:

@@ -40,7 +40,7 @@ type Service struct {
 	render    func(h inventory.Hold, viewer string) any
 	taken     *takenCache
 	facts     *campaign.Facts
-	retries   *batch.Coalescer[Request, precheck] // key look-ups of requests for positions that are known to be taken
+	looks     *batch.Coalescer[Request, precheck] // of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[Request, precheck]
 	campaigns *batch.Queues[uuid.UUID, task, result] // every campaign has a queue of its own
 }
@@ -63,9 +63,9 @@ const (
 	// drain is how long Close still serves requests that are waiting.
 	drain = 2 * time.Second
 
-	// retryLinger is how long a look-up of keys waits for more requests. Requests for
+	// lookLinger is how long a look waits for more requests. Requests for
 	// taken positions come from the lock one by one; this way one query serves many.
-	retryLinger = 20 * time.Millisecond
+	lookLinger = 20 * time.Millisecond
 )
 
 // New returns a Service; Close closes it. The process shares facts. acquire takes the locks
@@ -80,14 +80,14 @@ func New(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts, acqu
 		Retrying: retryFlushes, Backoff: retryBackoff, Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain,
 		Whole: postgres.IsTransient, PutOff: postgres.IsPutOff}, s.flush)
 	options.InFlight = 1
-	options.Linger = max(options.Linger, retryLinger)
-	s.retries = batch.New(options, s.findRetries)
+	options.Linger = max(options.Linger, lookLinger)
+	s.looks = batch.New(options, s.lookAgain)
 	return s
 }
 
 // Close finishes the requests that are waiting.
 func (s *Service) Close() {
-	s.retries.Close()
+	s.looks.Close()
 	s.prechecks.Close()
 	s.campaigns.Close()
 }
@@ -155,27 +155,33 @@ func (s *Service) queueUp(ctx context.Context, r Request) (release func(), answe
 }
 
 // refuseTaken answers a request for positions that are known to be taken; nil means
-// that it goes on. It looks up the key first: an earlier request with the same key
-// may have taken them.
+// that it goes on. It looks first: an earlier request with the same key may have taken
+// them, and they may be free again.
 func (s *Service) refuseTaken(ctx context.Context, r Request) (*job.Done, error) {
-	taken := s.taken.among(r)
-	if len(taken) == 0 {
+	if len(s.taken.among(r)) == 0 {
 		return nil, nil //nolint:nilnil // no answer
 	}
-	found, err := s.retries.Do(ctx, r)
+	found, err := s.looks.Do(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
 	case found.retry:
 		return &job.Done{Accepted: found.earlier}, nil
 	}
+	taken := s.taken.among(r)
+	if len(taken) == 0 {
+		return nil, nil //nolint:nilnil // they are free again
+	}
 	known, err := s.facts.Of(ctx, s.db, r.Job.CampaignID)
 	if err != nil {
 		return nil, err
 	}
-	gone := make([]fault.Field, len(taken))
+	gone, now := make([]fault.Field, len(taken)), make([]*inventory.Found, len(taken))
 	for i, at := range taken {
 		gone[i] = inventory.TakenField("", at, r.Positions[at], known.Shape)
+		now[i] = found.now[inventory.PositionID{CampaignID: r.Job.CampaignID, Position: r.Positions[at]}]
 	}
-	return &job.Done{Err: fault.Taken(gone...)}, nil
+	refusal := fault.Taken(gone...)
+	refusal.RetryAt = inventory.FreeAt(now, time.Now())
+	return &job.Done{Err: refusal}, nil
 }

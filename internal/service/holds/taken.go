@@ -29,8 +29,16 @@ type taking struct {
 	userID    string
 }
 
-func takingOf(p *inventory.Found) taking {
-	return taking{remaining: p.Remaining, userID: p.UserID}
+// takingOf says how a position is taken, and false when it is not: also a blocked one, which an
+// operator may unblock at any process.
+func takingOf(p *inventory.Found) (taking, bool) {
+	switch p.State {
+	case inventory.Sold:
+		return taking{remaining: takenFor}, true
+	case inventory.Held, inventory.Reserved:
+		return taking{remaining: p.Remaining, userID: p.UserID}, p.Remaining > 0 // else its deadline has passed meanwhile
+	}
+	return taking{}, false
 }
 
 const (
@@ -55,6 +63,15 @@ func (c *takenCache) add(p inventory.PositionID, since time.Time, t taking) {
 		return
 	}
 	c.known.Add(p, sighting{until: since.Add(min(t.remaining, takenFor)), userID: t.userID})
+}
+
+// see remembers what a position was when it was read, at since or later.
+func (c *takenCache) see(f *inventory.Found, since time.Time) {
+	if t, ok := takingOf(f); ok {
+		c.add(f.PositionID, since, t)
+	} else {
+		c.remove(f.PositionID)
+	}
 }
 
 // remove forgets that a position is taken, because it was given back.

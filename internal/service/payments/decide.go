@@ -14,6 +14,7 @@ const (
 	fetch         move = "fetch"         // call: how is the intent?
 	confirm       move = "confirm"       // call: try to pay
 	show          move = "show"          // store action: the buyer must authenticate; wait
+	awaitMethod   move = "await-method"  // store declined: the buyer may bring another payment method; wait
 	slow          move = "slow"          // store processing; wait
 	startCapture  move = "start-capture" // store capturing, if the reservation still stands
 	capture       move = "capture"       // call: take the money
@@ -35,13 +36,16 @@ type facts struct {
 	intent        bool // its id is stored
 	oldKey        bool // the key of the intent may be forgotten at the provider
 	uncancellable bool // the provider would not cancel it, as was stored
+	another       bool // its payment method is not the first one
+	last          bool // no further one may come
 
 	// From the provider, in this run. Nothing of it is remembered from one run to the
 	// next: another worker may have gone on meanwhile.
-	status  payprovider.IntentStatus // empty: not known, or may have changed
-	page    bool                     // where the buyer can authenticate
-	shown   bool                     // that page is stored
-	refused call                     // the last call that the provider has refused, and will refuse again; empty: none
+	status    payprovider.IntentStatus // empty: not known, or may have changed
+	confirmed bool                     // the payment method was confirmed, with whatever answer
+	page      bool                     // where the buyer can authenticate
+	shown     bool                     // that page is stored
+	refused   call                     // the last call that the provider has refused, and will refuse again; empty: none
 }
 
 // next decides the next move, and why a payment is given up. It does no I/O.
@@ -49,12 +53,13 @@ type facts struct {
 // Three rules stand behind it. An intent is confirmed only in phase confirming, which
 // means that its id is stored. From there on only what the provider says ends a payment,
 // and it is asked first whenever a worker comes anew. Once capturing is stored, the money
-// is taken; the deadline counts no more.
+// is taken; the deadline counts no more. A decline is an end only when its buyer brings no
+// other payment method.
 func next(f facts) (move, payment.Ending) {
 	switch f.phase {
 	case payment.Reserved, payment.Creating:
 		return beforeIntent(f)
-	case payment.Confirming, payment.Action, payment.Processing:
+	case payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing:
 		return beforeCapture(f)
 	case payment.Capturing:
 		return inCapture(f)
@@ -98,13 +103,15 @@ func beforeCapture(f facts) (move, payment.Ending) {
 	case payprovider.Canceled:
 		return end, payment.Expired
 	case payprovider.RequiresPaymentMethod:
-		return giveUp, payment.Declined
+		return afterDecline(f)
 	}
 	switch {
 	case f.over:
 		return giveUp, payment.Expired
 	case f.status == payprovider.RequiresCapture:
 		return startCapture, ""
+	case f.status == payprovider.RequiresAction && f.toConfirm():
+		return confirm, ""
 	case f.status == payprovider.Processing && f.phase == payment.Processing:
 		return wait, ""
 	case f.status == payprovider.Processing:
@@ -121,6 +128,30 @@ func beforeCapture(f facts) (move, payment.Ending) {
 		return confirm, ""
 	}
 	return unexpected, ""
+}
+
+// toConfirm reports whether another payment method is still to be confirmed. What the intent
+// says is then about the one before. It may have been confirmed already, by a worker that
+// could not store the answer: under the same key the same answer comes again.
+func (f facts) toConfirm() bool {
+	return f.phase == payment.Confirming && f.another && !f.confirmed
+}
+
+// afterDecline decides about an intent that needs a payment method.
+func afterDecline(f facts) (move, payment.Ending) {
+	switch {
+	case f.over && f.toConfirm():
+		return giveUp, payment.Expired
+	case f.over:
+		return giveUp, payment.Declined
+	case f.toConfirm():
+		return confirm, ""
+	case f.phase == payment.CardDeclined:
+		return wait, ""
+	case f.last:
+		return giveUp, payment.Declined
+	}
+	return awaitMethod, ""
 }
 
 func inCapture(f facts) (move, payment.Ending) {

@@ -28,7 +28,7 @@ func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
 	r.metrics.faults.WithLabelValues(string(c), string(e.Kind)).Inc()
 	switch {
 	case e.Kind == payprovider.KindDeclined && (c == callCreate || c == callConfirm):
-		r.intent.Status, r.decline = payprovider.RequiresPaymentMethod, e.Decline
+		r.intent.Status, r.decline, r.confirmed = payprovider.RequiresPaymentMethod, e.Decline, r.confirmed || c == callConfirm
 		if r.decline == nil {
 			r.decline = &payprovider.Decline{Code: e.Code, Message: e.Message}
 		}
@@ -38,7 +38,7 @@ func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
 			return r.unexpectedState(ctx, err.Error())
 		}
 		r.logger.Info("a call of the provider was refused", "purchase", r.p.PurchaseID, "call", string(c), "error", err)
-		r.intent.Status, r.refused = "", c // how is it really? see there
+		r.intent.Status, r.refused, r.confirmed = "", c, r.confirmed || c == callConfirm // how is it really? see there
 		r.decline = &payprovider.Decline{Code: e.Code, Message: e.Message}
 		return r.goOn(nil)
 	case e.Kind == payprovider.KindMismatch && e.Code != codeOtherUse:
@@ -193,6 +193,8 @@ const shortestPause = 50 * time.Millisecond
 func (r *run) pauseOf(p *payment.Payment) time.Duration {
 	pause := r.settings.Recheck
 	switch left := r.left(p); {
+	case p.Phase == payment.CardDeclined: // no event comes before its buyer does
+		return max(left, 0) + shortestPause
 	case p.Phase == payment.Late || p.Phase == payment.Cancelled:
 		return min(pause+max(-left, 0)/lateShare, max(pause, longestLook))
 	case p.Phase != payment.Capturing && left > -shortestPause && left < pause:

@@ -35,6 +35,7 @@ func (r *run) call(ctx context.Context, m move) (Outcome, error) {
 		return r.mismatch(ctx, c, err)
 	}
 	r.intent = in
+	r.confirmed = r.confirmed || c == callConfirm
 	if in.Decline != nil {
 		r.decline = in.Decline
 	}
@@ -98,12 +99,16 @@ func (r *run) created(ctx context.Context, in payprovider.Intent) (Outcome, erro
 // forward stores what the provider has said of an intent.
 func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 	changed := r.p
-	changed.NextAction = nil
+	changed.NextAction, changed.Decline = nil, nil
 	r.answered(&changed)
 	switch m {
 	case show:
 		changed.Phase, changed.NextAction = payment.Action, &r.intent.ActionURL
 		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(&changed), payment.StepActionRequired))
+	case awaitMethod:
+		until := r.now().Add(payment.TryWithin).Truncate(time.Microsecond)
+		changed.Phase, changed.Decline, changed.DeclinedUntil = payment.CardDeclined, r.whyDeclined(), &until
+		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(&changed), payment.StepDeclined))
 	case slow:
 		changed.Phase = payment.Processing
 		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(&changed), payment.StepProcessing))
@@ -162,6 +167,9 @@ func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []
 	changed.Ending = &ending
 	switch ending {
 	case payment.Declined, payment.Refused:
+		if r.p.Phase == payment.CardDeclined { // it says so already
+			return changed, nil
+		}
 		changed.Decline = r.whyDeclined()
 		return changed, []string{payment.StepDeclined}
 	case payment.Expired:
@@ -171,14 +179,14 @@ func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []
 }
 
 // whyDeclined returns what is told of a payment that was declined or refused.
-func (r *run) whyDeclined() *payment.Decline {
+func (r *run) whyDeclined() *payprovider.Decline {
 	switch d := r.decline; {
 	case r.intent.Status == payprovider.RequiresAction: // and there is no page for it. With the intent's client secret an app could do it, and a buyer confirm another card behind us
-		return &payment.Decline{Code: "authentication_required", Message: "This payment method cannot be used here: it asks for a step that is no page to visit."}
+		return &payprovider.Decline{Code: "authentication_required", Message: "This payment method cannot be used here: it asks for a step that is no page to visit."}
 	case d != nil:
-		return &payment.Decline{Code: d.Code, DeclineCode: d.DeclineCode, Advice: d.Advice, Message: d.Message}
+		return d
 	}
-	return &payment.Decline{Code: "card_declined", Message: "The payment was declined."}
+	return &payprovider.Decline{Code: "card_declined", Message: "The payment was declined."}
 }
 
 // answered notes that the provider has answered: no fault is left.

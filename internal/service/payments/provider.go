@@ -39,7 +39,11 @@ const keyLasts = 23 * time.Hour
 func (r *run) createKey() string { return fmt.Sprintf("pi:%s:%d", r.p.PurchaseID, r.p.Attempt) }
 
 func (r *run) confirmKey() string {
-	return r.again(fmt.Sprintf("confirm:%s:%d", r.p.PurchaseID, r.p.Attempt))
+	key := fmt.Sprintf("confirm:%s:%d", r.p.PurchaseID, r.p.Attempt)
+	if r.p.Tries > 0 {
+		key += fmt.Sprintf(":method-%d", r.p.Tries)
+	}
+	return r.again(key)
 }
 
 func (r *run) captureKey() string { return r.again("capture:" + r.p.PurchaseID.String()) }

@@ -74,7 +74,7 @@ func (rn *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {
 		rn.metrics.runs.WithLabelValues(string(Nothing)).Inc()
 		return Result{Outcome: Nothing}, nil
 	}
-	r := &run{Runner: rn, p: p, began: began, leased: began, awaiting: p.Phase == payment.Action, waiting: p.WaitingFor != nil}
+	r := &run{Runner: rn, p: p, began: began, leased: began, awaiting: p.Phase.AwaitsBuyer(), waiting: p.WaitingFor != nil}
 	if p.LeaseUntil != nil {
 		r.claimedAt = p.LeaseUntil.Add(-rn.settings.Lease)
 	}
@@ -101,9 +101,10 @@ type run struct {
 	claimedAt time.Time       // the same moment, by the clock of the database
 	leased    time.Time       // when the lease was renewed last, by the clock of this process
 
-	intent  payprovider.Intent   // as the provider has told last
-	decline *payprovider.Decline // why a call of this run was declined or refused
-	refused call                 // the last one that was refused
+	intent    payprovider.Intent   // as the provider has told last
+	decline   *payprovider.Decline // why a call of this run was declined or refused
+	refused   call                 // the last one that was refused
+	confirmed bool                 // a confirmation was answered
 
 	awaiting bool // the job shows an action
 	waiting  bool // the job shows why it waits
@@ -116,6 +117,7 @@ func (r *run) now() time.Time { return r.claimedAt.Add(time.Since(r.began)) }
 func (r *run) facts() facts {
 	return facts{
 		phase: r.p.Phase, over: r.p.Over, intent: r.p.IntentID != nil, oldKey: r.p.KeyAge > keyLasts, uncancellable: r.p.Uncancellable,
+		another: r.p.Tries > 0, last: r.p.Tries >= payment.MostTries, confirmed: r.confirmed,
 		status: r.intent.Status, page: r.intent.ActionURL != "", refused: r.refused,
 		shown: r.p.Phase == payment.Action && r.p.NextAction != nil && *r.p.NextAction == r.intent.ActionURL,
 	}
@@ -152,7 +154,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 		return r.storeKey(ctx)
 	case create, fetch, confirm, capture, cancel:
 		return r.call(ctx, m)
-	case show, slow, startCapture, keepMoney:
+	case show, awaitMethod, slow, startCapture, keepMoney:
 		return r.forward(ctx, m)
 	case giveUp:
 		return r.giveUp(ctx, ending)

@@ -48,6 +48,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	if err != nil {
 		return err
 	}
+	step := r.newStep(changed)
 	r.p = changed
 	if keep > 0 {
 		r.leased = began
@@ -56,7 +57,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 		r.metrics.phases.WithLabelValues(string(changed.Phase)).Inc()
 		r.hit(string(changed.Phase) + ".stored")
 	}
-	r.show(changed)
+	r.show(changed, step)
 	return nil
 }
 
@@ -110,17 +111,19 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 // queueShown writes what the purchase, its job and the job of its cancellation show, if
 // that changes. It locks the purchase and then the jobs, as everybody does.
 func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) {
-	awaiting, waiting := p.Phase == payment.Action, p.WaitingFor != nil
-	if awaiting != r.awaiting {
+	awaiting, waiting, step := p.Phase.AwaitsBuyer(), p.WaitingFor != nil, r.newStep(p)
+	if awaiting && r.awaiting && p.Phase != r.p.Phase { // it awaits anew, which its event tells
+		purchase.QueueAwaiting(b, p.PurchaseID, false)
+	}
+	if awaiting != r.awaiting || step {
 		purchase.QueueAwaiting(b, p.PurchaseID, awaiting)
 	}
-	if awaiting == r.awaiting && waiting == r.waiting && !waiting && !r.newPage(p) {
+	if awaiting == r.awaiting && waiting == r.waiting && !waiting && !step {
 		return
 	}
-	state, progress := job.Queued, &job.Progress{}
-	if awaiting && p.NextAction != nil {
+	state, progress := job.Queued, &job.Progress{NextAction: nextAction(p)}
+	if progress.NextAction != nil {
 		state = job.AwaitingAction
-		progress.NextAction = &job.NextAction{Type: "redirect", URL: *p.NextAction, ExpiresAt: p.OverAt()}
 	}
 	if waiting {
 		progress.Waiting = &job.Waiting{Reason: p.WaitingFor.Text(), RetryAt: r.now()}
@@ -149,15 +152,26 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 	}
 }
 
-// newPage tells whether the buyer is to be sent to another page than the job shows.
-func (r *run) newPage(p payment.Payment) bool {
-	return p.Phase == payment.Action && text0(p.NextAction) != text0(r.p.NextAction)
+// nextAction is what the buyer has to do; nil: nothing.
+func nextAction(p payment.Payment) *job.NextAction {
+	switch {
+	case p.Phase == payment.Action && p.NextAction != nil:
+		return &job.NextAction{Type: job.ActionRedirect, URL: *p.NextAction, ExpiresAt: p.OverAt()}
+	case p.Phase == payment.CardDeclined && p.Decline != nil:
+		return &job.NextAction{Type: job.ActionPaymentMethod, Decline: p.Decline, ExpiresAt: p.OverAt()}
+	}
+	return nil
+}
+
+// newStep tells whether the buyer has something else to do than the job shows.
+func (r *run) newStep(p payment.Payment) bool {
+	return p.Phase.AwaitsBuyer() && (p.Phase != r.p.Phase || text0(p.NextAction) != text0(r.p.NextAction))
 }
 
 // show notes what the job shows now.
-func (r *run) show(p payment.Payment) {
-	awaiting, waiting := p.Phase == payment.Action, p.WaitingFor != nil
-	r.announce = r.announce || awaiting != r.awaiting || waiting != r.waiting
+func (r *run) show(p payment.Payment, step bool) {
+	awaiting, waiting := p.Phase.AwaitsBuyer(), p.WaitingFor != nil
+	r.announce = r.announce || awaiting != r.awaiting || waiting != r.waiting || step
 	r.awaiting, r.waiting = awaiting, waiting
 }
 

@@ -79,6 +79,9 @@ func (a *allocation) decide(o *order) (decision, error) {
 	if refusal == nil {
 		refusal = a.checkUnpaid(o, len(picked))
 	}
+	if refusal == nil {
+		refusal = a.checkDeclines(o)
+	}
 	var bought purchase.Purchase
 	if refusal == nil {
 		bought, refusal = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID]))

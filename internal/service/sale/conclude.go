@@ -15,7 +15,8 @@ import (
 //   - captured: the positions are sold; or they are given back and the money is refunded,
 //     because the campaign or the purchase was cancelled meanwhile. Late money, whose
 //     positions are free again, gets others where the campaign says so.
-//   - ended: the positions are free again, and the job fails or is cancelled.
+//   - ended: the positions are free again, and the job fails or is cancelled. Positions of a
+//     hold whose time is not over are its again, unless the buyer or the campaign has cancelled.
 //   - expiring, over, and not to be cancelled: the positions are free again, and the
 //     payment is late. Its job stays open; but what its buyer has cancelled is cancelled
 //     now, and money that still comes is refunded.
@@ -30,6 +31,9 @@ func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait Wait) (Repor
 func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
 	in, err := lockPayments(ctx, tx, refs, wait)
 	if err != nil {
+		return Report{}, err
+	}
+	if err := in.findHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}
 	out := newConclusions(in.busy)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -27,6 +28,7 @@ type conclusions struct {
 	steps      []payment.Step
 	refunds    []refund.Refund
 	freed      []inventory.Return
+	heldAgain  []inventory.HeldAgain
 	unpaid     []inventory.Unpaid // whose positions are freed, too
 	sold       []inventory.Return // that were reserved
 	resold     []inventory.Sale   // that were free: for late money
@@ -87,6 +89,13 @@ func (o *conclusions) release(c *conclusion) {
 		o.unpaid = append(o.unpaid, c.unpaid())
 	}
 	o.free(c)
+}
+
+// holdAgain gives the positions of a purchase back to the hold that it has used.
+func (o *conclusions) holdAgain(c *conclusion) {
+	o.heldAgain = append(o.heldAgain, inventory.HeldAgain{HoldID: c.hold, PurchaseID: c.PurchaseID, Size: len(c.bought.Items)})
+	o.changes.Add(c.CampaignID, campaign.Change{})
+	o.step(c, payment.StepHeldAgain)
 }
 
 // free frees the positions of a purchase, if it still has them.
@@ -178,9 +187,14 @@ func (o *conclusions) refund(c *conclusion, reason refund.Reason) {
 
 // end ends a purchase that is not paid.
 func (o *conclusions) end(c *conclusion) error {
-	o.release(c)
 	o.to(c, payment.Cancelled)
 	problem := c.whyEnded()
+	if c.hold == uuid.Nil {
+		o.release(c)
+	} else {
+		o.holdAgain(c)
+		problem.About = fault.About{Kind: fault.AboutHold, ID: c.hold.String()}
+	}
 	if c.takenBack() {
 		by, reason := c.takenBy()
 		o.ends = append(o.ends, purchase.End{ID: c.PurchaseID, State: purchase.Cancelled, By: by, Reason: reason})
@@ -215,16 +229,16 @@ func (c *conclusion) whyEnded() *fault.Error {
 		why.Code, why.DeclineCode, why.Advice = fault.PaymentRefused, "", ""
 		return why
 	case payment.Unpaid:
-		return fault.New(fault.PaymentNotReceived, "the payment was never received, as an operator has found; the positions are free again")
+		return fault.New(fault.PaymentNotReceived, "the payment was never received, as an operator has found; the reservation has ended")
 	case payment.CampaignCancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign was cancelled before the purchase was paid")
 	default:
-		return fault.New(fault.ReservationExpired, "the payment did not arrive in time; the positions are free again")
+		return fault.New(fault.ReservationExpired, "the payment did not arrive in time; the reservation has ended")
 	}
 }
 
 // declined says why a provider did not take the money, in the provider's words.
-func declined(d *payment.Decline) *fault.Error {
+func declined(d *payprovider.Decline) *fault.Error {
 	why := fault.New(fault.PaymentDeclined, "the payment did not succeed; another try is a new request with a new key")
 	if d == nil {
 		return why
@@ -285,6 +299,7 @@ func (o *conclusions) write(ctx context.Context, tx pgx.Tx) error {
 	queueSome(&b, append(o.steps, refundSteps(o.refunds)...), queueSteps)
 	queueSome(&b, o.refunds, refund.QueueInsert)
 	queueSome(&b, o.freed, inventory.QueueFreeReserved)
+	queueSome(&b, o.heldAgain, inventory.QueueHoldAgain)
 	queueSome(&b, o.unpaid, inventory.QueueUnpaid)
 	queueSome(&b, o.sold, inventory.QueueSellReserved)
 	queueSome(&b, o.resold, inventory.QueueSell)

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 )
 
@@ -29,9 +30,10 @@ type inputs struct {
 	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
 
 	// Of users who order by card, read by endHolds.
-	unpaid map[inventory.User]int                 // positions that wait for their cards, if there is a limit
-	kept   map[inventory.User]inventory.HeldTimes // lately, without buying
-	now    time.Time                              // by the database's clock; zero without such users
+	unpaid   map[inventory.User]int                 // positions that wait for their cards, if there is a limit
+	kept     map[inventory.User]inventory.HeldTimes // lately, without buying
+	declined map[string]time.Time                   // with too many declines; until when
+	now      time.Time                              // by the database's clock; zero without such users
 
 	reservations Reservations
 }
@@ -175,9 +177,30 @@ func (in *inputs) queueCards(b *pgx.Batch) {
 		return
 	}
 	in.queueTurns(b)
+	in.queueDeclines(b)
 	if in.reservations.MostPerUser > 0 {
 		inventory.QueueCountReservedOfUsers(b, slices.Collect(maps.Keys(in.kept)), in.unpaid)
 	}
+}
+
+// queueDeclines reads which users have had too many cards declined.
+func (in *inputs) queueDeclines(b *pgx.Batch) {
+	in.declined = make(map[string]time.Time)
+	var users []string
+	for u := range in.kept {
+		if !slices.Contains(users, u.ID) {
+			users = append(users, u.ID)
+		}
+	}
+	payment.QueueDeclines(b, users, func(user string, again time.Time) { in.declined[user] = again })
+}
+
+// checkDeclines refuses an order by card of a user who has had too many cards declined.
+func (in *inputs) checkDeclines(o *order) error {
+	if again, many := in.declined[o.UserID]; many && o.Payment.Method == purchase.Card {
+		return payment.TooManyDeclines(again)
+	}
+	return nil
 }
 
 // checkUnpaid refuses an order by card of n positions when too many of its user wait for

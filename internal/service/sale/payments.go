@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -20,7 +21,8 @@ type conclusion struct {
 	*payment.Payment
 	campaign *campaign.Status
 	bought   *purchase.Purchase
-	kept     bool // its positions are reserved for it; otherwise none of them is
+	kept     bool      // its positions are reserved for it; otherwise none of them is
+	hold     uuid.UUID // that it has used, and that keeps the positions again; zero: none
 }
 
 // positions returns the positions of the purchase.
@@ -132,6 +134,28 @@ func (in *unconcluded) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, 
 		in.payments = append(in.payments, &conclusion{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, kept: kept > 0})
 	}
 	return nil
+}
+
+// findHolds finds, for purchases that end unpaid while the sale goes on, the holds that they
+// have used and whose time is not over. Without such a purchase it costs nothing.
+func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
+	var ids []uuid.UUID
+	for _, c := range in.payments {
+		if c.Phase == payment.Ended && c.open() && c.kept && !c.takenBack() && c.campaign.State == campaign.Active && !c.campaign.Ended {
+			ids = append(ids, c.PurchaseID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	found := make(map[uuid.UUID]uuid.UUID)
+	inventory.QueueUsedHolds(&b, ids, found)
+	err := tx.SendBatch(ctx, &b).Close()
+	for _, c := range in.payments {
+		c.hold = found[c.PurchaseID]
+	}
+	return fault.At(err, "findHolds")
 }
 
 // queueLockPayments locks payments as w says: it waits for them as for wallets.

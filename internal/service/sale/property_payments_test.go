@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
@@ -84,7 +85,7 @@ func (b *bank) confirmed(p *payment.Payment, choice int) (guard payment.Guard, o
 		p.Phase = payment.Processing
 	case 2:
 		why := payment.Declined
-		p.Phase, p.Ending, p.Decline = payment.Expiring, &why, &payment.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
+		p.Phase, p.Ending, p.Decline = payment.Expiring, &why, &payprovider.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
 	default:
 		b.confirm(p.PurchaseID, "authorized")
 		p.Phase, guard = payment.Capturing, payment.BeforeDeadline

@@ -19,7 +19,7 @@ func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, form shape.Shap
 	for i, p := range chosen {
 		ids[i] = PositionID{campaignID, p}
 	}
-	found, err := find(ctx, tx, ids)
+	found, err := Find(ctx, tx, ids)
 	states := make(map[shape.Position]State, len(found))
 	for _, f := range found {
 		states[f.Position] = f.State

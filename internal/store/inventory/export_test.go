@@ -6,7 +6,6 @@ type Need = need
 // The parts of FindStock.
 var (
 	FindFree   = findFree
-	Find       = find
 	CountGone  = countGone
 	FindRuns   = findRuns
 	RunsWanted = runsWanted

@@ -36,7 +36,7 @@ type Free struct {
 	taken   bool // out of its stock
 }
 
-// Found is a position as it was read under the campaign's lock.
+// Found is a position as it was read.
 type Found struct {
 	Free
 	State      State
@@ -115,10 +115,10 @@ func columns(needs []need) (ids []uuid.UUID, layers, counts []int) {
 	return ids, layers, counts
 }
 
-// find returns positions as they are and leaves out those that do not exist. It
+// Find returns positions as they are and leaves out those that do not exist. It
 // locks nothing: the campaign's lock is enough, and a writer that goes without it
 // fails at the version.
-func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) {
+func Find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, error) {
 	if len(chosen) == 0 {
 		return nil, nil
 	}
@@ -127,7 +127,7 @@ func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) 
 	for i, c := range chosen {
 		campaigns[i], layers[i], cols[i] = c.CampaignID, c.Layer, c.Column
 	}
-	found, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (f Found, err error) {
+	found, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (f Found, err error) {
 		var seconds float64
 		err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version, &f.State, &f.HoldID, &f.PurchaseID, &f.JobID, &f.UserID, &seconds)
 		f.Remaining = time.Duration(seconds * float64(time.Second))
@@ -139,7 +139,7 @@ func find(ctx context.Context, tx pgx.Tx, chosen []PositionID) ([]Found, error) 
 		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS c (campaign_id, layer, col)
 		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p`,
 		campaigns, layers, cols)
-	return found, fault.At(err, "inventory.find")
+	return found, fault.At(err, "inventory.Find")
 }
 
 // countGone counts the positions in the layer of each need that are sold or blocked:

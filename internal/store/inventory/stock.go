@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -77,7 +78,7 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 	if err != nil {
 		return nil, err
 	}
-	found, err := find(ctx, tx, named)
+	found, err := Find(ctx, tx, named)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 	return needs, named
 }
 
-// newStock makes a stock from the results of findFree, find and findRuns. A position that
+// newStock makes a stock from the results of findFree, Find and findRuns. A position that
 // was found twice is in it once.
 func newStock(free []Free, named []Found, layers []foundRuns) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
@@ -190,17 +191,35 @@ func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid fun
 func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at string) ([]*Free, error) {
 	picked := make([]*Free, 0, len(positions))
 	var gone []fault.Field
+	var taken []*Found
 	for i, p := range positions {
 		if f := s.free[PositionID{campaignID, p}]; f != nil && !f.taken {
 			picked = append(picked, f)
 		} else {
 			gone = append(gone, TakenField(at, i, p, s.forms[campaignID]))
+			taken = append(taken, s.named[PositionID{campaignID, p}])
 		}
 	}
 	if len(gone) > 0 {
-		return nil, fault.Taken(gone...)
+		refusal := fault.Taken(gone...)
+		refusal.RetryAt = FreeAt(taken, time.Now())
+		return nil, refusal
 	}
 	return sorted(picked), nil
+}
+
+// FreeAt returns when the last of these taken positions is free by itself, as it was read at
+// now; zero: nobody knows, since one of them is sold or was given away a moment ago.
+func FreeAt(taken []*Found, now time.Time) (at time.Time) {
+	for _, f := range taken {
+		if f == nil || f.State != Held && f.State != Reserved || f.Remaining <= 0 {
+			return time.Time{}
+		}
+		if ends := now.Add(f.Remaining).UTC().Truncate(time.Millisecond); ends.After(at) {
+			at = ends
+		}
+	}
+	return at
 }
 
 // first returns the first n positions of a pool by rank that are neither taken nor

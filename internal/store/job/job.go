@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
 )
 
 // State is the state of a job.
@@ -68,6 +69,7 @@ const (
 	KindRefundsResolve       Kind = "refunds-resolve"
 	KindPaymentRetry         Kind = "payment-retry"
 	KindPaymentResolve       Kind = "payment-resolve"
+	KindPaymentTry           Kind = "payment-try"
 	KindDifferenceExplain    Kind = "difference-explain"
 
 	KindEndpointCreate   Kind = "webhook-endpoint-create"
@@ -115,10 +117,20 @@ type Progress struct {
 
 // NextAction is what a payment needs from the buyer.
 type NextAction struct {
-	Type      string    `json:"type"` // redirect
-	URL       string    `json:"url"`
-	ExpiresAt time.Time `json:"expires_at"`
+	Type      ActionType           `json:"type"`
+	URL       string               `json:"url,omitempty"`     // with ActionRedirect
+	Decline   *payprovider.Decline `json:"decline,omitempty"` // with ActionPaymentMethod
+	ExpiresAt time.Time            `json:"expires_at"`
 }
+
+// ActionType is what a buyer has to do.
+type ActionType string
+
+// The types of actions.
+const (
+	ActionRedirect      ActionType = "redirect"       // go to a page
+	ActionPaymentMethod ActionType = "payment_method" // bring another payment method: the last one was declined
+)
 
 // Waiting says why a job waits, and when it goes on.
 type Waiting struct {

@@ -2,7 +2,8 @@
 // events.
 //
 //		reserved ─▶ creating ─▶ confirming ─┬─▶ action ─────┐
-//		   │            │           │  ▲    ├─▶ processing ─┼─▶ capturing ─▶ captured ─┬─▶ settled
+//		   │            │           │  ▲    ├─▶ declined ───┤
+//		   │            │           │  │    ├─▶ processing ─┼─▶ capturing ─▶ captured ─┬─▶ settled
 //		   │            │           │  └────┴───────────────┘                    ▲     └─▶ refund_due
 //		   └────────────┴───────────┴──▶ expiring ─┬─▶ ended ─▶ cancelled ───────┤
 //		                                           └─▶ late ─▶ ended ────────────┘
@@ -12,6 +13,8 @@
 //	  - confirming: the intent's id is stored, and it may be confirmed. From now on only
 //	    data from the provider can end this payment.
 //	  - action, processing: the buyer must authenticate; a slow method takes its time.
+//	  - declined: the buyer may bring another payment method until declined_until, see
+//	    [QueueTry]. It is confirmed on the same intent.
 //	  - capturing: authorized, and the reservation stands: the money may be taken now.
 //	  - captured: the provider has the money. A transaction of the sale gives it the
 //	    positions (settled) or a refund (refund_due).

@@ -12,7 +12,7 @@ import (
 
 // beforeCapture is Phase.BeforeCapture in SQL, and the condition of the index
 // payments_over.
-const beforeCapture = `phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')`
+const beforeCapture = `phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing')`
 
 // Taking is a cancellation that takes back a purchase whose payment is open.
 type Taking struct {
@@ -50,19 +50,20 @@ func queueTaken(b *pgx.Batch, taken []Taking, set, where, what string) {
 }
 
 // Expire gives up to limit payments up that are over, the oldest first: those
-// that no worker has, and whose capture was not begun. They are expiring, and due at once.
+// that no worker has, and whose capture was not begun. They are expiring, and due at once. One
+// whose card was declined, and that got no other, ends as declined.
 // It skips what is locked.
 func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
 	expired, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Ref], `
 		WITH over AS (
-			SELECT purchase_id FROM payments
+			SELECT purchase_id, phase AS was FROM payments
 			WHERE `+beforeCapture+` AND over_at <= (SELECT clock_timestamp()) AND (lease_until IS NULL OR lease_until <= clock_timestamp())
 			ORDER BY over_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
 		), steps AS (
-			INSERT INTO payment_steps (purchase_id, event) SELECT purchase_id, $2 FROM over
+			INSERT INTO payment_steps (purchase_id, event) SELECT purchase_id, $2 FROM over WHERE was <> 'declined'
 		)
 		UPDATE payments p
-		SET phase = 'expiring', ending = 'expired', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
+		SET phase = 'expiring', ending = CASE was WHEN 'declined' THEN 'declined' ELSE 'expired' END, version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
 		    next_action = NULL, `+waitsNoMore+`
 		FROM over o WHERE p.purchase_id = o.purchase_id
 		RETURNING `+refColumns, limit, StepExpired)

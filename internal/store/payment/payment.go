@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/store/agenda"
 )
 
@@ -14,19 +15,20 @@ type Phase string
 
 // The phases.
 const (
-	Reserved   Phase = "reserved"
-	Creating   Phase = "creating"
-	Confirming Phase = "confirming"
-	Action     Phase = "action"
-	Processing Phase = "processing"
-	Capturing  Phase = "capturing"
-	Captured   Phase = "captured"
-	Expiring   Phase = "expiring"
-	Late       Phase = "late"
-	Ended      Phase = "ended"
-	Settled    Phase = "settled"
-	RefundDue  Phase = "refund_due"
-	Cancelled  Phase = "cancelled"
+	Reserved     Phase = "reserved"
+	Creating     Phase = "creating"
+	Confirming   Phase = "confirming"
+	Action       Phase = "action"
+	CardDeclined Phase = "declined"
+	Processing   Phase = "processing"
+	Capturing    Phase = "capturing"
+	Captured     Phase = "captured"
+	Expiring     Phase = "expiring"
+	Late         Phase = "late"
+	Ended        Phase = "ended"
+	Settled      Phase = "settled"
+	RefundDue    Phase = "refund_due"
+	Cancelled    Phase = "cancelled"
 )
 
 // Final reports whether a payment in this phase is finished, unless an event says
@@ -37,11 +39,14 @@ func (p Phase) Final() bool { return p == Settled || p == RefundDue || p == Canc
 // refund.
 func (p Phase) BeforeCapture() bool {
 	switch p {
-	case Reserved, Creating, Confirming, Action, Processing:
+	case Reserved, Creating, Confirming, Action, CardDeclined, Processing:
 		return true
 	}
 	return false
 }
+
+// AwaitsBuyer reports whether a payment in this phase waits for a step of its buyer.
+func (p Phase) AwaitsBuyer() bool { return p == Action || p == CardDeclined }
 
 // Ending is why a payment is given up.
 type Ending string
@@ -80,14 +85,6 @@ func Items(refs []Ref) []agenda.Item {
 	return items
 }
 
-// Decline is why a try to pay failed, as it is stored and shown.
-type Decline struct {
-	Code        string `json:"code"`
-	DeclineCode string `json:"decline_code,omitempty"`
-	Advice      string `json:"advice,omitempty"`
-	Message     string `json:"message,omitempty"`
-}
-
 // Payment is the payment of a purchase at a provider.
 type Payment struct {
 	PurchaseID    uuid.UUID
@@ -106,9 +103,11 @@ type Payment struct {
 	Latest        time.Time
 	AwaitsUntil   *time.Time // no buyer is awaited longer, since the sale has ended; nil: it has no end
 	KeptSince     time.Time  // from when its user's time with the positions counts; it moves with the deadline
+	DeclinedUntil *time.Time // after a decline, until when another payment method may come
 	Over          bool       // it was time to give it up when this was read, by the database's clock
 	Attempt       int
 	AttemptAt     *time.Time
+	Tries         int           // with other payment methods than the first
 	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
 	IntentID      *string
 	IntentStatus  *string
@@ -117,7 +116,7 @@ type Payment struct {
 	NextAction    *string
 	Ending        *Ending
 	Uncancellable bool
-	Decline       *Decline
+	Decline       *payprovider.Decline
 	CancelJob     *uuid.UUID
 	CancelledBy   *string
 	CancelReason  *string
@@ -139,10 +138,21 @@ func (p *Payment) SeenTo() bool { return p.Phase == Cancelled && p.ResolvedAs !=
 
 // OverAt returns when the payment is given up, as the column over_at has it.
 func (p *Payment) OverAt() time.Time {
-	if p.Phase == Action && p.AwaitsUntil != nil && p.AwaitsUntil.Before(p.Deadline) {
-		return *p.AwaitsUntil
+	over := p.Deadline
+	if p.Phase.AwaitsBuyer() {
+		over = sooner(over, p.AwaitsUntil)
 	}
-	return p.Deadline
+	if p.Phase == CardDeclined {
+		over = sooner(over, p.DeclinedUntil)
+	}
+	return over
+}
+
+func sooner(t time.Time, other *time.Time) time.Time {
+	if other != nil && other.Before(t) {
+		return *other
+	}
+	return t
 }
 
 // Ref returns the name of the payment at its version.

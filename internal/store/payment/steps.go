@@ -29,9 +29,11 @@ const (
 	StepAuthorized      = "authorized"
 	StepCaptured        = "captured"
 	StepDeclined        = "declined"
+	StepMethodChanged   = "payment-method-changed" // the buyer has brought another one
 	StepExpired         = "expired"
 	StepExtended        = "reservation-extended"
 	StepReleased        = "released"         // the positions are free again
+	StepHeldAgain       = "held-again"       // the hold that the purchase used keeps the positions again
 	StepLate            = "payment-late"     // money that came after the release
 	StepReassigned      = "reassigned"       // other positions for late money
 	StepResolved        = "payment-resolved" // by hand

@@ -64,6 +64,7 @@ const (
 	CardPaymentPhaseCapturing  CardPaymentPhase = "capturing"
 	CardPaymentPhaseConfirming CardPaymentPhase = "confirming"
 	CardPaymentPhaseCreating   CardPaymentPhase = "creating"
+	CardPaymentPhaseDeclined   CardPaymentPhase = "declined"
 	CardPaymentPhaseEnded      CardPaymentPhase = "ended"
 	CardPaymentPhaseExpiring   CardPaymentPhase = "expiring"
 	CardPaymentPhaseLate       CardPaymentPhase = "late"
@@ -122,7 +123,8 @@ const (
 
 // Defines values for NextActionType.
 const (
-	Redirect NextActionType = "redirect"
+	NextActionPaymentMethod NextActionType = "payment_method"
+	NextActionRedirect      NextActionType = "redirect"
 )
 
 // Defines values for PaymentDifferenceState.
@@ -263,9 +265,11 @@ const (
 	TimelineEntryEventDisputeClosed         TimelineEntryEvent = "dispute-closed"
 	TimelineEntryEventDisputed              TimelineEntryEvent = "disputed"
 	TimelineEntryEventExpired               TimelineEntryEvent = "expired"
+	TimelineEntryEventHeldAgain             TimelineEntryEvent = "held-again"
 	TimelineEntryEventOutOfBandRefundFailed TimelineEntryEvent = "out-of-band-refund-failed"
 	TimelineEntryEventPartiallyCancelled    TimelineEntryEvent = "partially-cancelled"
 	TimelineEntryEventPaymentLate           TimelineEntryEvent = "payment-late"
+	TimelineEntryEventPaymentMethodChanged  TimelineEntryEvent = "payment-method-changed"
 	TimelineEntryEventPaymentResolved       TimelineEntryEvent = "payment-resolved"
 	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
 	TimelineEntryEventProcessing            TimelineEntryEvent = "processing"
@@ -793,7 +797,7 @@ type CardPayment struct {
 	// Reference The id of its intent at the provider, `pi_…`.
 	Reference *string `json:"reference"`
 
-	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 	Phase CardPaymentPhase `json:"phase"`
 
 	// Status What the provider has said of the intent last.
@@ -818,7 +822,7 @@ type CardPayment struct {
 	CreatedAt Time `json:"created_at"`
 }
 
-// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
 type CardPaymentPhase string
 
 // CardPaymentPage defines model for CardPaymentPage.
@@ -1236,17 +1240,20 @@ type Name = string
 
 // NextAction The step that the buyer has to take.
 type NextAction struct {
-	// Type `redirect`: send the buyer's browser to `url`.
+	// Type `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
 	Type NextActionType `json:"type"`
 
-	// URL A page of the buyer's bank, or of the provider.
-	URL string `json:"url"`
+	// URL Only with `redirect`: a page of the buyer's bank, or of the provider.
+	URL string `json:"url,omitempty"`
 
-	// ExpiresAt Until when the positions are reserved.
+	// Decline Only with `payment_method`.
+	Decline *Decline `json:"decline,omitempty"`
+
+	// ExpiresAt Until when the buyer can do that. The positions are reserved at least as long.
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// NextActionType `redirect`: send the buyer's browser to `url`.
+// NextActionType `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
 type NextActionType string
 
 // NextCursor Where the next page begins; null on the last one.
@@ -1403,6 +1410,15 @@ type PaymentResolutionRequest struct {
 
 	// Reason For the records.
 	Reason string `json:"reason"`
+}
+
+// PaymentTry Another payment method for a purchase by card.
+type PaymentTry struct {
+	// PaymentMethod The id of the payment method at the provider, `pm_…`. Never send card numbers.
+	PaymentMethod string `json:"payment_method"`
+
+	// ReturnURL Where the buyer's browser goes after an authentication. Left out: as before.
+	ReturnURL string `json:"return_url,omitempty"`
 }
 
 // PlaceDraft A position by its place: `layer` and `column`, or its `number` alone.
@@ -1586,7 +1602,7 @@ type Problem struct {
 	// About A resource that is in the way of a request.
 	About *About `json:"about,omitempty"`
 
-	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card.
+	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when they are free at the latest.
 	RetryAt *time.Time `json:"retry_at,omitempty"`
 
 	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
@@ -2833,6 +2849,15 @@ type CancelPurchaseParams struct {
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
+// TryPaymentParams defines parameters for TryPayment.
+type TryPaymentParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+
+	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
 // ListWaitingRefundsParams defines parameters for ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
 	// WaitingFor The reason of their wait.
@@ -3081,6 +3106,9 @@ type ResolvePaymentJSONRequestBody = PaymentResolutionRequest
 
 // CancelPurchaseJSONRequestBody defines body for CancelPurchase for application/json ContentType.
 type CancelPurchaseJSONRequestBody = CancellationRequest
+
+// TryPaymentJSONRequestBody defines body for TryPayment for application/json ContentType.
+type TryPaymentJSONRequestBody = PaymentTry
 
 // ResolveRefundJSONRequestBody defines body for ResolveRefund for application/json ContentType.
 type ResolveRefundJSONRequestBody = RefundResolutionRequest

@@ -27,7 +27,7 @@ func Job(j job.Job) contract.Job {
 		return d
 	}
 	if a := j.Progress.NextAction; a != nil && j.State == job.AwaitingAction {
-		d.NextAction = &contract.NextAction{Type: contract.NextActionType(a.Type), URL: a.URL, ExpiresAt: a.ExpiresAt}
+		d.NextAction = &contract.NextAction{Type: contract.NextActionType(a.Type), URL: a.URL, Decline: decline(a.Decline), ExpiresAt: a.ExpiresAt}
 	}
 	if w := j.Progress.Waiting; w != nil {
 		d.Waiting, d.RetryAt = &contract.Waiting{Reason: w.Reason, RetryAt: w.RetryAt}, &w.RetryAt

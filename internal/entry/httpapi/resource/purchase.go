@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/postgres"
@@ -81,7 +82,10 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		cancelled += part.Amount
 	}
 	if paid := details.payments[p.ID]; paid != nil {
-		addPayment(&d, paid)
+		d.Payment = Payment(*paid)
+		if paid.Dispute != nil && paid.DisputedAt != nil {
+			d.Dispute = &contract.Dispute{ID: paid.Dispute.ID, Status: paid.Dispute.Status, Reason: paid.Dispute.Reason, At: *paid.DisputedAt}
+		}
 	}
 	d.Refunds = make([]contract.Refund, len(details.refunds[p.ID]))
 	for i, back := range details.refunds[p.ID] {
@@ -104,19 +108,21 @@ func positionJSON(p shape.Place, price money.Amount) contract.PricedPosition {
 	return contract.PricedPosition{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(price)}
 }
 
-// addPayment adds what is known of a payment by card.
-func addPayment(d *contract.Purchase, p *payment.Payment) {
-	d.Payment.Reference, d.Payment.PaymentMethod, d.Payment.Livemode = p.IntentID, &p.PaymentMethod, p.Livemode
+// Payment is a payment by card, as its purchase shows it.
+func Payment(p payment.Payment) contract.Payment {
+	d := contract.Payment{Method: contract.PaymentMethod(purchase.Card), Reference: p.IntentID, PaymentMethod: &p.PaymentMethod, Livemode: p.Livemode, Decline: decline(p.Decline)}
 	if p.Phase.BeforeCapture() {
 		until := p.OverAt()
-		d.Payment.ExpiresAt = &until
+		d.ExpiresAt = &until
 	}
-	if why := p.Decline; why != nil {
-		d.Payment.Decline = &contract.Decline{Code: why.Code, DeclineCode: why.DeclineCode, Advice: why.Advice, Message: why.Message}
+	return d
+}
+
+func decline(why *payprovider.Decline) *contract.Decline {
+	if why == nil {
+		return nil
 	}
-	if p.Dispute != nil && p.DisputedAt != nil {
-		d.Dispute = &contract.Dispute{ID: p.Dispute.ID, Status: p.Dispute.Status, Reason: p.Dispute.Reason, At: *p.DisputedAt}
-	}
+	return &contract.Decline{Code: why.Code, DeclineCode: why.DeclineCode, Advice: why.Advice, Message: why.Message}
 }
 
 // timelineJSON is what has happened to a purchase, the oldest first. Details are not for

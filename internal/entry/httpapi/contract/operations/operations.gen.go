@@ -130,6 +130,9 @@ type ServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
+	// TryPayment Pay a purchase with another card
+	// (POST /v1/purchases/{purchase}/payment)
+	TryPayment(c *fiber.Ctx, purchase PurchaseID, params TryPaymentParams) error
 	// GetPurchaseProof Prove that a purchase takes part in the draw
 	// (GET /v1/purchases/{purchase}/proof)
 	GetPurchaseProof(c *fiber.Ctx, purchase PurchaseID) error
@@ -2298,6 +2301,76 @@ func (siw *ServerInterfaceWrapper) CancelPurchase(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// TryPayment operation middleware
+func (siw *ServerInterfaceWrapper) TryPayment(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "purchase" -------------
+	var purchase PurchaseID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TryPaymentParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	// ------------- Optional header parameter "Prefer" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
+		var Prefer Prefer
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
+		}
+
+		params.Prefer = &Prefer
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.TryPayment(c, purchase, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetPurchaseProof operation middleware
 func (siw *ServerInterfaceWrapper) GetPurchaseProof(c *fiber.Ctx) error {
 
@@ -4128,6 +4201,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/purchases/:purchase/cancel", wrapper.CancelPurchase)
 
+	router.Post(options.BaseURL+"/v1/purchases/:purchase/payment", wrapper.TryPayment)
+
 	router.Get(options.BaseURL+"/v1/purchases/:purchase/proof", wrapper.GetPurchaseProof)
 
 	router.Get(options.BaseURL+"/v1/refunds", wrapper.ListWaitingRefunds)
@@ -4655,6 +4730,20 @@ func CancelPurchase200(body Job, err error) (Answer, error) {
 	return document{&body}, nil
 }
 
+type TryPaymentRequestObject struct {
+	Purchase PurchaseID
+	Params   TryPaymentParams
+	Body     *TryPaymentJSONRequestBody
+}
+
+// TryPayment200 answers with a document, unless there is an error.
+func TryPayment200(body Job, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
 type GetPurchaseProofRequestObject struct {
 	Purchase PurchaseID
 }
@@ -5173,6 +5262,9 @@ type StrictServerInterface interface {
 	// CancelPurchase Cancel a purchase
 	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (Answer, error)
+	// TryPayment Pay a purchase with another card
+	// (POST /v1/purchases/{purchase}/payment)
+	TryPayment(ctx context.Context, request TryPaymentRequestObject) (Answer, error)
 	// GetPurchaseProof Prove that a purchase takes part in the draw
 	// (GET /v1/purchases/{purchase}/proof)
 	GetPurchaseProof(ctx context.Context, request GetPurchaseProofRequestObject) (Answer, error)
@@ -5612,6 +5704,18 @@ func (sh *strictHandler) CancelPurchase(ctx *fiber.Ctx, purchase PurchaseID, par
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	answer, err := sh.ssi.CancelPurchase(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// TryPayment implements ServerInterface.
+func (sh *strictHandler) TryPayment(ctx *fiber.Ctx, purchase PurchaseID, params TryPaymentParams) error {
+	request := TryPaymentRequestObject{Purchase: purchase, Params: params}
+	var body TryPaymentJSONRequestBody
+	if err := ctx.BodyParser(&body); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+	answer, err := sh.ssi.TryPayment(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 
