@@ -67,6 +67,7 @@ func everyEnd(s *fleet.System) map[string]uuid.UUID {
 	}
 	at["of a cancelled campaign"] = buyPaid(s, other, "alice", "pm_card_visa")
 	refused := buyByCard(s, id, "bob", "pm_card_chargeDeclined")
+	noOtherCard(t, s, refused)
 	s.AwaitJob(0, refused)
 	at["declined"] = viewJob(s, refused).PurchaseID
 

@@ -34,6 +34,9 @@ var cardMoments = map[string][]string{
 func crashAt(t *testing.T, s *fleet.System, card, moment, action string) (ended jobView) {
 	t.Helper()
 	campaign := s.Campaign(3)
+	if strings.Contains(card, "Declined") { // and it is the last card that may come
+		servers.Exec(t, s.DB, `ALTER TABLE payments ALTER COLUMN tries SET DEFAULT 4`)
+	}
 	doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=" + action)
 	id := buyByCard(s, campaign, "alice", card)
 	if action == "kill" {
@@ -112,6 +115,41 @@ func TestAWorkerStoppedAnywhereInAPaymentPastEveryDeadlineChargesNothing(t *test
 				crashAt(t, cardSystem(t, fleet.Options{Workers: -1}), card, moment, "stop")
 			})
 		}
+	}
+}
+
+// The first card is declined, and the second one pays: the worker dies or stops around the
+// one or the other.
+func TestAWorkerKilledAroundADeclineChargesTheOtherCardOnce(t *testing.T) {
+	t.Parallel()
+	const first, second = "pm_card_chargeDeclined", "pm_card_mastercard"
+	for _, moment := range someOf([]string{
+		"payments.confirm.called@" + first, "payments.declined.store@" + first, "payments.declined.stored@" + first,
+		"payments.claimed@" + second, "payments.confirm.call@" + second, "payments.confirm.called@" + second, "payments.capturing.store@" + second,
+	}) {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			s := cardSystem(t, fleet.Options{Workers: -1})
+			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
+			id := buyByCard(s, s.Campaign(3), "alice", first)
+			if strings.HasSuffix(moment, first) {
+				servers.Eventually(t, "the worker dies at "+moment, func() bool { return doomed.PID() == 0 })
+				s.RunWorker()
+			}
+			if a := bringCard(s, awaitDecline(s, id).PurchaseID, second); a.Status != http.StatusAccepted {
+				t.Fatalf("%v %s", a, a.Body)
+			}
+			if strings.HasSuffix(moment, second) {
+				servers.Eventually(t, "the worker dies at "+moment, func() bool { return doomed.PID() == 0 })
+				s.RunWorker()
+			}
+			s.AwaitJob(0, id)
+			ended := viewJob(s, id)
+			expectEnd(t, s, second, ended, ended)
+			if ended.State != job.Succeeded {
+				t.Errorf("the job is %s: %+v", ended.State, ended.Problem)
+			}
+		})
 	}
 }
 

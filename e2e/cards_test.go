@@ -41,8 +41,12 @@ type jobView struct {
 	State      job.State
 	PurchaseID uuid.UUID `json:"purchase_id"`
 	NextAction *struct {
-		Type      string
-		URL       string
+		Type    string
+		URL     string
+		Decline *struct {
+			Code        string
+			DeclineCode string `json:"decline_code"`
+		}
 		ExpiresAt time.Time `json:"expires_at"`
 	} `json:"next_action"`
 	Waiting *struct{ Reason string }
@@ -144,6 +148,32 @@ func awaitAction(s *fleet.System, id uuid.UUID) (j jobView) {
 	return j
 }
 
+// awaitDecline waits until a job asks for another card.
+func awaitDecline(s *fleet.System, id uuid.UUID) (j jobView) {
+	s.T.Helper()
+	servers.Eventually(s.T, "the job asks for another card", func() bool {
+		j = viewJob(s, id)
+		return j.State == job.AwaitingAction && j.NextAction != nil && j.NextAction.Type == "payment_method"
+	})
+	if a := j.NextAction; a.URL != "" || a.Decline == nil || a.Decline.Code == "" || !a.ExpiresAt.After(time.Now()) {
+		s.T.Errorf("next_action: %+v", a)
+	}
+	return j
+}
+
+// bringCard pays a purchase with another card.
+func bringCard(s *fleet.System, purchase uuid.UUID, method string, header ...string) fleet.Answer {
+	s.T.Helper()
+	return s.Execute("/v1/purchases/"+purchase.String()+"/payment", fleet.Fields{"payment_method": method}, header...)
+}
+
+// noOtherCard lets the time for another card end.
+func noOtherCard(_ *testing.T, s *fleet.System, id uuid.UUID) {
+	s.T.Helper()
+	awaitDecline(s, id)
+	endReservation(s, id)
+}
+
 // cardCase is a payment method, and what its buyer sees.
 type cardCase struct {
 	method    string
@@ -161,7 +191,7 @@ func bought(methods ...string) (cases []cardCase) {
 }
 
 func declined(method, code string) cardCase {
-	return cardCase{method: method, problem: "payment-declined", decline: code, purchase: "failed"}
+	return cardCase{method: method, problem: "payment-declined", decline: code, purchase: "failed", meanwhile: noOtherCard}
 }
 
 var cardCases = append(bought(
@@ -182,12 +212,24 @@ var cardCases = append(bought(
 	}},
 	cardCase{method: "pm_card_threeDSecureRequired", problem: "payment-declined", decline: "payment_intent_authentication_failure", purchase: "failed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
 		authenticate(t, awaitAction(s, id).NextAction.URL, "fail")
+		noOtherCard(t, s, id)
+	}},
+	cardCase{method: "pm_card_chargeDeclinedIncorrectCvc", purchase: "completed", meanwhile: func(t *testing.T, s *fleet.System, id uuid.UUID) {
+		j := awaitDecline(s, id)
+		if a := bringCard(s, j.PurchaseID, "pm_card_authenticationRequired"); a.Status != http.StatusAccepted || a.ID != id {
+			t.Errorf("another card: %v %s", a, a.Body)
+		}
+		j = awaitAction(s, id)
+		if a := bringCard(s, j.PurchaseID, "pm_card_visa"); a.Status != http.StatusAccepted || a.ID != id { // instead of that page
+			t.Errorf("a third card: %v %s", a, a.Body)
+		}
 	}},
 	cardCase{method: "pm_sandbox_processing", purchase: "completed", meanwhile: func(_ *testing.T, s *fleet.System, id uuid.UUID) {
 		finishSlow(s, id, true)
 	}},
 	cardCase{method: "pm_sandbox_processing", problem: "payment-declined", decline: "payment_intent_payment_attempt_failed", purchase: "failed", meanwhile: func(_ *testing.T, s *fleet.System, id uuid.UUID) {
 		finishSlow(s, id, false)
+		noOtherCard(s.T, s, id)
 	}},
 )
 

@@ -43,7 +43,7 @@ type torture struct {
 	jobs []uuid.UUID
 	lost []uuid.UUID // purchases whose money the bank has given back
 
-	refundedByHand, disputed atomic.Int64
+	refundedByHand, disputed, brought atomic.Int64
 }
 
 func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
@@ -81,8 +81,8 @@ func tortureWith(t *testing.T, seed uint64) {
 		user, card, campaign := fmt.Sprintf("u%d", n%30), tortureCards[to.dice.IntN(len(tortureCards))], to.campaigns[to.dice.IntN(len(to.campaigns))]
 		outcome := []string{"succeed", "fail", ""}[to.dice.IntN(3)]
 		cancels, beside := to.dice.IntN(6) == 0, besides[to.dice.IntN(len(besides))]
-		part := to.dice.IntN(3) == 0
-		buyers.Go(func() { to.buy(campaign, user, card, outcome, cancels, part, beside) })
+		part, others := to.dice.IntN(3) == 0, []string{tortureCards[to.dice.IntN(len(tortureCards))], "pm_card_visa"}[:to.dice.IntN(3)]
+		buyers.Go(func() { to.buy(campaign, user, card, outcome, cancels, part, others, beside) })
 		if n%9 == 4 {
 			to.disturb()
 		}
@@ -107,9 +107,9 @@ func lenient(s *fleet.System, base int) uuid.UUID {
 	return made.ID
 }
 
-// buy buys two positions, retries until it is promised, does what the buyer does, and perhaps cancels
-// them, or, when they are bought, one.
-func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels, part bool, beside func(*torture, stripesim.Payment) bool) {
+// buy buys two positions, retries until it is promised, does what the buyer does, brings other cards
+// after declines, and perhaps cancels them, or, when they are bought, one.
+func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels, part bool, others []string, beside func(*torture, stripesim.Payment) bool) {
 	key := uuid.NewString()
 	var a fleet.Answer
 	for a.Status != http.StatusAccepted {
@@ -126,9 +126,14 @@ func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels, 
 		j, ok := to.look(a.ID)
 		switch {
 		case !ok:
-		case j.NextAction != nil && outcome != "":
+		case j.NextAction != nil && j.NextAction.Type == "redirect" && outcome != "":
 			to.authenticate(j, outcome)
 			outcome = ""
+		case j.NextAction != nil && j.NextAction.Type == "payment_method" && len(others) > 0:
+			if bringCard(to.s, j.PurchaseID, others[0]).Status == http.StatusAccepted {
+				to.brought.Add(1)
+			}
+			others = others[1:]
 		case j.PurchaseID != uuid.Nil && cancels:
 			to.s.Cancel(to.s.App, j.PurchaseID, uuid.NewString(), "torture")
 			cancels = false
@@ -330,9 +335,9 @@ func (to *torture) expectEnds() {
 		FROM purchases`).Scan(&sold, &parts, &failed, &refunded); err != nil {
 		to.s.T.Fatal(err)
 	}
-	to.s.T.Logf("%d jobs: %d sold, %d in part, %d not, %d refunded; %d refunds by hand, %d disputes; at the provider: %+v", len(to.jobs), sold, parts, failed, refunded,
-		to.refundedByHand.Load(), to.disputed.Load(), to.s.Sandbox.Totals())
-	if sold == 0 || parts == 0 || failed == 0 || to.refundedByHand.Load() == 0 || to.disputed.Load() == 0 {
+	to.s.T.Logf("%d jobs: %d sold, %d in part, %d not, %d refunded; %d refunds by hand, %d disputes, %d other cards; at the provider: %+v", len(to.jobs), sold, parts, failed, refunded,
+		to.refundedByHand.Load(), to.disputed.Load(), to.brought.Load(), to.s.Sandbox.Totals())
+	if sold == 0 || parts == 0 || failed == 0 || to.brought.Load() == 0 || to.refundedByHand.Load() == 0 || to.disputed.Load() == 0 {
 		to.s.T.Error("the run did not reach what it is about")
 	}
 }

@@ -50,6 +50,7 @@ var mayCall = map[string]string{
 	"getPurchase":          "operator app user",
 	"getPurchaseProof":     "operator app user",
 	"cancelPurchase":       "operator app user",
+	"tryPayment":           "operator app user",
 	"listPurchases":        "operator app user",
 	"requestDraw":          "operator",
 	"getDraw":              "operator app user viewer nobody",

@@ -1,11 +1,13 @@
 package holds_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
@@ -50,6 +52,45 @@ func TestAReleasedPositionCanBeHeldAgainAtOnce(t *testing.T) {
 	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
 	fixture.Hold(t, service, fixture.HoldRequest(id, "c", at(1, 1)))
 	fixture.Sound(t, db)
+}
+
+// The clock of the memory stands still: what it has seen it does not forget by itself.
+func TestWhatAnotherProcessFreesCanBeHeldAtOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, service, other := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)
+	service.SetClock(stopped())
+	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
+	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
+	expectTaken(t, "held", err, "/positions/0")
+	if released, err := releaseAt(t, other, made.ID); err != nil || !released {
+		t.Fatal(released, err)
+	}
+	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(3, 2)))
+	fixture.Sound(t, db)
+}
+
+func TestARefusalSaysWhenThePositionsAreFreeAtTheLatest(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for name, service := range map[string]*holds.Service{"remembered": fixture.Holds(t, db, open, nil), "read": fixture.Holds(t, db, nil, nil)} {
+		service.SetClock(stopped())
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		short := fixture.HoldRequest(id, "a", at(3, 1))
+		short.TTL = time.Minute
+		fixture.Hold(t, service, short)
+		long := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2), at(3, 1)))
+		refusal, ok := errors.AsType[*fault.Error](err)
+		if !ok || refusal.RetryAt.Sub(long.ExpiresAt).Abs() > time.Second {
+			t.Errorf("%s: %+v, the longer hold ends at %s", name, err, long.ExpiresAt)
+		}
+		fixture.Buy(t, db, id, "c", 1, 1)
+		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(1, 1), at(3, 1)))
+		if refusal, ok := errors.AsType[*fault.Error](err); !ok || !refusal.RetryAt.IsZero() {
+			t.Errorf("%s: nobody knows when a sold one is free: %+v", name, err)
+		}
+	}
 }
 
 // The hold lasts less than the second for which a taken position is remembered. The

@@ -119,7 +119,7 @@ func (b *bench) giveUp(id uuid.UUID) {
 	b.t.Helper()
 	b.exec(`UPDATE payments SET phase = 'expiring', ending = 'cancelled', cancel_job = gen_random_uuid(), cancelled_by = 'app:test',
 		version = version + 1, lease_until = NULL, due_at = clock_timestamp()
-		WHERE purchase_id = $1 AND phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')`, id)
+		WHERE purchase_id = $1 AND phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing')`, id)
 }
 
 // conclude decides as the sale does what becomes of a payment whose end is known.

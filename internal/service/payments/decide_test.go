@@ -8,7 +8,7 @@ import (
 	"triprize/internal/store/payment"
 )
 
-var allPhases = []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing,
+var allPhases = []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing, payment.Capturing,
 	payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.RefundDue, payment.Cancelled}
 
 var allStatuses = []payprovider.IntentStatus{"", payprovider.RequiresPaymentMethod, payprovider.RequiresConfirmation, payprovider.RequiresAction, payprovider.Processing,
@@ -28,11 +28,13 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 	}
 	//                             unknown, requires_payment_method, requires_confirmation, requires_action, processing, requires_capture, canceled, succeeded, another
 	table := map[payment.Phase][]string{
-		payment.Confirming: {"fetch", "give-up declined", "confirm|give-up expired", "show|give-up expired", "slow|give-up expired",
+		payment.Confirming: {"fetch", "await-method|give-up declined", "confirm|give-up expired", "show|give-up expired", "slow|give-up expired",
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
-		payment.Action: {"fetch", "give-up declined", "unexpected|give-up expired", "show|give-up expired", "slow|give-up expired",
+		payment.Action: {"fetch", "await-method|give-up declined", "unexpected|give-up expired", "show|give-up expired", "slow|give-up expired",
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
-		payment.Processing: {"fetch", "give-up declined", "unexpected|give-up expired", "show|give-up expired", "wait|give-up expired",
+		payment.CardDeclined: {"fetch", "wait|give-up declined", "unexpected|give-up expired", "show|give-up expired", "slow|give-up expired",
+			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
+		payment.Processing: {"fetch", "await-method|give-up declined", "unexpected|give-up expired", "show|give-up expired", "wait|give-up expired",
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
 		payment.Capturing: {"fetch", "give-up declined", "unexpected", "unexpected", "wait", "capture", "end expired", "captured", "unexpected"},
 		payment.Captured:  all("conclude"),
@@ -74,7 +76,14 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Creating, refused: callCreate}, "give-up refused"},
 		{facts{phase: payment.Creating, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
 		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresConfirmation, refused: callConfirm}, "give-up refused"},
-		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresAction}, "give-up refused"}, // no page
+		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresAction}, "give-up refused"},               // no page
+		{facts{phase: payment.Confirming, intent: true, another: true, status: payprovider.RequiresPaymentMethod}, "confirm"}, // what it says is about the method before
+		{facts{phase: payment.Confirming, intent: true, another: true, status: payprovider.RequiresAction, page: true}, "confirm"},
+		{facts{phase: payment.Confirming, intent: true, another: true, status: payprovider.RequiresPaymentMethod, over: true}, "give-up expired"},
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresPaymentMethod}, "await-method"},
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresAction, page: true}, "show"},
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, last: true, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
+		{facts{phase: payment.Action, intent: true, another: true, last: true, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
 		{facts{phase: payment.Action, intent: true, status: payprovider.RequiresAction, page: true, shown: true}, "wait"},
 		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: callCapture}, "unexpected"},
 		{facts{phase: payment.Expiring}, "end"},
@@ -111,9 +120,10 @@ func TestNoCombinationOfFactsBreaksARule(t *testing.T) {
 	for _, phase := range allPhases {
 		for _, status := range allStatuses {
 			for _, refused := range []call{"", callCreate, callFetch, callConfirm, callCapture, callCancel} {
-				for bits := range 1 << 6 {
+				for bits := range 1 << 9 {
 					bit := func(i int) bool { return bools[bits>>i&1] }
-					f := facts{phase: phase, status: status, refused: refused, over: bit(0), intent: bit(1), oldKey: bit(2), uncancellable: bit(3), page: bit(4), shown: bit(5)}
+					f := facts{phase: phase, status: status, refused: refused, over: bit(0), intent: bit(1), oldKey: bit(2), uncancellable: bit(3), page: bit(4), shown: bit(5),
+						another: bit(6), last: bit(7), confirmed: bit(8)}
 					if !f.intent && phase != payment.Reserved && phase != payment.Creating && phase != payment.Expiring && phase != payment.Ended && phase != payment.Cancelled {
 						continue // the schema does not allow it
 					}
@@ -126,14 +136,14 @@ func TestNoCombinationOfFactsBreaksARule(t *testing.T) {
 			}
 		}
 	}
-	if n < 10_000 {
+	if n < 80_000 {
 		t.Errorf("only %d combinations", n)
 	}
 }
 
 func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 	afterConfirm := f.phase != payment.Reserved && f.phase != payment.Creating
-	needsIntent := map[move]bool{fetch: true, confirm: true, capture: true, cancel: true, show: true, slow: true, startCapture: true, keepMoney: true}
+	needsIntent := map[move]bool{fetch: true, awaitMethod: true, confirm: true, capture: true, cancel: true, show: true, slow: true, startCapture: true, keepMoney: true}
 	switch {
 	case m == "":
 		return "there is no move"
@@ -143,8 +153,12 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "there is no intent"
 	case m == confirm && f.phase != payment.Confirming:
 		return "only the phase confirming confirms"
-	case m == confirm && f.status != payprovider.RequiresConfirmation:
-		return "whoever comes anew asks first"
+	case m == confirm && f.status != payprovider.RequiresConfirmation && !(f.another && (f.status == payprovider.RequiresPaymentMethod || f.status == payprovider.RequiresAction)):
+		return "a worker that comes anew asks first, and no answer was about the method"
+	case m == confirm && f.confirmed && f.status != payprovider.RequiresConfirmation:
+		return "a method is confirmed once in a run"
+	case m == awaitMethod && (f.over || f.last || f.status != payprovider.RequiresPaymentMethod):
+		return "no other method may come"
 	case m == confirm && f.over:
 		return "nothing is confirmed when the time is over"
 	case (m == newKey || m == create || m == confirm) && f.over:

@@ -36,7 +36,7 @@ func (r *run) call(ctx context.Context, m move) (Outcome, error) {
 	}
 	r.intent = in
 	r.confirmed = r.confirmed || c == callConfirm
-	if in.Decline != nil {
+	if in.Decline != nil && r.refused != callConfirm { // else it is about the method before
 		r.decline = in.Decline
 	}
 	if c == callCreate {
@@ -117,6 +117,9 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 		return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, r.authorized()...))
 	}
 	changed.Phase, changed.Received = payment.Captured, r.intent.Received
+	if r.intent.PaymentMethod != "" { // the one before was authenticated while another one came
+		changed.PaymentMethod = r.intent.PaymentMethod
+	}
 	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, payment.StepCaptured); err != nil {
 		return "", err
 	}

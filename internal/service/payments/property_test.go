@@ -8,8 +8,11 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/payments"
+	"triprize/internal/store/agenda"
+	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/testkit/property"
 )
@@ -17,7 +20,7 @@ import (
 // TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten disturbs one payment at
 // every call: answers are lost before or after their effect, workers die, or stop while
 // others go on and come back later, the time ends, the buyer cancels, authenticates or
-// gives up, slow methods end somehow. Then all is quiet, and:
+// gives up or brings another card, slow methods end somehow. Then all is quiet, and:
 //
 //   - at most one intent of the purchase was ever confirmed;
 //   - the payment is final;
@@ -30,7 +33,7 @@ func TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten(t *testing.T) {
 	b := newBench(t)
 	property.Check(t, func(rt *rapid.T) {
 		m := &disturbance{bench: b, rt: rt, left: rapid.IntRange(0, 12).Draw(rt, "disturbances")}
-		m.id = b.reserve(rapid.SampledFrom([]string{"pm_card_visa", "pm_at_once", "pm_declined_once", "pm_action", "pm_processing", "pm_no_page", "pm_unknown"}).Draw(rt, "method"))
+		m.id = b.reserve(rapid.SampledFrom([]string{"pm_card_visa", "pm_at_once", "pm_declined_once", "pm_declined", "pm_action", "pm_processing", "pm_no_page", "pm_unknown"}).Draw(rt, "method"))
 		b.sim.before, b.sim.after = m.before, m.after
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			m.step(0)
@@ -73,7 +76,7 @@ func (m *disturbance) lead() (result payments.Result) {
 // step does one thing that can happen at any time.
 func (m *disturbance) step(depth int) {
 	purchase := m.id.String()
-	switch rapid.SampledFrom([]string{"lead", "lead", "lead", "conclude", "time", "cancel", "authenticate", "abandon", "paid", "unpaid", "wake"}).Draw(m.rt, fmt.Sprintf("event at depth %d", depth)) {
+	switch rapid.SampledFrom([]string{"lead", "lead", "lead", "conclude", "time", "cancel", "authenticate", "abandon", "another", "another", "paid", "unpaid", "wake"}).Draw(m.rt, fmt.Sprintf("event at depth %d", depth)) {
 	case "lead":
 		m.lead()
 	case "conclude":
@@ -86,12 +89,26 @@ func (m *disturbance) step(depth int) {
 		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
 	case "abandon":
 		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
+	case "another":
+		m.another()
 	case "paid":
 		m.sim.move(purchase, payprovider.Processing, payprovider.Succeeded)
 	case "unpaid":
 		m.sim.move(purchase, payprovider.Processing, payprovider.RequiresPaymentMethod)
 	case "wake":
 		m.wake()
+	}
+}
+
+// another has the buyer bring another card, if that is possible now.
+func (m *disturbance) another() {
+	method := rapid.SampledFrom([]string{"pm_card_visa", "pm_declined", "pm_action", "pm_at_once", "pm_processing", "pm_unknown"}).Draw(m.rt, "another method")
+	done, err := commands(m.db, new([]agenda.Item)).Try(context.Background(), request(job.KindPaymentTry), m.id, method, nil)
+	if err != nil {
+		m.rt.Fatal(err)
+	}
+	if why := done.Job.Problem; why != nil && why.Code != fault.StateConflict {
+		m.rt.Fatal(why)
 	}
 }
 
@@ -127,6 +144,7 @@ func (m *disturbance) disturb(where string) error {
 		p := m.get(m.id)
 		m.sim.poison("create", fmt.Sprintf("pi:%s:%d", m.id, p.Attempt))
 		m.sim.poison("confirm", fmt.Sprintf("confirm:%s:%d", m.id, p.Attempt))
+		m.sim.poison("confirm", fmt.Sprintf("confirm:%s:%d:method-%d", m.id, p.Attempt, p.Tries))
 		m.sim.poison("capture", "capture:"+m.id.String())
 		m.sim.poison("cancel", "cancel:"+m.id.String())
 	case "dies":

@@ -90,22 +90,6 @@ func TestAFencedWriteLeavesNoStep(t *testing.T) {
 	}
 }
 
-func TestADeclinedCardIsCancelledBeforeItEnds(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_declined_once")
-	p := b.want(id, payments.Conclude, payment.Ended)
-	if p.Ending == nil || *p.Ending != payment.Declined || p.Decline == nil || p.Decline.DeclineCode != "insufficient_funds" {
-		t.Errorf("ending %v, decline %+v", p.Ending, p.Decline)
-	}
-	if got := strings.Join(b.sim.called(), " "); got != "create confirm cancel" {
-		t.Errorf("called %s", got)
-	}
-	if got := strings.Join(b.steps(id), " "); got != "payment-started declined" {
-		t.Errorf("steps %s", got)
-	}
-}
-
 func TestAnUnknownPaymentMethodEndsWithoutAnIntent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -147,17 +131,6 @@ func TestANextActionThatIsNoPageRefusesTheMethod(t *testing.T) {
 	p := b.want(b.reserve("pm_no_page"), payments.Conclude, payment.Ended)
 	if *p.Ending != payment.Refused || p.Decline.Code != "authentication_required" || !strings.Contains(p.Decline.Message, "cannot be used here") {
 		t.Errorf("%s, %+v", *p.Ending, p.Decline)
-	}
-}
-
-func TestAnAuthenticationThatFailsIsADecline(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_action")
-	b.want(id, payments.Waits, payment.Action)
-	b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
-	if p := b.want(id, payments.Conclude, payment.Ended); *p.Ending != payment.Declined {
-		t.Error(*p.Ending)
 	}
 }
 

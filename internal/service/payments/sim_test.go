@@ -3,6 +3,7 @@ package payments_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -107,10 +108,15 @@ func (s *sim) CreateIntent(_ context.Context, n payprovider.NewIntent) (payprovi
 func (s *sim) ConfirmIntent(_ context.Context, id, key, method, _ string) (payprovider.Intent, error) {
 	return s.do("confirm", id, key, func() (payprovider.Intent, error) {
 		in := s.intents[id]
-		if in.Status != payprovider.RequiresConfirmation && in.Status != payprovider.RequiresPaymentMethod {
+		another := in.Status == payprovider.RequiresAction && method != in.PaymentMethod
+		if in.Status != payprovider.RequiresConfirmation && in.Status != payprovider.RequiresPaymentMethod && !another {
 			return payprovider.Intent{}, failed(payprovider.KindConflict, "payment_intent_unexpected_state")
 		}
+		if method == "pm_unknown" {
+			return payprovider.Intent{}, failed(payprovider.KindRefused, "resource_missing")
+		}
 		s.tries[id]++
+		in.PaymentMethod, in.ActionURL = method, ""
 		switch method {
 		case "pm_declined_once": // the second confirmation succeeds
 			if s.tries[id] == 1 {
@@ -118,8 +124,11 @@ func (s *sim) ConfirmIntent(_ context.Context, id, key, method, _ string) (paypr
 				return payprovider.Intent{}, &payprovider.Error{Kind: payprovider.KindDeclined, Call: "confirm", Code: "card_declined", Decline: in.Decline}
 			}
 			in.Status = payprovider.RequiresCapture
+		case "pm_declined":
+			in.Status, in.Decline = payprovider.RequiresPaymentMethod, &payprovider.Decline{Code: "card_declined", DeclineCode: "generic_decline"}
+			return payprovider.Intent{}, &payprovider.Error{Kind: payprovider.KindDeclined, Call: "confirm", Code: "card_declined", Decline: in.Decline}
 		case "pm_action":
-			in.Status, in.ActionURL = payprovider.RequiresAction, "https://bank.example/"+id
+			in.Status, in.ActionURL = payprovider.RequiresAction, "https://bank.example/"+id+"/"+strconv.Itoa(s.tries[id])
 		case "pm_no_page":
 			in.Status = payprovider.RequiresAction
 		case "pm_processing":

@@ -141,7 +141,7 @@ func (in *unconcluded) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, 
 func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
 	var ids []uuid.UUID
 	for _, c := range in.payments {
-		if c.Phase == payment.Ended && c.open() && c.kept && !c.takenBack() && c.campaign.State == campaign.Active && !c.campaign.Ended {
+		if c.Phase == payment.Ended && c.open() && c.kept && !c.takenBack() && c.campaign.State == campaign.Active && c.campaign.Open {
 			ids = append(ids, c.PurchaseID)
 		}
 	}

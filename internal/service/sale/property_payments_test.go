@@ -53,7 +53,9 @@ func (b *bank) next(p *payment.Payment, choice int) (guard payment.Guard, ok boo
 	case p.Phase == payment.Creating:
 		intent := "pi_" + id.String()
 		p.Phase, p.IntentID, b.intents[id] = payment.Confirming, &intent, "created"
-	case p.Phase == payment.Confirming, p.Phase == payment.Action:
+	case p.Phase == payment.CardDeclined && choice%2 == 0:
+		giveUp(payment.Declined)
+	case p.Phase == payment.Confirming, p.Phase == payment.Action, p.Phase == payment.CardDeclined:
 		return b.confirmed(p, choice)
 	case p.Phase == payment.Processing && choice%3 != 1:
 		b.confirm(id, "authorized")
@@ -84,8 +86,7 @@ func (b *bank) confirmed(p *payment.Payment, choice int) (guard payment.Guard, o
 		b.confirm(p.PurchaseID, "processing")
 		p.Phase = payment.Processing
 	case 2:
-		why := payment.Declined
-		p.Phase, p.Ending, p.Decline = payment.Expiring, &why, &payprovider.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
+		p.Phase, p.DeclinedUntil, p.Decline = payment.CardDeclined, &p.Deadline, &payprovider.Decline{Code: "card_declined", DeclineCode: "insufficient_funds"}
 	default:
 		b.confirm(p.PurchaseID, "authorized")
 		p.Phase, guard = payment.Capturing, payment.BeforeDeadline

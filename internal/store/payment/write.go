@@ -98,7 +98,7 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 		}
 		sql = `WITH written AS (` + sql + ` RETURNING purchase_id)
 			INSERT INTO payment_steps (purchase_id, event, detail, declined_user)
-			SELECT w.purchase_id, s.event, s.detail, ` + declinedUser + ` FROM written w CROSS JOIN unnest($21::text[], $22::text[]) WITH ORDINALITY AS s (event, detail, n) ORDER BY s.n`
+			SELECT w.purchase_id, s.event, s.detail, ` + declinedUser + ` FROM written w CROSS JOIN unnest($22::text[], $23::text[]) WITH ORDINALITY AS s (event, detail, n) ORDER BY s.n`
 		args = append(args, events, details)
 	}
 	tag, err := db.Exec(ctx, sql, args...)
@@ -115,16 +115,16 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 // declinedUser is the user of purchase w, for a step s that tells of a decline: see [QueueDeclines].
 const declinedUser = `CASE s.event WHEN 'declined' THEN (SELECT user_id FROM purchases WHERE id = w.purchase_id) END`
 
-// writing is the statement of a write, with 20 arguments.
+// writing is the statement of a write, with 21 arguments.
 func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (sql string, args []any) {
 	return Agenda.Write(p.Ref().Item(), agenda.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
 		    phase = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $8, intent_status = $9, received = $10, next_action = $11, ending = $12, uncancellable = $13, decline = $14,
 		    faults = $15, waiting_for = $16, waiting_since = CASE WHEN $16::text IS NOT NULL THEN coalesce(waiting_since, clock_timestamp()) END, last_error = $17,
-		    deadline = least($18, latest), kept_since = kept_since + greatest(least($18, latest) - deadline, interval '0'), livemode = $19, declined_until = $20,
+		    deadline = least($18, latest), kept_since = kept_since + greatest(least($18, latest) - deadline, interval '0'), livemode = $19, declined_until = $20, payment_method = $21,
 		    finished_at = CASE WHEN $6 IN ('settled', 'refund_due', 'cancelled') THEN coalesce(finished_at, clock_timestamp()) END`, string(guard),
 		p.Phase, p.Attempt, p.IntentID, p.IntentStatus, int64(p.Received), p.NextAction, p.Ending, p.Uncancellable, p.Decline,
-		p.Faults, p.WaitingFor, p.LastError, p.Deadline, p.Livemode, p.DeclinedUntil)
+		p.Faults, p.WaitingFor, p.LastError, p.Deadline, p.Livemode, p.DeclinedUntil, p.PaymentMethod)
 }
 
 // Wake makes payments due at once, final ones too: something has happened to them at the

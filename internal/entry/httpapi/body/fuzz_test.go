@@ -42,6 +42,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"voidAuthorization":        func() any { return new(contract.Voiding) },
 		"transfer":                 func() any { return new(contract.TransferDraft) },
 		"requestPurchase":          func() any { return new(contract.PurchaseRequest) },
+		"tryPayment":               func() any { return new(contract.PaymentTry) },
 		"cancelPurchase":           func() any { return new(contract.CancellationRequest) },
 		"cancelCampaign":           func() any { return new(contract.CampaignCancellation) },
 		"resolvePayment":           func() any { return new(contract.PaymentResolutionRequest) },

@@ -1,0 +1,315 @@
+package payments_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/service/payments"
+	"triprize/internal/store/agenda"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+)
+
+// try has the buyer bring another payment method, and returns why that is refused.
+func (b *bench) try(id uuid.UUID, method string) *job.Problem {
+	b.t.Helper()
+	r := request(job.KindPaymentTry)
+	r.UserID = "buyer"
+	var due []agenda.Item
+	done, err := commands(b.db, &due).Try(b.t.Context(), r, id, method, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if p := b.get(id); done.Job.Problem == nil && (len(due) != 1 || due[0] != p.Ref().Item() || p.PaymentMethod != method || p.LeaseUntil != nil) {
+		b.t.Fatalf("due are %+v, of %+v", due, p)
+	}
+	return done.Job.Problem
+}
+
+// wantTried brings another payment method.
+func (b *bench) wantTried(id uuid.UUID, method string) {
+	b.t.Helper()
+	if why := b.try(id, method); why != nil {
+		b.t.Fatal(why)
+	}
+	if j := b.jobOf(id); j.State != job.Queued || j.Progress != nil || b.purchaseState(id) != "pending" {
+		b.t.Fatalf("the job is %s with %+v, the purchase is %s", j.State, j.Progress, b.purchaseState(id))
+	}
+}
+
+// wantDeclined runs a payment and checks that its job asks for another payment method.
+func (b *bench) wantDeclined(id uuid.UUID, code string) payment.Payment {
+	b.t.Helper()
+	result := b.run(id)
+	p, j := b.get(id), b.jobOf(id)
+	if result.Outcome != payments.Waits || p.Phase != payment.CardDeclined || !result.Announce || p.Decline == nil || p.Decline.DeclineCode != code {
+		b.t.Fatalf("%+v, the payment is %s, %+v", result, p.Phase, p.Decline)
+	}
+	if p.DeclinedUntil == nil || !p.OverAt().Equal(*p.DeclinedUntil) || p.DueAt == nil || p.DueAt.Before(p.OverAt()) {
+		b.t.Fatalf("declined until %v, over at %s, due at %v", p.DeclinedUntil, p.OverAt(), p.DueAt)
+	}
+	var a *job.NextAction
+	if j.Progress != nil {
+		a = j.Progress.NextAction
+	}
+	if j.State != job.AwaitingAction || a == nil || a.Type != job.ActionPaymentMethod || a.URL != "" || *a.Decline != *p.Decline || !a.ExpiresAt.Equal(p.OverAt()) ||
+		b.purchaseState(id) != "awaiting_action" {
+		b.t.Fatalf("the job is %s with %+v, the purchase is %s", j.State, a, b.purchaseState(id))
+	}
+	return p
+}
+
+func TestADeclinedCardIsFollowedByAnotherOnTheSameIntent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined_once")
+	b.wantDeclined(id, "insufficient_funds")
+	b.wantTried(id, "pm_card_visa")
+	if p := b.want(id, payments.Conclude, payment.Captured); p.Decline != nil || p.Tries != 1 || len(b.sim.made) != 1 {
+		t.Errorf("%d tries, %+v, intents %v", p.Tries, p.Decline, b.sim.made)
+	}
+	if got := strings.Join(b.sim.called(), " "); got != "create confirm fetch confirm capture" {
+		t.Errorf("called %s", got)
+	}
+	if got := strings.Join(b.steps(id), " "); got != "payment-started declined payment-method-changed authorized captured" {
+		t.Errorf("steps %s", got)
+	}
+}
+
+func TestAFailedAuthenticationIsADeclineToo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_action")
+	b.want(id, payments.Waits, payment.Action)
+	b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
+	b.wantDeclined(id, "")
+	b.wantTried(id, "pm_action")
+	if p := b.want(id, payments.Waits, payment.Action); p.NextAction == nil || !strings.HasSuffix(*p.NextAction, "/2") {
+		t.Errorf("the page is %v", p.NextAction)
+	}
+}
+
+// The first card asks for an authentication, and so may the other one: the page is its own.
+func TestAnotherCardMayComeInsteadOfAnAuthentication(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_action")
+	b.want(id, payments.Waits, payment.Action)
+	b.wantTried(id, "pm_card_visa")
+	b.want(id, payments.Conclude, payment.Captured)
+
+	done := b.reserve("pm_action") // and one that was authenticated at the same moment is paid as it is
+	b.want(done, payments.Waits, payment.Action)
+	b.sim.move(done.String(), payprovider.RequiresAction, payprovider.RequiresCapture)
+	b.wantTried(done, "pm_card_visa")
+	if p := b.want(done, payments.Conclude, payment.Captured); p.PaymentMethod != "pm_action" {
+		t.Errorf("paid with %s", p.PaymentMethod)
+	}
+}
+
+func TestAnUnknownMethodAfterADeclineCanBeFollowedByAnother(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	b.wantDeclined(id, "generic_decline")
+	b.wantTried(id, "pm_unknown")
+	if p := b.wantDeclined(id, ""); p.Decline.Code != "resource_missing" {
+		t.Errorf("%+v", p.Decline)
+	}
+	b.wantTried(id, "pm_card_visa")
+	b.want(id, payments.Conclude, payment.Captured)
+}
+
+// A worker dies after its confirmation, or cannot store the answer. The next one gets the
+// same answer under the same key: the card is tried once.
+func TestALostAnswerAboutAnotherCardIsAskedForUnderItsKey(t *testing.T) {
+	t.Parallel()
+	for method, phase := range map[string]payment.Phase{"pm_declined": payment.CardDeclined, "pm_action": payment.Action, "pm_card_visa": payment.Captured} {
+		b := newBench(t)
+		id := b.reserve("pm_declined")
+		b.wantDeclined(id, "generic_decline")
+		b.wantTried(id, method)
+		b.sim.after = func(c, _ string) error {
+			if c == "confirm" {
+				panic(died{})
+			}
+			return nil
+		}
+		func() {
+			defer func() { _ = recover() }()
+			b.run(id)
+		}()
+		b.sim.after = nil
+		outcome := payments.Waits
+		if phase == payment.Captured {
+			outcome = payments.Conclude
+		}
+		b.want(id, outcome, phase)
+		if n := b.sim.tries[b.sim.made[0]]; n != 2 {
+			t.Errorf("%s: %d confirmations had an effect", method, n)
+		}
+	}
+}
+
+func TestWithoutAnotherCardADeclineIsTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	b.wantDeclined(id, "generic_decline")
+	b.exec(`UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`, id)
+	if why := b.try(id, "pm_card_visa"); why == nil || why.Code != fault.StateConflict || !strings.Contains(why.Detail, "was over at") {
+		t.Errorf("another one came too late: %+v", why)
+	}
+	err := postgres.InTx(t.Context(), b.db, func(tx pgx.Tx) error {
+		expired, err := payment.Expire(t.Context(), tx, 10)
+		if err == nil && (len(expired) != 1 || expired[0].PurchaseID != id) {
+			t.Errorf("over are %v", expired)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.want(id, payments.Conclude, payment.Ended)
+	if *p.Ending != payment.Declined || p.Decline == nil || p.Decline.DeclineCode != "generic_decline" {
+		t.Errorf("%s, %+v", *p.Ending, p.Decline)
+	}
+	if got := strings.Join(b.steps(id), " "); got != "payment-started declined" {
+		t.Errorf("steps %s", got)
+	}
+
+	also := b.reserve("pm_declined") // a worker may come before the sweep
+	b.wantDeclined(also, "generic_decline")
+	b.exec(`UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`, also)
+	if p := b.want(also, payments.Conclude, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
+		t.Errorf("%s, %+v", *p.Ending, p.Decline)
+	}
+}
+
+func TestTheTimeForAnotherCardIsNeverLongerThanTheReservation(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	b.exec(`UPDATE payments SET deadline = clock_timestamp() + interval '1 minute' WHERE purchase_id = $1`, id)
+	b.run(id)
+	if p := b.get(id); p.Phase != payment.CardDeclined || !p.OverAt().Equal(p.Deadline) || !b.jobOf(id).Progress.NextAction.ExpiresAt.Equal(p.Deadline) {
+		t.Errorf("%s until %s, the deadline is %s", p.Phase, p.OverAt(), p.Deadline)
+	}
+}
+
+func TestFourOtherCardsMayBeBrought(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	for range payment.MostTries {
+		b.wantDeclined(id, "generic_decline")
+		b.wantTried(id, "pm_declined")
+	}
+	if p := b.want(id, payments.Conclude, payment.Ended); *p.Ending != payment.Declined || p.Tries != 4 {
+		t.Errorf("%s after %d tries", *p.Ending, p.Tries)
+	}
+	action := b.reserve("pm_action")
+	for range payment.MostTries {
+		b.want(action, payments.Waits, payment.Action)
+		b.wantTried(action, "pm_action")
+	}
+	b.want(action, payments.Waits, payment.Action)
+	if why := b.try(action, "pm_card_visa"); why == nil || why.Code != fault.StateConflict || !strings.Contains(why.Detail, "which is the most") {
+		t.Errorf("a fifth: %+v", why)
+	}
+}
+
+func TestAnotherCardComesOnlyWhileTheBuyerIsAwaited(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var allowed []payment.Phase
+	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing, payment.Capturing,
+		payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.RefundDue, payment.Cancelled} {
+		id := b.reserve("pm_card_visa")
+		b.exec(`UPDATE payments SET phase = $2, intent_id = 'pi_' || purchase_id, decline = '{}', declined_until = deadline,
+			received = CASE WHEN $2 IN ('captured', 'settled', 'refund_due') THEN amount ELSE 0 END,
+			ending = CASE WHEN $2 IN ('expiring', 'late', 'ended', 'cancelled') THEN 'expired' END,
+			finished_at = CASE WHEN $2 IN ('settled', 'refund_due', 'cancelled') THEN clock_timestamp() END WHERE purchase_id = $1`, id, string(phase))
+		switch why := b.try(id, "pm_other"); {
+		case why == nil:
+			allowed = append(allowed, phase)
+		case why.Code != fault.StateConflict:
+			t.Errorf("%s: %+v", phase, why)
+		}
+	}
+	if !slices.Equal(allowed, []payment.Phase{payment.Action, payment.CardDeclined}) {
+		t.Errorf("allowed in %v", allowed)
+	}
+	taken := b.reserve("pm_declined")
+	b.wantDeclined(taken, "generic_decline")
+	b.exec(`UPDATE payments SET cancel_job = gen_random_uuid(), cancelled_by = 'app:test' WHERE purchase_id = $1`, taken)
+	if why := b.try(taken, "pm_other"); why == nil || why.Code != fault.StateConflict {
+		t.Errorf("taken back: %+v", why)
+	}
+}
+
+// The write names its conditions: what was read before another one came changes nothing.
+func TestOfTwoOtherCardsAtOnceOneIsTried(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	p := b.wantDeclined(id, "generic_decline")
+	try := func(change string) error {
+		return postgres.InTx(t.Context(), b.db, func(tx pgx.Tx) error {
+			var batch pgx.Batch
+			if change != "" {
+				batch.Queue(change, id)
+			}
+			payment.QueueTry(&batch, &p, "pm_other", nil)
+			return tx.SendBatch(t.Context(), &batch).Close()
+		})
+	}
+	for _, change := range []string{
+		`UPDATE payments SET phase = 'processing' WHERE purchase_id = $1`, `UPDATE payments SET tries = 4 WHERE purchase_id = $1`,
+		`UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`,
+		`UPDATE payments SET cancel_job = gen_random_uuid(), cancelled_by = 'app:test' WHERE purchase_id = $1`,
+	} {
+		if err := try(change); fault.CodeOf(err) != fault.StateConflict {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+	if err := try(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(""); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("the second: %v", err)
+	}
+}
+
+func TestTenDeclinesInAnHourAreTheMost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var first uuid.UUID
+	for n := range payment.MostDeclines / 5 {
+		id := b.reserve("pm_declined")
+		if n == 0 {
+			first = id
+		}
+		for range payment.MostTries {
+			b.wantDeclined(id, "generic_decline")
+			b.wantTried(id, "pm_declined")
+		}
+		b.run(id)
+	}
+	id := b.reserve("pm_action") // ten declines so far
+	b.want(id, payments.Waits, payment.Action)
+	why := b.try(id, "pm_card_visa")
+	if why == nil || why.Code != fault.DeclineLimitExceeded || why.RetryAt.Before(time.Now().Add(50*time.Minute)) {
+		t.Fatalf("an eleventh card: %+v", why)
+	}
+	b.exec(`UPDATE payment_steps SET at = at - interval '1 hour' WHERE purchase_id = $1`, first)
+	b.wantTried(id, "pm_card_visa")
+}

@@ -1,0 +1,134 @@
+package sale_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/service/sale"
+	"triprize/internal/store/inventory"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// A hold of ten minutes is bought after five, the card is declined after one more, and no other
+// comes: four minutes are left, and they are the buyer's.
+func TestADeclinedCardLeavesTheRestOfTheHold(t *testing.T) {
+	t.Parallel()
+	c := openCheckout(t)
+	h := c.hold("a", 10*time.Minute, at(3, 1), at(3, 2))
+	for range 2 { // and again
+		c.clock.MoveOn(2 * time.Minute)
+		p, ref := c.reserve("a", sale.FromHold(h.ID), 15*time.Minute)
+		if used, err := inventory.GetHold(t.Context(), c.db, h.ID); err != nil || used.State != inventory.HoldUsed {
+			t.Fatal(used.State, err)
+		}
+		c.clock.MoveOn(time.Minute)
+		c.ended(p, ref, payment.Declined)
+		now, err := inventory.GetHold(t.Context(), c.db, h.ID)
+		if err != nil || now.State != inventory.HoldActive || !now.ExpiresAt.Equal(h.ExpiresAt) || now.PurchaseID != nil || now.EndedAt != nil {
+			t.Fatalf("%+v, %v", now, err)
+		}
+		failed := fixture.Job(t, c.db, p.JobID).Problem
+		if failed == nil || failed.Code != fault.PaymentDeclined || failed.About != (fault.About{Kind: fault.AboutHold, ID: h.ID.String()}) {
+			t.Fatalf("%+v", failed)
+		}
+		if steps := stepsOf(t, c.db, p.PurchaseID); !strings.HasSuffix(steps, " held-again") || strings.Contains(steps, "released") {
+			t.Fatalf("steps%s", steps)
+		}
+		fixture.Sound(t, c.db)
+	}
+	if _, err := c.tryHold("b", time.Minute, at(3, 2)); fault.CodeOf(err) != fault.PositionTaken {
+		t.Errorf("another user: %v", err)
+	}
+	c.wantKept("a", at(3, 1), 0) // the hold counts once, when it ends
+	c.clock.MoveOn(5 * time.Minute)
+	c.hold("b", time.Minute, at(3, 2))
+	c.wantKept("a", at(3, 1), 10*time.Minute)
+	fixture.Sound(t, c.db)
+}
+
+func TestAHoldKeepsNothingAgainThatIsOverOrCancelled(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]func(c *checkout, p payment.Payment) payment.Ending{
+		"the hold is over": func(c *checkout, _ payment.Payment) payment.Ending {
+			c.clock.MoveOn(5 * time.Minute)
+			return payment.Declined
+		},
+		"the buyer has cancelled": func(c *checkout, p payment.Payment) payment.Ending {
+			takeBack(t, c.db, c.id, p.PurchaseID)
+			return payment.CancelledByBuyer
+		},
+		"the sale has ended": func(c *checkout, _ payment.Payment) payment.Ending {
+			servers.Exec(t, c.db, `UPDATE campaigns SET sale_ends_at = clock_timestamp() WHERE id = $1`, c.id)
+			return payment.Declined
+		},
+		"the campaign is cancelled": func(c *checkout, _ payment.Payment) payment.Ending {
+			endCampaign(t, c.db, c.id)
+			return payment.CampaignCancelled
+		},
+	} {
+		c := openCheckout(t)
+		h := c.hold("a", 10*time.Minute, at(3, 1))
+		c.clock.MoveOn(6 * time.Minute)
+		p, ref := c.reserve("a", sale.FromHold(h.ID), 14*time.Minute)
+		c.ended(p, ref, end(c, p))
+		now, err := inventory.GetHold(t.Context(), c.db, h.ID)
+		if err != nil || now.State != inventory.HoldUsed {
+			t.Errorf("%s: the hold is %s, %v", what, now.State, err)
+		}
+		if steps := stepsOf(t, c.db, p.PurchaseID); !strings.HasSuffix(steps, " released") {
+			t.Errorf("%s: steps%s", what, steps)
+		}
+		fixture.Sound(t, c.db)
+	}
+}
+
+// The longest that anybody keeps a position is as long as before: a hold until its last second, and
+// the least time of a reservation.
+func TestAnotherCardForAHoldIsNoWayAroundTheBound(t *testing.T) {
+	t.Parallel()
+	c := openCheckout(t)
+	h := c.hold("a", 10*time.Minute, at(3, 1))
+	c.clock.MoveOn(9*time.Minute + 50*time.Second)
+	for range 2 {
+		p, ref := c.reserve("a", sale.FromHold(h.ID), 10*time.Minute+10*time.Second)
+		c.ended(p, ref, payment.Declined)
+	}
+	p, ref := c.reserve("a", sale.FromHold(h.ID), 10*time.Minute+10*time.Second)
+	c.neverPaid(p, ref, 10*time.Minute+10*time.Second)
+	c.wantKept("a", at(3, 1), 20*time.Minute)
+	if _, err := c.tryHold("a", time.Second, at(3, 1)); fault.CodeOf(err) != fault.HoldLimitExceeded {
+		t.Errorf("it is held again: %v", err)
+	}
+	c.refused("a", sale.Chosen(at(3, 1)), fault.HoldLimitExceeded)
+	fixture.Sound(t, c.db)
+}
+
+func TestAUserWithTenDeclinesPaysByNoCardForAnHour(t *testing.T) {
+	t.Parallel()
+	c := openCheckout(t)
+	p, ref := c.reserve("a", sale.Chosen(at(1, 1)), 15*time.Minute)
+	c.ended(p, ref, payment.Declined)
+	decline := func(n int, user string) {
+		servers.Exec(t, c.db, `INSERT INTO payment_steps (purchase_id, event, declined_user, at) SELECT $1, 'declined', $2, clock_timestamp() FROM generate_series(1, $3)`,
+			p.PurchaseID, user, n)
+	}
+	decline(9, "a")
+	decline(20, "c")
+	c.reserve("a", sale.Chosen(at(2, 1)), 15*time.Minute)
+	decline(1, "a")
+	why := c.refused("a", sale.Chosen(at(2, 2)), fault.DeclineLimitExceeded)
+	if left := why.RetryAt.Sub(time.Now().Add(c.clock.Ahead())); left > time.Hour || left < 59*time.Minute {
+		t.Errorf("again in %s", left)
+	}
+	if j, _ := c.pay("a", purchase.External, sale.Chosen(at(2, 2))); j.Problem != nil {
+		t.Errorf("not by card: %+v", j.Problem)
+	}
+	c.reserve("b", sale.Chosen(at(3, 1)), 15*time.Minute)
+	c.clock.MoveOn(time.Hour)
+	c.reserve("a", sale.Chosen(at(3, 2)), 15*time.Minute)
+}
