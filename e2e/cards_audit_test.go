@@ -43,12 +43,6 @@ func providerOf(s *fleet.System) *stripe.Client {
 	return provider
 }
 
-// endReservation ends the time that a purchase has for its payment.
-func endReservation(s *fleet.System, ordered uuid.UUID) {
-	s.T.Helper()
-	servers.Exec(s.T, s.DB, `UPDATE payments SET deadline = now(), latest = now() WHERE job_id = $1`, ordered)
-}
-
 // everyEnd leads purchases to every end that a payment can have, and returns them by name.
 func everyEnd(s *fleet.System) map[string]uuid.UUID {
 	s.T.Helper()

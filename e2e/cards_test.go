@@ -167,6 +167,12 @@ func bringCard(s *fleet.System, purchase uuid.UUID, method string, header ...str
 	return s.Execute("/v1/purchases/"+purchase.String()+"/payment", fleet.Fields{"payment_method": method}, header...)
 }
 
+// endReservation ends the time that a purchase has for its payment.
+func endReservation(s *fleet.System, ordered uuid.UUID) {
+	s.T.Helper()
+	servers.Exec(s.T, s.DB, `UPDATE payments SET deadline = now(), latest = now() WHERE job_id = $1`, ordered)
+}
+
 // noOtherCard lets the time for another card end.
 func noOtherCard(_ *testing.T, s *fleet.System, id uuid.UUID) {
 	s.T.Helper()

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -92,9 +93,102 @@ func TestAUserWithATokenMayPayByCard(t *testing.T) {
 	}
 }
 
+// declinedOf leaves a purchase of a user behind whose card was declined.
+func declinedOf(s *fleet.System, campaign uuid.UUID, user string) (purchase, of uuid.UUID) {
+	s.T.Helper()
+	purchase, ref := fixture.Reserve(s.T, s.DB, campaign, user, 1, time.Hour)
+	fixture.Advance(s.T, s.DB, purchase, payment.Confirming)
+	fixture.Advance(s.T, s.DB, purchase, payment.CardDeclined)
+	return purchase, ref.ID
+}
+
+func TestAnotherCardIsForThePurchaseThatAwaitsItAndTheAnswerIsItsJob(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, cardsTaken)
+	id, mina := s.Campaign(3), s.User("mina")
+	token := fleet.TokenFor(t, mina, "")
+	bought, of := declinedOf(s, id, mina)
+	path := "/v1/purchases/" + bought.String() + "/payment"
+	try := func(credential, body string, header ...string) fleet.Answer {
+		headers := map[string]string{"Idempotency-Key": uuid.NewString()}
+		for pair := range slices.Chunk(header, 2) {
+			headers[pair[0]] = pair[1]
+		}
+		return s.Do(0, credential, http.MethodPost, path, headers, fleet.RawJSON(body))
+	}
+	for body, says := range map[string]string{
+		`{}`:                                     "/payment_method",
+		`{"payment_method":""}`:                  "/payment_method",
+		`{"payment_method":"4242424242424242"}`:  "/payment_method",
+		`{"payment_method":"pm_1","method":"x"}`: "/method",
+		`{"payment_method":"pm_1","return_url":"https://me:secret@shop.example"}`: "/return_url",
+	} {
+		if a := try(token, body); a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), says) {
+			t.Errorf("%s: %v %s", body, a, a.Body)
+		}
+	}
+	if a := try(fleet.TokenFor(t, s.User("otto"), ""), `{"payment_method":"pm_1"}`); a.Status != http.StatusNotFound {
+		t.Errorf("of somebody else: %v", a)
+	}
+	if j := decoded[jobView](s, s.Do(0, s.Operator, http.MethodGet, "/v1/jobs/"+of.String(), nil, nil)); j.NextAction == nil || j.NextAction.Type != "payment_method" || j.NextAction.URL != "" || j.NextAction.Decline == nil {
+		t.Errorf("the job asks for %+v", j.NextAction)
+	}
+
+	const body = `{"payment_method":"pm_card_visa","return_url":"https://shop.test/again"}`
+	first := try(token, body, "Idempotency-Key", "k")
+	if j := decoded[jobView](s, first); first.Status != http.StatusAccepted || first.ID != of || j.State != "queued" || j.NextAction != nil || first.Header.Get("Location") != "/v1/jobs/"+of.String() {
+		t.Fatalf("%v %s %v", first, first.Body, first.Header)
+	}
+	p := fixture.Payment(t, s.DB, bought)
+	if p.Phase != payment.Confirming || p.PaymentMethod != "pm_card_visa" || p.ReturnURL == nil || *p.ReturnURL != "https://shop.test/again" || p.Tries != 1 {
+		t.Errorf("%+v", p)
+	}
+	again := try(token, body, "Idempotency-Key", "k")
+	if again.Status != http.StatusAccepted || again.ID != of || again.Header.Get("Idempotent-Replayed") != "true" || fixture.Payment(t, s.DB, bought).Tries != 1 {
+		t.Errorf("repeated: %v %s", again, again.Body)
+	}
+	if a := try(token, `{"payment_method":"pm_2"}`); a.Status != http.StatusConflict || a.Refusal() != "state-conflict" {
+		t.Errorf("while it is tried: %v %s", a, a.Body)
+	}
+	if a := try(token, `{"payment_method":"pm_2"}`, "Idempotency-Key", "k"); a.Status != http.StatusUnprocessableEntity {
+		t.Errorf("the key of another card: %v %s", a, a.Body)
+	}
+
+	paid := fixture.Buy(t, s.DB, id, mina, 0, 1)
+	if a := s.Execute("/v1/purchases/"+paid.String()+"/payment", fleet.Fields{"payment_method": "pm_1"}); a.Status != http.StatusConflict || !strings.Contains(string(a.Body), "not paid by card") {
+		t.Errorf("a purchase without a card: %v %s", a, a.Body)
+	}
+	many, _ := declinedOf(s, id, mina)
+	exec(s, `INSERT INTO payment_steps (purchase_id, event, declined_user) SELECT $1, 'declined', $2 FROM generate_series(1, 10)`, many, mina)
+	a := s.Execute("/v1/purchases/"+many.String()+"/payment", fleet.Fields{"payment_method": "pm_1"})
+	if a.Status != http.StatusConflict || a.Refusal() != "decline-limit-exceeded" || !strings.Contains(string(a.Body), `"retry_at"`) {
+		t.Errorf("after ten declines: %v %s", a, a.Body)
+	}
+}
+
+// The request waits until its card has an end, or the buyer has to act again.
+func TestARequestWithAnotherCardCanWaitForItsEnd(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, cardsTaken)
+	bought, of := declinedOf(s, s.Campaign(3), s.User("mina"))
+	tried := make(chan fleet.Answer)
+	go func() {
+		tried <- s.Execute("/v1/purchases/"+bought.String()+"/payment", fleet.Fields{"payment_method": "pm_card_visa"}, "Prefer", "wait=170")
+	}()
+	servers.Eventually(t, "the card is tried", func() bool { return fixture.Payment(t, s.DB, bought).Phase == payment.Confirming })
+	progress(s, of, "awaiting_action", redirect)
+	if a := <-tried; a.Status != http.StatusAccepted || a.State != job.AwaitingAction || a.ID != of {
+		t.Errorf("%v %s", a, a.Body)
+	}
+	progress(s, of, "queued", "null")
+}
+
 const redirect = `{"next_action":{"type":"redirect","url":"https://bank.example/3ds?a=b&c=d","expires_at":"2030-01-01T00:00:00Z"}}`
 
-type nextAction struct{ Type, URL string }
+type nextAction struct {
+	Type, URL string
+	Decline   *struct{ Code string }
+}
 
 type jobView struct {
 	State      string

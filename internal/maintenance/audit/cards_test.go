@@ -55,6 +55,8 @@ var cardDamages = []struct{ buyer, sql, invariant string }{
 	{"action", `UPDATE jobs SET progress = NULL WHERE purchase_id = $1`, saysHow},
 	{"action", `UPDATE jobs SET state = 'queued' WHERE purchase_id = $1`, saysHow},
 	{"action", `UPDATE purchases SET state = 'pending' WHERE id = $1`, saysHow},
+	{"declined", `UPDATE jobs SET progress = NULL WHERE purchase_id = $1`, saysHow},
+	{"declined", `UPDATE purchases SET state = 'pending' WHERE id = $1`, saysHow},
 	{"open", `UPDATE purchases SET state = 'awaiting_action' WHERE id = $1`, saysHow},
 	{"action", `UPDATE payments SET phase = 'cancelled', ending = 'expired', finished_at = now() WHERE purchase_id = $1`, "only a job whose payment is open waits for a buyer"},
 	{"action", `UPDATE payments SET job_id = gen_random_uuid() WHERE purchase_id = $1`, "only a job whose payment is open waits for a buyer"},
@@ -129,7 +131,7 @@ const (
 func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	t.Helper()
 	campaign, bought, jobs := fixture.Campaign(t, db, fixture.Draft(8)), make(map[string]uuid.UUID), make(map[string]job.Ref)
-	for _, buyer := range []string{"open", "action", "taken", "late", "returned", "failed"} {
+	for _, buyer := range []string{"open", "action", "declined", "taken", "late", "returned", "failed"} {
 		bought[buyer], jobs[buyer] = fixture.Reserve(t, db, campaign, buyer, 1, time.Hour)
 	}
 	bought["done"], _ = fixture.BuyByCard(t, db, campaign, "done", 0, 1)
@@ -140,6 +142,7 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		t.Fatal(err)
 	}
 	fixture.Advance(t, db, bought["action"], payment.Action)
+	fixture.Advance(t, db, bought["declined"], payment.CardDeclined)
 	for _, buyer := range []string{"late", "returned"} {
 		fixture.Advance(t, db, bought[buyer], payment.Processing)
 		fixture.Advance(t, db, bought[buyer], payment.Expiring)

@@ -40,9 +40,11 @@ var payments = []invariant{
 	{"a purchase that waits for its buyer says how to go on, and so does its job", `
 		SELECT format('payment %s is %s with %s; purchase %s, job %s with %s', y.purchase_id, y.phase, y.next_action, p.state, j.state, j.progress)
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id LEFT JOIN jobs j ON j.id = y.job_id
-		WHERE y.phase = 'action' AND (y.next_action IS NULL OR p.state <> 'awaiting_action' OR j.state IS DISTINCT FROM 'awaiting_action')
+		WHERE y.phase = 'action' AND y.next_action IS NULL
+		   OR y.phase IN ('action', 'declined') AND (p.state <> 'awaiting_action' OR j.state IS DISTINCT FROM 'awaiting_action')
 		   OR (p.state = 'awaiting_action') <> (coalesce(j.state, '') = 'awaiting_action')
-		   OR j.state = 'awaiting_action' AND j.progress -> 'next_action' ->> 'url' IS NULL`},
+		   OR j.state = 'awaiting_action' AND CASE y.phase WHEN 'declined' THEN j.progress -> 'next_action' -> 'decline' ->> 'code'
+		                                                   ELSE j.progress -> 'next_action' ->> 'url' END IS NULL`},
 	{"only a job whose payment is open waits for a buyer", `
 		SELECT format('job %s, payment %s', j.id, y.phase)
 		FROM jobs j LEFT JOIN payments y ON y.job_id = j.id

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
+	"triprize/internal/testkit/servers"
 )
 
 // try has the buyer bring another payment method, and returns why that is refused.
@@ -202,6 +203,11 @@ func TestTheTimeForAnotherCardIsNeverLongerThanTheReservation(t *testing.T) {
 	b.run(id)
 	if p := b.get(id); p.Phase != payment.CardDeclined || !p.OverAt().Equal(p.Deadline) || !b.jobOf(id).Progress.NextAction.ExpiresAt.Equal(p.Deadline) {
 		t.Errorf("%s until %s, the deadline is %s", p.Phase, p.OverAt(), p.Deadline)
+	}
+	b.exec(`UPDATE payments SET awaits_until = clock_timestamp() + interval '30 seconds' WHERE purchase_id = $1`, id) // as after the end of the sale
+	over := servers.Value[time.Time](t, b.db, `SELECT over_at FROM payments WHERE purchase_id = $1`, id)
+	if p := b.get(id); !p.OverAt().Equal(*p.AwaitsUntil) || !over.Equal(p.OverAt()) {
+		t.Errorf("over at %s, in the row at %s, awaited until %s", p.OverAt(), over, p.AwaitsUntil)
 	}
 }
 
