@@ -71,6 +71,8 @@ func (b *bench) wantDeclined(id uuid.UUID, code string) payment.Payment {
 func TestADeclinedCardIsFollowedByAnotherOnTheSameIntent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	b.settings.Recheck = time.Second // nobody asks about it meanwhile
+	b.runner = b.newRunner()
 	id := b.reserve("pm_declined_once")
 	b.wantDeclined(id, "insufficient_funds")
 	b.wantTried(id, "pm_card_visa")
@@ -82,6 +84,17 @@ func TestADeclinedCardIsFollowedByAnotherOnTheSameIntent(t *testing.T) {
 	}
 	if got := strings.Join(b.steps(id), " "); got != "payment-started declined payment-method-changed authorized captured" {
 		t.Errorf("steps %s", got)
+	}
+}
+
+func TestADeclineThatWasNoneIsForgotten(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	b.wantDeclined(id, "generic_decline")
+	b.sim.move(id.String(), payprovider.RequiresPaymentMethod, payprovider.RequiresCapture)
+	if p := b.want(id, payments.Conclude, payment.Captured); p.Decline != nil {
+		t.Errorf("%+v", p.Decline)
 	}
 }
 
@@ -193,6 +206,9 @@ func TestWithoutAnotherCardADeclineIsTheEnd(t *testing.T) {
 	if p := b.want(also, payments.Conclude, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
 		t.Errorf("%s, %+v", *p.Ending, p.Decline)
 	}
+	if got := strings.Join(b.steps(also), " "); got != "payment-started declined" {
+		t.Errorf("steps %s", got)
+	}
 }
 
 func TestTheTimeForAnotherCardIsNeverLongerThanTheReservation(t *testing.T) {
@@ -279,7 +295,7 @@ func TestOfTwoOtherCardsAtOnceOneIsTried(t *testing.T) {
 		})
 	}
 	for _, change := range []string{
-		`UPDATE payments SET phase = 'processing' WHERE purchase_id = $1`, `UPDATE payments SET tries = 4 WHERE purchase_id = $1`,
+		`UPDATE payments SET phase = 'processing' WHERE purchase_id = $1`, `UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, `UPDATE payments SET tries = 4 WHERE purchase_id = $1`,
 		`UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`,
 		`UPDATE payments SET cancel_job = gen_random_uuid(), cancelled_by = 'app:test' WHERE purchase_id = $1`,
 	} {
