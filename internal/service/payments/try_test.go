@@ -103,8 +103,12 @@ func TestAFailedAuthenticationIsADeclineToo(t *testing.T) {
 	b := newBench(t)
 	id := b.reserve("pm_action")
 	b.want(id, payments.Waits, payment.Action)
+	b.exec(`INSERT INTO webhook_endpoints (id, client, url, events) VALUES (gen_random_uuid(), 'shop', 'https://shop.example', '{purchase.*}')`)
 	b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
 	b.wantDeclined(id, "")
+	if told := servers.Value[string](t, b.db, `SELECT string_agg(type, ' ') FROM webhook_events`); told != "purchase.awaiting_action" {
+		t.Errorf("its app hears of %s", told)
+	}
 	b.wantTried(id, "pm_action")
 	if p := b.want(id, payments.Waits, payment.Action); p.NextAction == nil || !strings.HasSuffix(*p.NextAction, "/2") {
 		t.Errorf("the page is %v", p.NextAction)

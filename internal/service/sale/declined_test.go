@@ -27,7 +27,11 @@ func TestADeclinedCardLeavesTheRestOfTheHold(t *testing.T) {
 			t.Fatal(used.State, err)
 		}
 		c.clock.MoveOn(time.Minute)
+		board := servers.Value[int64](t, c.db, `SELECT board_version FROM campaigns WHERE id = $1`, c.id)
 		c.ended(p, ref, payment.Declined)
+		if of := servers.Value[int64](t, c.db, `SELECT min(board_version) FROM positions WHERE hold_id = $1`, h.ID); of != board+1 {
+			t.Errorf("the board was at %d, and the positions changed at %d", board, of)
+		}
 		now, err := inventory.GetHold(t.Context(), c.db, h.ID)
 		if err != nil || now.State != inventory.HoldActive || !now.ExpiresAt.Equal(h.ExpiresAt) || now.PurchaseID != nil || now.EndedAt != nil {
 			t.Fatalf("%+v, %v", now, err)
@@ -125,8 +129,14 @@ func TestAUserWithTenDeclinesPaysByNoCardForAnHour(t *testing.T) {
 	if left := why.RetryAt.Sub(time.Now().Add(c.clock.Ahead())); left > time.Hour || left < 59*time.Minute {
 		t.Errorf("again in %s", left)
 	}
-	if j, _ := c.pay("a", purchase.External, sale.Chosen(at(2, 2))); j.Problem != nil {
-		t.Errorf("not by card: %+v", j.Problem)
+	orders := fixture.Accept(t, c.db, fixture.PurchaseRequestOf(t, c.id, sale.Order{UserID: "a", Selection: sale.Random(4, 1), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}}),
+		fixture.PurchaseRequestOf(t, c.id, sale.Order{UserID: "a", Selection: sale.Random(4, 1), Payment: sale.Payment{Method: purchase.External}}))
+	if _, err := c.seller.Sell(t.Context(), orders, sale.WaitForCampaign); err != nil {
+		t.Fatal(err)
+	}
+	byCard, otherwise := fixture.Job(t, c.db, orders[0].ID).Problem, fixture.Job(t, c.db, orders[1].ID).Problem
+	if byCard == nil || byCard.Code != fault.DeclineLimitExceeded || otherwise != nil {
+		t.Errorf("by card %+v, otherwise %+v", byCard, otherwise)
 	}
 	c.reserve("b", sale.Chosen(at(3, 1)), 15*time.Minute)
 	c.clock.MoveOn(time.Hour)

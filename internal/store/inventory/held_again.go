@@ -23,7 +23,7 @@ func QueueUsedHolds(b *pgx.Batch, purchases []uuid.UUID, found map[uuid.UUID]uui
 		CROSS JOIN LATERAL (
 			SELECT id, purchase_id FROM holds
 			WHERE campaign_id = p.campaign_id AND user_id = p.user_id AND expires_at > (SELECT clock_timestamp())
-			  AND state = 'used' AND purchase_id = i.id) h`, purchases).Query(func(rows pgx.Rows) error {
+			  AND purchase_id = i.id) h`, purchases).Query(func(rows pgx.Rows) error {
 		var purchaseID, holdID uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&purchaseID, &holdID}, func() error { found[purchaseID] = holdID; return nil })
 		return err
