@@ -56,6 +56,47 @@ func TestBuyReturnsWhenTheBuyerHasToActAndWaitGoesOnToTheEnd(t *testing.T) {
 	})
 }
 
+func TestAfterADeclineAnotherCardPaysThePurchase(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		declined := job(jobID, client.JobStateAwaitingAction)
+		declined.PurchaseID = jobID
+		declined.NextAction = &client.NextAction{Type: client.NextActionTypePaymentMethod, Decline: &client.Decline{Code: "card_declined", Message: "Your card was declined."}}
+		s.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
+			switch n {
+			case 2: // the time is over before the provider has answered
+				hold(r, 30*time.Second)
+				say(w, http.StatusAccepted, job(jobID, client.JobStateQueued))
+			case 4:
+				say(w, http.StatusOK, job(jobID, client.JobStateSucceeded))
+			default:
+				say(w, http.StatusAccepted, declined)
+			}
+			return true
+		}
+		c := s.client()
+		j, err := c.Buy(t.Context(), campaign, byCard)
+		for range 2 { // the first one is declined, too
+			if err != nil || j.NextAction == nil || j.NextAction.Decline.Message != "Your card was declined." {
+				t.Fatalf("%+v, %v", j, err)
+			}
+			j, err = c.Pay(t.Context(), j.PurchaseID, client.PaymentTry{PaymentMethod: "pm_card_mastercard"})
+		}
+		if err != nil || j.State != client.JobStateSucceeded {
+			t.Errorf("%+v, %v", j, err)
+		}
+		seen := s.seen()
+		if len(seen) != 4 || seen[2].path != "/v1/jobs/"+jobID.String() {
+			t.Fatalf("%+v", seen)
+		}
+		for _, r := range []request{seen[1], seen[3]} {
+			if r.path != "/v1/purchases/"+jobID.String()+"/payment" || r.body != `{"payment_method":"pm_card_mastercard"}` ||
+				r.header.Get("Prefer") != "wait=30" || r.header.Get("Idempotency-Key") == "" {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
 func TestADeclineSaysWhyAndWhatTheBuyerCanDo(t *testing.T) {
 	simulate(t, func(t *testing.T, s *simulator) {
 		s.answer = func(_ int, w http.ResponseWriter, _ *http.Request) bool {

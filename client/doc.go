@@ -8,7 +8,7 @@
 //	}, client.WithKey("order-4711"))
 //	bought, err := job.Purchased()
 //
-// There is a method for every operation of the HTTP contract. In addition, Buy, BuyHold,
+// There is a method for every operation of the HTTP contract. In addition, Buy, BuyHold, Pay,
 // Cancel and Wait wait for jobs; Campaigns, Purchases and WalletEvents read page after page;
 // Follow, FollowBoard and FollowJob read event streams; WithETag reads only what has changed.
 // Package webhook verifies what the server sends by itself. A member that is null or missing in JSON
@@ -16,12 +16,22 @@
 //
 // # Cards
 //
-// A purchase by card names the buyer's payment method at the provider. When the job that
-// Buy returns AwaitsAction, send the buyer to NextAction.URL, and Wait for the end:
+// A purchase by card names the buyer's payment method at the provider:
 //
 //	Payment: client.PaymentDraft{Method: client.PaymentDraftMethodCard, PaymentMethod: "pm_…", ReturnURL: "https://shop.example/back"}
 //
-// A declined card is an *Error with CodePaymentDeclined, DeclineCode and Advice.
+// When the job that Buy returns AwaitsAction, NextAction says what the buyer can do until
+// ExpiresAt:
+//
+//	switch next := job.NextAction; next.Type {
+//	case client.NextActionTypeRedirect: // send the buyer to next.URL, and follow the job
+//	case client.NextActionTypePaymentMethod: // the card was declined: show next.Decline.Message, and ask for another one
+//		job, err = c.Pay(ctx, job.PurchaseID, client.PaymentTry{PaymentMethod: "pm_…"})
+//	}
+//
+// An authentication may end in a decline, too: FollowJob tells of it at once, while Wait waits for
+// the end. Without another card the job fails in time with CodePaymentDeclined, DeclineCode and
+// Advice; About then names the hold that keeps the positions again, if there is one.
 //
 // # Retries
 //

@@ -26,21 +26,35 @@ type Purchased struct {
 }
 
 // Buy requests a purchase and waits until its job is final. It also returns when the
-// job awaits an action of the buyer: send the buyer to NextAction.URL, and call Wait.
+// job awaits an action of the buyer, see NextAction.Type: send the buyer to NextAction.URL, and
+// call FollowJob or Wait; or bring another card, see Pay.
 // A failed job is not an error of Buy: see Purchased. When the campaign never sells again there
 // may be no job, and Buy returns the *Error that Purchased would. When ctx ends during the
 // wait, Buy returns the last known job with the error.
 func (c *Client) Buy(ctx context.Context, campaign CampaignID, what PurchaseRequest, options ...CallOption) (Job, error) {
 	job, err := c.RequestPurchase(ctx, campaign, what, append([]CallOption{WithWait(waitFor(ctx))}, options...)...)
-	if err != nil || job.Final() || job.AwaitsAction() {
-		return job, err
-	}
-	return c.wait(ctx, job, false)
+	return c.untilBuyer(ctx, job, err)
 }
 
 // BuyHold is Buy of the positions of a hold, for its user.
 func (c *Client) BuyHold(ctx context.Context, hold Hold, payment PaymentDraft, options ...CallOption) (Job, error) {
 	return c.Buy(ctx, hold.CampaignID, PurchaseRequest{UserID: hold.UserID, Selection: Selection{HoldID: hold.ID}, Payment: payment}, options...)
+}
+
+// Pay brings another payment method for a purchase by card that awaits its buyer, after a decline
+// or instead of an authentication, and waits as Buy does: until the job of the purchase is final,
+// or awaits the buyer again.
+func (c *Client) Pay(ctx context.Context, purchase PurchaseID, what PaymentTry, options ...CallOption) (Job, error) {
+	job, err := c.TryPayment(ctx, purchase, what, append([]CallOption{WithWait(waitFor(ctx))}, options...)...)
+	return c.untilBuyer(ctx, job, err)
+}
+
+// untilBuyer goes on from the answer to a purchase until its job is final, or awaits the buyer.
+func (c *Client) untilBuyer(ctx context.Context, job Job, err error) (Job, error) {
+	if err != nil || job.Final() || job.AwaitsAction() {
+		return job, err
+	}
+	return c.wait(ctx, job, false)
 }
 
 // Cancel cancels a purchase and waits until that has succeeded or failed: see Cancelled. When ctx
@@ -54,7 +68,7 @@ func (c *Client) Cancel(ctx context.Context, purchase PurchaseID, what Cancellat
 }
 
 // Wait waits until a job is final or ctx ends, also while it awaits an action of the
-// buyer. When ctx ends, it returns the last known job with the error.
+// buyer: FollowJob tells at once that a card was declined. When ctx ends, it returns the last known job with the error.
 func (c *Client) Wait(ctx context.Context, id JobID) (Job, error) {
 	return c.wait(ctx, Job{ID: id}, true)
 }

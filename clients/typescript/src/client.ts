@@ -1,6 +1,6 @@
 // The client: every operation of the contract, typed, with its retries.
 
-import type { Board, Campaign, CampaignEvent, CancellationRequest, Hold, HoldExtension, HoldRequest, PaymentDraft, PurchaseRequest } from "./api.gen.js";
+import type { Board, Campaign, CampaignEvent, CancellationRequest, Hold, HoldExtension, HoldRequest, PaymentDraft, PaymentTry, PurchaseRequest } from "./api.gen.js";
 import { MalformedError, refusalOf, retryAfterOf, TriprizeError, UnreachableError } from "./errors.js";
 import { follow } from "./follow.js";
 import { awaitsAction, isFinal, jobOf, jobOfKind, type Job } from "./jobs.js";
@@ -136,14 +136,22 @@ export class Triprize {
   }
 
   /**
-   * Requests a purchase and waits until its job is final, or awaits an action of the buyer: then send the buyer to
-   * `next_action.url`, and `wait`. A failed job is no error of `buy`: see `purchased`. When the campaign never
+   * Requests a purchase and waits until its job is final, or awaits an action of the buyer: by `next_action.type` send
+   * the buyer to `next_action.url`, and `followJob` or `wait`; or bring another card, see `pay`. A failed job is no error of `buy`: see `purchased`. When the campaign never
    * sells again there may be no job, and `buy` throws what `purchased` would.
    */
   async buy(campaign: string, body: PurchaseRequest, options: CallOptions = {}): Promise<Job<"purchase">> {
     const parts = { waitSeconds: longestWaitSeconds, ...options, path: { campaign }, body };
-    const job = jobOf(documentOf(await this.#received("post", "/v1/campaigns/{campaign}/purchases", parts)));
-    return jobOfKind(isFinal(job) || awaitsAction(job) ? job : await this.#wait(job.id, false, options.signal), "purchase");
+    return this.#untilBuyer(jobOf(documentOf(await this.#received("post", "/v1/campaigns/{campaign}/purchases", parts))), options.signal);
+  }
+
+  /**
+   * Brings another payment method for a purchase by card that awaits its buyer, after a decline or instead of an
+   * authentication, and waits as `buy` does: until the job of the purchase is final, or awaits the buyer again.
+   */
+  async pay(purchase: string, body: PaymentTry, options: CallOptions = {}): Promise<Job<"purchase">> {
+    const job = await this.post("/v1/purchases/{purchase}/payment", { waitSeconds: longestWaitSeconds, ...options, path: { purchase }, body });
+    return this.#untilBuyer(job, options.signal);
   }
 
   /** Keeps positions for a user until `expires_at`, all or nothing. */
@@ -172,7 +180,7 @@ export class Triprize {
     return jobOfKind(isFinal(job) ? job : await this.wait(job.id, options), "cancellation");
   }
 
-  /** Waits until a job is final, also while it awaits an action of the buyer. */
+  /** Waits until a job is final, also while it awaits an action of the buyer: `followJob` tells at once of a declined card. */
   wait(job: string, options: { signal?: AbortSignal } = {}): Promise<Job> {
     return this.#wait(job, true, options.signal);
   }
@@ -222,6 +230,11 @@ export class Triprize {
 
   #follow(path: PathsWith<"get">, name: string, values: object, query: object | undefined, signal: AbortSignal | undefined): AsyncGenerator<unknown, void, undefined> {
     return follow(this.#settings, this.#retry, { path: addressOf(path, values, query), name, signal });
+  }
+
+  /** Goes on from the answer to a purchase until its job is final, or awaits the buyer. */
+  async #untilBuyer(job: Job, signal: AbortSignal | undefined): Promise<Job<"purchase">> {
+    return jobOfKind(isFinal(job) || awaitsAction(job) ? job : await this.#wait(job.id, false, signal), "purchase");
   }
 
   /** Asks for the job again and again; the server waits before each answer, as long as it allows. */

@@ -109,6 +109,24 @@ test("buy waits until the job is final, and a failed job tells why", async (t) =
   assert.throws(() => purchased(done), (e) => e instanceof TriprizeError && e.code === "sold-out" && e.status === 409);
 });
 
+test("after a decline another card pays the purchase", async (t) => {
+  const declined = { ...job("awaiting_action"), purchase_id: jobId, next_action: { type: "payment_method", decline: { code: "card_declined" } } };
+  const answers = [declined, job("queued"), declined, job("succeeded")]; // the first other card is declined, too
+  const s = await simulate(t, (n, response) => say(response, 200, answers[n - 1]));
+  const c = s.client();
+  let now = await c.buy(campaign, { ...one, payment: { method: "card", payment_method: "pm_card_chargeDeclined" } });
+  for (let i = 0; i < 2; i++) {
+    assert.equal(now.next_action?.decline?.code, "card_declined");
+    now = await c.pay(now.purchase_id ?? "", { payment_method: "pm_card_visa" });
+  }
+  assert.equal(now.state, "succeeded");
+  assert.deepEqual(s.asked.slice(1).map((asked) => asked.url), [`/v1/purchases/${jobId}/payment`, `/v1/jobs/${jobId}`, `/v1/purchases/${jobId}/payment`]);
+  for (const asked of [s.asked[1], s.asked[3]]) {
+    assert.equal(asked?.body, '{"payment_method":"pm_card_visa"}');
+    assert.equal(asked.headers.prefer, "wait=30");
+  }
+});
+
 test("buy returns when the buyer has to act, and wait goes on to the end", async (t) => {
   const s = await simulate(t, (n, response) => say(response, n === 1 ? 202 : 200, job(n === 1 ? "awaiting_action" : "succeeded")));
   const c = s.client();
