@@ -119,7 +119,8 @@ func openShop(t *testing.T, api, app, operator string) *hall {
 	return h
 }
 
-// A buyer who authenticates at the page of the bank has the seats, and gives them back.
+// A buyer whose cards are declined keeps the seats, brings others, authenticates at the page of the bank, has
+// the seats, and gives them back.
 func TestABuyerBuysAtTheExampleShop(t *testing.T) {
 	t.Parallel()
 	_, dev := startDev(t, openDir(t))
@@ -127,9 +128,32 @@ func TestABuyerBuysAtTheExampleShop(t *testing.T) {
 	b := browse(t, h.url)
 	const seats = `["seat-4-7", "seat-4-8"].map((id) => document.getElementById(id))`
 	b.await(`document.querySelectorAll("#map button.available").length === 80`)
-	b.do(seats + `.forEach((seat) => seat.click()); document.getElementById("card").value = "pm_card_threeDSecure2Required"; document.getElementById("pay").click()`)
-	b.await(`location.port !== "` + h.url[strings.LastIndexByte(h.url, ':')+1:] + `" && document.querySelector("[value=succeed]")`)
-	b.do(`document.querySelector("[value=succeed]").click()`)
+	pay := func(card string) {
+		b.do(`document.getElementById("card").value = "` + card + `"; document.getElementById("pay").click()`)
+		b.await(`!document.getElementById("pay")?.disabled`)
+	}
+	says := func(text string) {
+		b.await(`document.getElementById("said").textContent === "` + text + `"`)
+	}
+	atTheBank := func(outcome string) {
+		pay("pm_card_threeDSecure2Required")
+		b.await(`location.port !== "` + h.url[strings.LastIndexByte(h.url, ':')+1:] + `" && document.querySelector("[value=succeed]")`)
+		b.do(`document.querySelector("[value=` + outcome + `]").click()`)
+	}
+	b.do(seats + `.forEach((seat) => seat.click())`)
+	pay("pm_card_chargeDeclined")
+	b.do(`window.before = true; location.reload()`)
+	b.await(`!window.before`)
+	for range 4 { // the first purchase takes five cards, and its hold is bought again then
+		says("Your card was declined. Choose another card, and pay.")
+		b.await(`/^[0-2]:[0-5][0-9] left$/.test(document.getElementById("left").textContent)`)
+		pay("pm_card_chargeDeclined")
+	}
+	says("Not sold: Your card was declined. The seats are still held for you.")
+	b.await(seats + `.every((seat) => seat.classList.contains("held"))`)
+	atTheBank("fail")
+	b.await(`document.getElementById("said").textContent.endsWith("Choose another card, and pay.")`)
+	atTheBank("succeed")
 	b.await(`document.getElementById("said").textContent === "Yours: Row D 7, Row D 8"`)
 	b.await(seats + `.every((seat) => seat.classList.contains("sold"))`)
 	b.await(`document.getElementById("mine").textContent.includes("Row D 7, Row D 8: completed")`)

@@ -4,7 +4,7 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { purchased, Triprize, TriprizeError, UnreachableError, type Job, type PaymentDraft, type Position } from "@triprize/client";
+import { isFinal, purchased, Triprize, TriprizeError, UnreachableError, type Job, type PaymentDraft, type Position } from "@triprize/client";
 import { verifyWebhook, WebhookVerificationError } from "@triprize/client/webhooks";
 
 const { API = "http://127.0.0.1:8080", APP = "", OPERATOR = "", PORT = "3000", CAMPAIGN } = process.env;
@@ -83,16 +83,20 @@ function watch(response: ServerResponse): void {
 interface Asked { key: string; seats?: { layer: number; column: number }[]; hold?: string; purchase?: string; card?: string }
 
 const actions: Record<string, (user: string, asked: Asked) => Promise<unknown>> = {
-  hold: (user, { key, seats: positions }) => triprize.hold(campaign, { user_id: user, positions: positions ?? [] }, { key }),
+  hold: (user, { key, seats: positions }) => triprize.hold(campaign, { user_id: user, positions: positions ?? [], ttl_seconds: 600 }, { key }),
   async release(user, { hold }) {
     await triprize.releaseHold((await holdOf(user, hold)).id);
     return {};
   },
-  async pay(user, { key, hold, card }) {
-    return outcome(await triprize.buyHold(await holdOf(user, hold), payment(card), { key }));
+  async pay(user, { key, hold, purchase, card = "" }) {
+    if (purchase === undefined) return outcome(await triprize.buyHold(await holdOf(user, hold), payment(card), { key }));
+    return outcome(await triprize.pay((await purchaseOf(user, purchase)).id, { payment_method: card }, { key })); // another card
   },
-  async outcome(user, { purchase }) { // after an authentication
-    return outcome(await triprize.wait((await purchaseOf(user, purchase)).job_id) as Job<"purchase">);
+  async outcome(user, { purchase }) { // after an authentication, which may end in a decline
+    const { job_id } = await purchaseOf(user, purchase);
+    for await (const job of triprize.followJob(job_id)) {
+      if (isFinal(job) || job.next_action?.type === "payment_method") return outcome(job as Job<"purchase">);
+    }
   },
   async cancel(user, { key, purchase }) {
     const { state, problem } = await triprize.cancel((await purchaseOf(user, purchase)).id, { reason: "the buyer asked for it" }, { key });
@@ -117,13 +121,16 @@ async function purchaseOf(user: string, purchase = "") {
   return found;
 }
 
-function payment(card = ""): PaymentDraft {
+function payment(card: string): PaymentDraft {
   return { method: "card", payment_method: card, return_url: `${self}/` };
 }
 
 function outcome(job: Job<"purchase">): object {
   if (job.state === "succeeded") return { state: "paid", purchase: job.purchase_id, seats: purchased(job).positions.map((seat) => seat.label) };
-  if (job.state === "failed") return { state: "failed", purchase: job.purchase_id, code: job.problem.code, reason: job.problem.detail };
+  if (job.state === "failed") {
+    const { code, detail, about } = job.problem; // the hold may keep the seats again
+    return { state: "failed", purchase: job.purchase_id, code, reason: detail, hold: about?.kind === "hold" ? about.id : undefined };
+  }
   return { state: "action", purchase: job.purchase_id, action: job.next_action };
 }
 
