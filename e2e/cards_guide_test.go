@@ -33,7 +33,7 @@ func TestTheChapterAboutCardsWorksAsPasted(t *testing.T) {
 	inOrder(t, out,
 		`"state":"succeeded"`, `"state":"completed"`, `"payment_method":"pm_card_visa"`, `"livemode":false`, `"event":"reserved"`, `"event":"captured"`, // paid,
 		`"state":"awaiting_action"`, `"next_action":{"type":"redirect"`, `"state":"succeeded"`, // authenticated,
-		`"state":"failed"`, `"code":"payment-declined"`, `"decline_code":"insufficient_funds"`, // declined,
+		`"state":"awaiting_action"`, `"next_action":{"type":"payment_method"`, `"decline_code":"insufficient_funds"`, `"state":"succeeded"`, // declined, then paid with another card,
 		`"kind":"cancellation","state":"succeeded"`, `"state":"refunding"`, `"method":"card"`, // refunded
 		`"kind":"campaign-cancellation","state":"succeeded"`, `"refunds":{"total":`, `"reason":"campaign-cancelled"`, `"refunds":[]`) // and over.
 	out = paste(t, blocks(document(t, "../docs/test-cards.md")), "SANDBOX="+dev.SandboxURL, "SANDBOX_KEY="+dev.SandboxKey)
