@@ -48,7 +48,7 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		`"captured":300,"state":"active"`, `"state":"voided"`, // held,
 		`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
 		`"user_id":"alice"`, `"code":"not-found"`, // a token
-		"304 Not Modified", "6\n", // six are sold
+		"304 Not Modified", "8\n", // eight are sold
 		`"next_cursor"`,
 		`"kind":"purchase","state":"failed"`, `"code":"sold-out"`, `"jobs":[],"next_cursor":null`, `"reference":"order-1"`, `"state":"used"`, // found,
 		`"campaign":{"id":`, "id,created_at,", ",dora,", ",the buyer changed her mind,", // with what belongs to it, as a table
