@@ -2624,7 +2624,7 @@ export interface components {
              * @description When a payment is tried again; as in `waiting`.
              */
             retry_at: string | null;
-            /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment. */
+            /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment; of a `payment-try` the Payment. */
             result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["RefundsResolved"] | components["schemas"]["CardPayment"] | components["schemas"]["Payment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
             problem: components["schemas"]["Problem"] | null;
             /** @description What a payment needs from the buyer, while the state is `awaiting_action`. */
@@ -3179,7 +3179,7 @@ export interface components {
             request_id?: string;
             /** @description The fields at fault. */
             errors?: components["schemas"]["FieldError"][];
-            /** @description The resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of one of the positions, or its purchase that is not paid yet, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference. Left out where none has an id that the caller may know. */
+            /** @description The resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of one of the positions, or its purchase that is not paid yet, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference; of a failed purchase the hold that keeps the positions again. Left out where none has an id that the caller may know. */
             about?: components["schemas"]["About"];
             /**
              * Format: date-time

@@ -1142,7 +1142,7 @@ type Job struct {
 	// Refunds Of a campaign-cancellation that has begun, how far it is.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
+	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment; of a `payment-try` the Payment.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is tried again; as in `waiting`.
