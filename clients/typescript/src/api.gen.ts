@@ -3183,7 +3183,7 @@ export interface components {
             about?: components["schemas"]["About"];
             /**
              * Format: date-time
-             * @description When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when they are free at the latest.
+             * @description When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when the holds and unpaid reservations of them end, if nobody buys them.
              */
             retry_at?: string;
             /** @description With `payment-declined`: why, in the provider's words, such as `insufficient_funds`. */

@@ -106,12 +106,12 @@ func beforeCapture(f facts) (move, payment.Ending) {
 		return afterDecline(f)
 	}
 	switch {
+	case f.status == payprovider.RequiresAction && f.anotherFailed():
+		return afterDecline(f)
 	case f.over:
 		return giveUp, payment.Expired
 	case f.status == payprovider.RequiresCapture:
 		return startCapture, ""
-	case f.status == payprovider.RequiresAction && f.toConfirm():
-		return confirm, ""
 	case f.status == payprovider.Processing && f.phase == payment.Processing:
 		return wait, ""
 	case f.status == payprovider.Processing:
@@ -137,7 +137,13 @@ func (f facts) toConfirm() bool {
 	return f.phase == payment.Confirming && f.another && !f.confirmed
 }
 
-// afterDecline decides about an intent that needs a payment method.
+// anotherFailed reports whether an authentication is awaited that is not for the other payment
+// method, or that nobody can do: it is still to be confirmed, was refused, or has no page.
+func (f facts) anotherFailed() bool {
+	return f.phase == payment.CardDeclined || f.toConfirm() || f.another && (f.refused == callConfirm || !f.page)
+}
+
+// afterDecline decides about an intent that needs another payment method, or just this one.
 func afterDecline(f facts) (move, payment.Ending) {
 	switch {
 	case f.over && f.toConfirm():

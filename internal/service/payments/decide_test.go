@@ -32,7 +32,7 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
 		payment.Action: {"fetch", "await-method|give-up declined", "unexpected|give-up expired", "show|give-up expired", "slow|give-up expired",
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
-		payment.CardDeclined: {"fetch", "wait|give-up declined", "unexpected|give-up expired", "show|give-up expired", "slow|give-up expired",
+		payment.CardDeclined: {"fetch", "wait|give-up declined", "unexpected|give-up expired", "wait|give-up declined", "slow|give-up expired",
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
 		payment.Processing: {"fetch", "await-method|give-up declined", "unexpected|give-up expired", "show|give-up expired", "wait|give-up expired",
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
@@ -83,6 +83,9 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresPaymentMethod}, "await-method"},
 		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresAction, page: true}, "show"},
 		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, last: true, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, refused: callConfirm, status: payprovider.RequiresAction, page: true}, "await-method"}, // the page is of the method before
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresAction}, "await-method"},                                   // there is no page
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, last: true, status: payprovider.RequiresAction}, "give-up declined"},
 		{facts{phase: payment.Action, intent: true, another: true, last: true, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
 		{facts{phase: payment.Action, intent: true, status: payprovider.RequiresAction, page: true, shown: true}, "wait"},
 		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: callCapture}, "unexpected"},
@@ -157,7 +160,7 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "a worker that comes anew asks first, and no answer was about the method"
 	case m == confirm && f.confirmed && f.status != payprovider.RequiresConfirmation:
 		return "a method is confirmed once in a run"
-	case m == awaitMethod && (f.over || f.last || f.status != payprovider.RequiresPaymentMethod):
+	case m == awaitMethod && (f.over || f.last || f.status != payprovider.RequiresPaymentMethod && f.status != payprovider.RequiresAction):
 		return "no other method may come"
 	case m == confirm && f.over:
 		return "nothing is confirmed when the time is over"

@@ -101,6 +101,9 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 	changed := r.p
 	changed.NextAction, changed.Decline = nil, nil
 	r.answered(&changed)
+	if m != awaitMethod && r.intent.PaymentMethod != "" { // the one before has succeeded while another one came
+		changed.PaymentMethod = r.intent.PaymentMethod
+	}
 	switch m {
 	case show:
 		changed.Phase, changed.NextAction = payment.Action, &r.intent.ActionURL
@@ -117,9 +120,6 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 		return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, r.authorized()...))
 	}
 	changed.Phase, changed.Received = payment.Captured, r.intent.Received
-	if r.intent.PaymentMethod != "" { // the one before was authenticated while another one came
-		changed.PaymentMethod = r.intent.PaymentMethod
-	}
 	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, payment.StepCaptured); err != nil {
 		return "", err
 	}
@@ -184,6 +184,8 @@ func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []
 // whyDeclined returns what is told of a payment that was declined or refused.
 func (r *run) whyDeclined() *payprovider.Decline {
 	switch d := r.decline; {
+	case d != nil && r.refused == callConfirm:
+		return d
 	case r.intent.Status == payprovider.RequiresAction: // and there is no page for it. With the intent's client secret an app could do it, and a buyer confirm another card behind us
 		return &payprovider.Decline{Code: "authentication_required", Message: "This payment method cannot be used here: it asks for a step that is no page to visit."}
 	case d != nil:

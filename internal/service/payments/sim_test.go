@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -108,7 +109,7 @@ func (s *sim) CreateIntent(_ context.Context, n payprovider.NewIntent) (payprovi
 func (s *sim) ConfirmIntent(_ context.Context, id, key, method, _ string) (payprovider.Intent, error) {
 	return s.do("confirm", id, key, func() (payprovider.Intent, error) {
 		in := s.intents[id]
-		another := in.Status == payprovider.RequiresAction && method != in.PaymentMethod
+		another := in.Status == payprovider.RequiresAction && strings.Contains(key, ":method-")
 		if in.Status != payprovider.RequiresConfirmation && in.Status != payprovider.RequiresPaymentMethod && !another {
 			return payprovider.Intent{}, failed(payprovider.KindConflict, "payment_intent_unexpected_state")
 		}

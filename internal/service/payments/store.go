@@ -102,7 +102,7 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 			if detail == "" {
 				detail = p.Decline.Code
 			}
-			steps[i].Detail = postgres.Nullable(detail)
+			steps[i].Detail, steps[i].Declined = postgres.Nullable(detail), r.refused == ""
 		}
 	}
 	return steps

@@ -146,6 +146,37 @@ func TestAnUnknownMethodAfterADeclineCanBeFollowedByAnother(t *testing.T) {
 	b.want(id, payments.Conclude, payment.Captured)
 }
 
+// The page of the first card is no longer what its buyer wants.
+func TestAnotherMethodThatIsRefusedDoesNotBringTheFirstBack(t *testing.T) {
+	t.Parallel()
+	for method, code := range map[string]string{"pm_unknown": "resource_missing", "pm_no_page": "authentication_required"} {
+		b := newBench(t)
+		id := b.reserve("pm_action")
+		b.want(id, payments.Waits, payment.Action)
+		b.wantTried(id, method)
+		if p := b.wantDeclined(id, ""); p.Decline.Code != code || p.PaymentMethod != method {
+			t.Errorf("%s: %+v, with %s", method, p.Decline, p.PaymentMethod)
+		}
+		b.want(id, payments.Waits, payment.CardDeclined) // an event makes no page of it
+		b.wantTried(id, "pm_card_visa")
+		b.want(id, payments.Conclude, payment.Captured)
+	}
+}
+
+func TestARefusedMethodIsNoDeclineOfItsUser(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	b.wantDeclined(id, "generic_decline")
+	b.wantTried(id, "pm_unknown")
+	b.wantDeclined(id, "")
+	refused := b.reserve("pm_unknown")
+	b.want(refused, payments.Conclude, payment.Ended)
+	if n := servers.Value[int](t, b.db, `SELECT count(*) FROM payment_steps WHERE declined_user = 'buyer'`); n != 1 {
+		t.Errorf("%d declines count", n)
+	}
+}
+
 // A worker dies after its confirmation, or cannot store the answer. The next one gets the
 // same answer under the same key: the card is tried once.
 func TestALostAnswerAboutAnotherCardIsAskedForUnderItsKey(t *testing.T) {

@@ -97,13 +97,13 @@ func TestAnotherCardForAHoldIsNoWayAroundTheBound(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
 	h := c.hold("a", 10*time.Minute, at(3, 1))
-	c.clock.MoveOn(9*time.Minute + 50*time.Second)
+	c.clock.MoveOn(8 * time.Minute)
 	for range 2 {
-		p, ref := c.reserve("a", sale.FromHold(h.ID), 10*time.Minute+10*time.Second)
+		p, ref := c.reserve("a", sale.FromHold(h.ID), 12*time.Minute)
 		c.ended(p, ref, payment.Declined)
 	}
-	p, ref := c.reserve("a", sale.FromHold(h.ID), 10*time.Minute+10*time.Second)
-	c.neverPaid(p, ref, 10*time.Minute+10*time.Second)
+	p, ref := c.reserve("a", sale.FromHold(h.ID), 12*time.Minute)
+	c.neverPaid(p, ref, 12*time.Minute)
 	c.wantKept("a", at(3, 1), 20*time.Minute)
 	if _, err := c.tryHold("a", time.Second, at(3, 1)); fault.CodeOf(err) != fault.HoldLimitExceeded {
 		t.Errorf("it is held again: %v", err)

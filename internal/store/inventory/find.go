@@ -44,7 +44,7 @@ type Found struct {
 	PurchaseID *uuid.UUID    // of one that is reserved
 	JobID      *uuid.UUID    // of that purchase
 	UserID     string        // whose it is; empty: nobody's
-	Remaining  time.Duration // until its hold or reservation ends; negative: it has ended
+	Remaining  time.Duration // until its hold ends, or its payment is given up; negative: it has ended
 }
 
 // need is how many free positions a transaction may need from a pool.
@@ -134,10 +134,10 @@ func Find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, er
 		return f, err
 	}, `
 		SELECT c.campaign_id, c.layer, c.col, p.rank, p.price, p.version, p.state, p.hold_id, CASE p.state WHEN 'reserved' THEN p.purchase_id END,
-		       CASE p.state WHEN 'reserved' THEN (SELECT job_id FROM payments WHERE purchase_id = p.purchase_id) END, coalesce(p.user_id, ''),
-		       coalesce(extract(epoch FROM p.expires_at - clock_timestamp()), 0)::float8
+		       y.job_id, coalesce(p.user_id, ''), coalesce(extract(epoch FROM coalesce(y.over_at, p.expires_at) - clock_timestamp()), 0)::float8
 		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS c (campaign_id, layer, col)
-		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p`,
+		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p
+		LEFT JOIN LATERAL (SELECT job_id, over_at FROM payments WHERE p.state = 'reserved' AND purchase_id = p.purchase_id) y ON true`,
 		campaigns, layers, cols)
 	return found, fault.At(err, "inventory.Find")
 }

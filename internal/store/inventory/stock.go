@@ -208,8 +208,8 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at stri
 	return sorted(picked), nil
 }
 
-// FreeAt returns when the last of these taken positions is free by itself, as it was read at
-// now; zero: nobody knows, since one of them is sold or was given away a moment ago.
+// FreeAt returns when the last of these taken positions is free if nobody buys it, as it was read
+// at now; zero: nobody knows, since one of them is sold or was given away a moment ago.
 func FreeAt(taken []*Found, now time.Time) (at time.Time) {
 	for _, f := range taken {
 		if f == nil || f.State != Held && f.State != Reserved || f.Remaining <= 0 {

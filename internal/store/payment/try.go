@@ -16,7 +16,8 @@ const (
 	// TryWithin is how long after a decline another payment method may come.
 	TryWithin = 3 * time.Minute
 	// MostDeclines bounds the declines of a user in declinesIn: nobody may find out here which
-	// stolen cards are good. Declines that come at the same moment can be some more.
+	// stolen cards are good. Cards that are being tried at that moment come on top: as many as a
+	// user may have reserved positions.
 	MostDeclines = 10
 	declinesIn   = time.Hour
 )
@@ -53,7 +54,7 @@ func TooManyDeclines(again time.Time) error {
 func QueueDeclines(b *pgx.Batch, users []string, each func(user string, again time.Time)) {
 	b.Queue(`
 		SELECT u.id, d.at + $2 * interval '1 second' FROM unnest($1::text[]) AS u (id) CROSS JOIN LATERAL (
-			SELECT at FROM payment_steps WHERE declined_user = u.id AND at > clock_timestamp() - $2 * interval '1 second'
+			SELECT at FROM payment_steps WHERE declined_user = u.id AND at > (SELECT clock_timestamp()) - $2 * interval '1 second'
 			ORDER BY at DESC OFFSET $3 LIMIT 1) d`, users, declinesIn.Seconds(), MostDeclines-1).Query(func(rows pgx.Rows) error {
 		var user string
 		var again time.Time

@@ -92,14 +92,14 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 	sql, args := writing(p, guard, keep, next)
 	rows := max(1, len(steps))
 	if len(steps) > 0 {
-		events, details := make([]string, len(steps)), make([]*string, len(steps))
+		events, details, declined := make([]string, len(steps)), make([]*string, len(steps)), make([]bool, len(steps))
 		for i, s := range steps {
-			events[i], details[i] = s.Event, s.Detail
+			events[i], details[i], declined[i] = s.Event, s.Detail, s.Declined
 		}
 		sql = `WITH written AS (` + sql + ` RETURNING purchase_id)
 			INSERT INTO payment_steps (purchase_id, event, detail, declined_user)
-			SELECT w.purchase_id, s.event, s.detail, ` + declinedUser + ` FROM written w CROSS JOIN unnest($22::text[], $23::text[]) WITH ORDINALITY AS s (event, detail, n) ORDER BY s.n`
-		args = append(args, events, details)
+			SELECT w.purchase_id, s.event, s.detail, ` + declinedUser + ` FROM written w CROSS JOIN unnest($22::text[], $23::text[], $24::bool[]) WITH ORDINALITY AS s (event, detail, declined, n) ORDER BY s.n`
+		args = append(args, events, details, declined)
 	}
 	tag, err := db.Exec(ctx, sql, args...)
 	if err == nil {
@@ -112,8 +112,8 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 	return nil
 }
 
-// declinedUser is the user of purchase w, for a step s that tells of a decline: see [QueueDeclines].
-const declinedUser = `CASE s.event WHEN 'declined' THEN (SELECT user_id FROM purchases WHERE id = w.purchase_id) END`
+// declinedUser is the user of purchase w, for a step s that counts as a decline.
+const declinedUser = `CASE WHEN s.declined THEN (SELECT user_id FROM purchases WHERE id = w.purchase_id) END`
 
 // writing is the statement of a write, with 21 arguments.
 func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (sql string, args []any) {

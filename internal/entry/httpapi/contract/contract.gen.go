@@ -1602,7 +1602,7 @@ type Problem struct {
 	// About A resource that is in the way of a request.
 	About *About `json:"about,omitempty"`
 
-	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when they are free at the latest.
+	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when the holds and unpaid reservations of them end, if nobody buys them.
 	RetryAt *time.Time `json:"retry_at,omitempty"`
 
 	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
