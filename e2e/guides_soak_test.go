@@ -42,6 +42,7 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		`"state":"succeeded"`, "event: job", `"state":"succeeded"`, // waited for, listened to,
 		`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
 		`"state":"active"`, `"extensions":1`, `"amount":1000`, `"state":"used"`, // held, extended, bought
+		`"metadata":{"cart":"c-81"`, // with ids of the app
 		`"pointer":"/selection/quantity"`, "WHAT TO DO", `"code":"sold-out"`,
 		`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
 		`"balance":5500`, `"amount":200`, // a wallet, and what it paid,

@@ -27,7 +27,7 @@ func paymentsCommand() *cobra.Command {
 }
 
 func listPaymentsCommand() *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List the payments that wait, and what for", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List the payments that wait for the provider, a key or an operator", Args: cobra.NoArgs}
 	waiter := c.Flags().String("waiting-for", "", "only those that wait for: operator, key or provider")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		switch payment.Waiter(*waiter) {

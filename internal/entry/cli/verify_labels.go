@@ -36,8 +36,11 @@ func readLabels(name string, campaign uuid.UUID) (*drawLabels, error) {
 		return nil, err
 	}
 	labels := &drawLabels{}
-	if err := json.NewDecoder(input).Decode(labels); err != nil || labels.Layers == nil {
-		return nil, fmt.Errorf("%s has no labels: fetch GET /v1/campaigns/{id}/draw/labels (%w)", name, err)
+	if err := json.NewDecoder(input).Decode(labels); err != nil {
+		return nil, fmt.Errorf("%s has no labels: %w", name, err)
+	}
+	if labels.Layers == nil {
+		return nil, fmt.Errorf("%s has no labels: fetch GET /v1/campaigns/{id}/draw/labels", name)
 	}
 	if labels.CampaignID != campaign && campaign != uuid.Nil {
 		return nil, fmt.Errorf("%s has the labels of campaign %s, and the proof is of %s", name, labels.CampaignID, campaign)

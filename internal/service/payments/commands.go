@@ -125,9 +125,11 @@ func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, 
 func mayTry(p *payment.Payment) error {
 	switch {
 	case p.CancelJob != nil || p.Ending != nil:
-		return fault.New(fault.StateConflict, "the purchase is paid no more: its payment has ended, or is just being ended")
+		return fault.New(fault.StateConflict, "the purchase waits for no other payment method: it was given up or cancelled")
+	case p.Phase.Final() || p.Phase == payment.Captured:
+		return fault.New(fault.StateConflict, "the purchase waits for no other payment method: its payment is over")
 	case !p.Phase.AwaitsBuyer():
-		return fault.New(fault.StateConflict, "the payment waits for no other payment method: it is in phase %s", p.Phase)
+		return fault.New(fault.StateConflict, "the purchase waits for no other payment method now: a card is just being charged; follow the job")
 	case p.Over:
 		return fault.New(fault.StateConflict, "the time for another payment method was over at %s", p.OverAt().UTC().Format(time.RFC3339))
 	case p.Tries >= payment.MostTries:

@@ -154,7 +154,14 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 		return r.storeKey(ctx)
 	case create, fetch, confirm, capture, cancel:
 		return r.call(ctx, m)
-	case show, awaitMethod, slow, startCapture, keepMoney:
+	case awaitMethod:
+		if many, err := payment.HasTooManyDeclines(ctx, r.db, r.p.PurchaseID, r.refused == ""); err != nil {
+			return "", err
+		} else if many { // no other card may come
+			return r.giveUp(ctx, payment.Declined)
+		}
+		return r.forward(ctx, m)
+	case show, slow, startCapture, keepMoney:
 		return r.forward(ctx, m)
 	case giveUp:
 		return r.giveUp(ctx, ending)

@@ -346,27 +346,33 @@ func TestOfTwoOtherCardsAtOnceOneIsTried(t *testing.T) {
 	}
 }
 
+// The tenth ends its purchase at once: its buyer could bring no other card.
 func TestTenDeclinesInAnHourAreTheMost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	var first uuid.UUID
-	for n := range payment.MostDeclines / 5 {
-		id := b.reserve("pm_declined")
-		if n == 0 {
-			first = id
-		}
-		for range payment.MostTries {
-			b.wantDeclined(id, "generic_decline")
-			b.wantTried(id, "pm_declined")
-		}
-		b.run(id)
+	open := b.reserve("pm_action")
+	b.want(open, payments.Waits, payment.Action)
+	first := b.reserve("pm_declined")
+	for range payment.MostTries {
+		b.wantDeclined(first, "generic_decline")
+		b.wantTried(first, "pm_declined")
 	}
-	id := b.reserve("pm_action") // ten declines so far
-	b.want(id, payments.Waits, payment.Action)
-	why := b.try(id, "pm_card_visa")
-	if why == nil || why.Code != fault.DeclineLimitExceeded || why.RetryAt.Before(time.Now().Add(50*time.Minute)) {
-		t.Fatalf("an eleventh card: %+v", why)
+	b.want(first, payments.Conclude, payment.Ended) // five
+	second, third := b.reserve("pm_declined"), b.reserve("pm_declined")
+	for range 3 {
+		b.wantDeclined(second, "generic_decline")
+		b.wantTried(second, "pm_declined")
+	}
+	b.wantDeclined(second, "generic_decline")
+	if p := b.want(third, payments.Conclude, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
+		t.Errorf("after the tenth: %+v", p)
+	}
+	for _, id := range []uuid.UUID{open, second} {
+		why := b.try(id, "pm_card_visa")
+		if why == nil || why.Code != fault.DeclineLimitExceeded || why.RetryAt.Before(time.Now().Add(50*time.Minute)) {
+			t.Fatalf("another card: %+v", why)
+		}
 	}
 	b.exec(`UPDATE payment_steps SET at = at - interval '1 hour' WHERE purchase_id = $1`, first)
-	b.wantTried(id, "pm_card_visa")
+	b.wantTried(open, "pm_card_visa")
 }

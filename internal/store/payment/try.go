@@ -1,12 +1,15 @@
 package payment
 
 import (
+	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
 )
 
 const (
@@ -61,4 +64,15 @@ func QueueDeclines(b *pgx.Batch, users []string, each func(user string, again ti
 		_, err := pgx.ForEachRow(rows, []any{&user, &again}, func() error { each(user, again); return nil })
 		return err
 	})
+}
+
+// HasTooManyDeclines reports whether the user of a purchase has too many declines now; one
+// that is not stored yet may be counted, too.
+func HasTooManyDeclines(ctx context.Context, db postgres.DB, purchaseID uuid.UUID, another bool) (many bool, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT count(*) + $2::bool::int >= $4 FROM (
+			SELECT FROM payment_steps
+			WHERE declined_user = (SELECT user_id FROM purchases WHERE id = $1) AND at > (SELECT clock_timestamp()) - $3 * interval '1 second' LIMIT $4) d`,
+		purchaseID, another, declinesIn.Seconds(), MostDeclines).Scan(&many)
+	return many, fault.At(err, "payment.HasTooManyDeclines(%s)", purchaseID)
 }
