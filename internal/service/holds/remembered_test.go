@@ -11,6 +11,9 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/holds"
+	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -85,8 +88,19 @@ func TestARefusalSaysWhenThePositionsAreFreeIfNobodyBuysThem(t *testing.T) {
 		if !ok || refusal.RetryAt.Sub(long.ExpiresAt).Abs() > time.Minute {
 			t.Errorf("%s: %+v, the longer hold ends at %s", name, err, long.ExpiresAt)
 		}
-		fixture.Buy(t, db, id, "c", 1, 1)
-		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(1, 1), at(3, 1)))
+		unpaid, _ := fixture.Reserve(t, db, id, "d", 1, time.Hour)
+		reserved, err := purchase.Get(t.Context(), db, unpaid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", reserved.Items[0].Position))
+		p := fixture.Payment(t, db, unpaid)
+		if refusal, ok := errors.AsType[*fault.Error](err); !ok || refusal.RetryAt.Sub(p.Deadline).Abs() > time.Minute || p.Latest.Sub(p.Deadline) < 2*time.Minute {
+			t.Errorf("%s: %+v, the payment is over at %s", name, err, p.Deadline)
+		}
+		fixture.Advance(t, db, unpaid, payment.Captured)
+		fixture.Conclude(t, db, job.Ref{ID: p.JobID, CampaignID: id})
+		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", reserved.Items[0].Position, at(3, 1))) // sold by now
 		if refusal, ok := errors.AsType[*fault.Error](err); !ok || !refusal.RetryAt.IsZero() {
 			t.Errorf("%s: nobody knows when a sold one is free: %+v", name, err)
 		}
