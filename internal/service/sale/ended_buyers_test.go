@@ -54,6 +54,11 @@ func TestABuyerIsAwaitedAfterTheSaleAsLongAsTheSettingSays(t *testing.T) {
 	slow, slowRef := fixture.Reserve(t, db, id, "b", 1, aLongSale+3*time.Hour)
 	fixture.Advance(t, db, idle, payment.Action)
 	fixture.Advance(t, db, slow, payment.Processing)
+	late, lateRef := fixture.Reserve(t, db, id, "c", 1, aLongSale) // its position is free again: nobody waits for it
+	fixture.Advance(t, db, late, payment.Processing)
+	fixture.Advance(t, db, late, payment.Expiring)
+	setPayment(t, db, late, `uncancellable = true, deadline = clock_timestamp()`)
+	fixture.Conclude(t, db, lateRef)
 	if w := waits(t, db, id); w != nil {
 		t.Errorf("during the sale it waits for %+v", w)
 	}

@@ -416,3 +416,29 @@ func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
 }
 
 var errNotNow = errors.New("it is rolled back")
+
+// The statements name the state: whatever was found before, only a free position is blocked, and
+// only a blocked one is free again.
+func TestOnlyFreePositionsAreBlocked(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for _, state := range []inventory.State{inventory.Available, inventory.Held, inventory.Reserved, inventory.Sold} {
+		id := fill(t, db, 4)
+		f := peek(t, db, needs(id, 0, 1))[0]
+		if state != inventory.Available {
+			set(t, db, state, uuid.New(), f)
+		}
+		chosen := []shape.Position{f.Position}
+		unblock := func(b *pgx.Batch) { inventory.QueueUnblock(b, id, chosen) }
+		if change(t, db, unblock) {
+			t.Errorf("%s: it was unblocked", state)
+		}
+		blocked := change(t, db, func(b *pgx.Batch) { inventory.QueueBlock(b, id, chosen, "wheelchair") })
+		if blocked != (state == inventory.Available) || blocked && !change(t, db, unblock) {
+			t.Errorf("%s: blocked: %t", state, blocked)
+		}
+		if p, err := inventory.Get(t.Context(), db, id, f.Position); err != nil || p.State != state {
+			t.Errorf("%s: now it is %s, %v", state, p.State, err)
+		}
+	}
+}
