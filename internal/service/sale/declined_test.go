@@ -1,11 +1,15 @@
 package sale_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
@@ -89,6 +93,25 @@ func TestAHoldKeepsNothingAgainThatIsOverOrCancelled(t *testing.T) {
 		}
 		fixture.Sound(t, c.db)
 	}
+}
+
+// The statement names the state: what was paid meanwhile stays sold.
+func TestAHoldKeepsNoSoldPositionAgain(t *testing.T) {
+	t.Parallel()
+	c := openCheckout(t)
+	h := c.hold("a", 10*time.Minute, at(3, 1))
+	p, ref := c.reserve("a", sale.FromHold(h.ID), 15*time.Minute)
+	fixture.Advance(t, c.db, p.PurchaseID, payment.Captured)
+	fixture.Conclude(t, c.db, ref)
+	err := postgres.InTx(t.Context(), c.db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		inventory.QueueHoldAgain(&b, []inventory.HeldAgain{{HoldID: h.ID, PurchaseID: p.PurchaseID, Size: 1}})
+		return tx.SendBatch(t.Context(), &b).Close()
+	})
+	if !errors.Is(err, postgres.ErrRows) {
+		t.Error(err)
+	}
+	fixture.Sound(t, c.db)
 }
 
 // The longest that anybody keeps a position is as long as before: a hold until its last second, and
