@@ -118,8 +118,7 @@ func TestAWorkerStoppedAnywhereInAPaymentPastEveryDeadlineChargesNothing(t *test
 	}
 }
 
-// The first card is declined, and the second one pays: the worker dies or stops around the
-// one or the other.
+// The first card is declined, and the second one pays. The worker dies around the one or the other.
 func TestAWorkerKilledAroundADeclineChargesTheOtherCardOnce(t *testing.T) {
 	t.Parallel()
 	const first, second = "pm_card_chargeDeclined", "pm_card_mastercard"

@@ -162,9 +162,9 @@ func awaitDecline(s *fleet.System, id uuid.UUID) (j jobView) {
 }
 
 // bringCard pays a purchase with another card.
-func bringCard(s *fleet.System, purchase uuid.UUID, method string, header ...string) fleet.Answer {
+func bringCard(s *fleet.System, purchase uuid.UUID, method string) fleet.Answer {
 	s.T.Helper()
-	return s.Execute("/v1/purchases/"+purchase.String()+"/payment", fleet.Fields{"payment_method": method}, header...)
+	return s.Execute("/v1/purchases/"+purchase.String()+"/payment", fleet.Fields{"payment_method": method})
 }
 
 // endReservation ends the time that a purchase has for its payment.

@@ -65,7 +65,7 @@ func (c *takenCache) add(p inventory.PositionID, since time.Time, t taking) {
 	c.known.Add(p, sighting{until: since.Add(min(t.remaining, takenFor)), userID: t.userID})
 }
 
-// see remembers what a position was when it was read, at since or later.
+// see remembers how a position was when it was read, at since or later.
 func (c *takenCache) see(f *inventory.Found, since time.Time) {
 	if t, ok := takingOf(f); ok {
 		c.add(f.PositionID, since, t)

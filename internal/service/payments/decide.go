@@ -130,8 +130,8 @@ func beforeCapture(f facts) (move, payment.Ending) {
 	return unexpected, ""
 }
 
-// toConfirm reports whether another payment method is still to be confirmed. What the intent
-// says is then about the one before. It may have been confirmed already, by a worker that
+// toConfirm reports whether another payment method is still to be confirmed. The intent then
+// tells of the one before. It may have been confirmed already, by a worker that
 // could not store the answer: under the same key the same answer comes again.
 func (f facts) toConfirm() bool {
 	return f.phase == payment.Confirming && f.another && !f.confirmed

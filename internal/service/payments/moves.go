@@ -181,6 +181,11 @@ func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []
 	return changed, nil
 }
 
+// declinedByBank reports whether the payment method was declined, and not refused.
+func (r *run) declinedByBank() bool {
+	return r.intent.Status == payprovider.RequiresPaymentMethod && r.refused != callConfirm
+}
+
 // whyDeclined returns what is told of a payment that was declined or refused.
 func (r *run) whyDeclined() *payprovider.Decline {
 	switch d := r.decline; {

@@ -155,7 +155,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 	case create, fetch, confirm, capture, cancel:
 		return r.call(ctx, m)
 	case awaitMethod:
-		if many, err := payment.HasTooManyDeclines(ctx, r.db, r.p.PurchaseID, r.refused == ""); err != nil {
+		if many, err := payment.HasTooManyDeclines(ctx, r.db, r.p.PurchaseID, r.declinedByBank()); err != nil {
 			return "", err
 		} else if many { // no other card may come
 			return r.giveUp(ctx, payment.Declined)

@@ -102,7 +102,7 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 			if detail == "" {
 				detail = p.Decline.Code
 			}
-			steps[i].Detail, steps[i].Declined = postgres.Nullable(detail), r.refused == ""
+			steps[i].Detail, steps[i].Declined = postgres.Nullable(detail), r.declinedByBank()
 		}
 	}
 	return steps
@@ -112,10 +112,11 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 // that changes. It locks the purchase and then the jobs, as everybody does.
 func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) {
 	awaiting, waiting, step := p.Phase.AwaitsBuyer(), p.WaitingFor != nil, r.newStep(p)
-	if awaiting && r.awaiting && p.Phase != r.p.Phase { // it awaits anew, which its event tells
+	anew := awaiting && r.awaiting && p.Phase != r.p.Phase
+	if anew { // its event tells of it
 		purchase.QueueAwaiting(b, p.PurchaseID, false)
 	}
-	if awaiting != r.awaiting || step {
+	if awaiting != r.awaiting || anew {
 		purchase.QueueAwaiting(b, p.PurchaseID, awaiting)
 	}
 	if awaiting == r.awaiting && waiting == r.waiting && !waiting && !step {

@@ -168,10 +168,11 @@ func TestARefusedMethodIsNoDeclineOfItsUser(t *testing.T) {
 	b := newBench(t)
 	id := b.reserve("pm_declined")
 	b.wantDeclined(id, "generic_decline")
-	b.wantTried(id, "pm_unknown")
-	b.wantDeclined(id, "")
-	refused := b.reserve("pm_unknown")
-	b.want(refused, payments.Conclude, payment.Ended)
+	for _, method := range []string{"pm_unknown", "pm_no_page"} {
+		b.wantTried(id, method)
+		b.wantDeclined(id, "")
+		b.want(b.reserve(method), payments.Conclude, payment.Ended)
+	}
 	if n := servers.Value[int](t, b.db, `SELECT count(*) FROM payment_steps WHERE declined_user = 'buyer'`); n != 1 {
 		t.Errorf("%d declines count", n)
 	}

@@ -95,7 +95,7 @@ func TestAHoldKeepsNothingAgainThatIsOverOrCancelled(t *testing.T) {
 	}
 }
 
-// The statement names the state: what was paid meanwhile stays sold.
+// The statement names the state: a position that was paid meanwhile stays sold.
 func TestAHoldKeepsNoSoldPositionAgain(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)

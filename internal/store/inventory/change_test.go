@@ -417,8 +417,8 @@ func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
 
 var errNotNow = errors.New("it is rolled back")
 
-// The statements name the state: whatever was found before, only a free position is blocked, and
-// only a blocked one is free again.
+// The statements name the state: only a free position is blocked, and only a blocked one is free
+// again.
 func TestOnlyFreePositionsAreBlocked(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
