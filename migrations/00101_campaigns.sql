@@ -59,7 +59,7 @@ BEGIN
     IF OLD.state = NEW.state
        OR (OLD.state, NEW.state) IN (('pending', 'active'), ('pending', 'cancelled'),
                                      ('active', 'drawing'), ('active', 'cancelled'),
-                                     ('drawing', 'completed')) THEN
+                                     ('drawing', 'completed'), ('drawing', 'cancelled')) THEN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION 'campaign %: no way from % to %', OLD.id, OLD.state, NEW.state

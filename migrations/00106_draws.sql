@@ -113,6 +113,10 @@ BEGIN
         RAISE EXCEPTION 'campaign %: trust % is not what its rules say', NEW.campaign_id, NEW.trust
             USING ERRCODE = 'check_violation', CONSTRAINT = 'draws_keep_their_rules';
     END IF;
+    IF EXISTS (SELECT FROM campaigns WHERE id = NEW.campaign_id AND state = 'cancelled') THEN
+        RAISE EXCEPTION 'campaign %: its draw is void', NEW.campaign_id
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'draws_keep_their_rules';
+    END IF;
     IF chain IS NOT NULL AND NOT EXISTS (
         SELECT FROM freezes f JOIN beacon_rounds r ON r.chain_hash = decode(chain, 'hex') AND r.round = f.round
         WHERE f.campaign_id = NEW.campaign_id AND r.randomness = NEW.randomness) THEN
@@ -148,6 +152,58 @@ CREATE TRIGGER timestamp_tokens_before_the_draw BEFORE INSERT ON timestamp_token
 CREATE TRIGGER timestamp_tokens_are_immutable BEFORE UPDATE OR DELETE ON timestamp_tokens FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER timestamp_tokens_are_not_truncated BEFORE TRUNCATE ON timestamp_tokens FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
+-- The announcement that a draw with a beacon is voided: its round has been due for 24 hours, and
+-- nobody has it. Until voids_at anybody may still post it.
+CREATE TABLE draw_voids (
+    campaign_id  uuid        PRIMARY KEY REFERENCES freezes,
+    announced_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    voids_at     timestamptz NOT NULL DEFAULT clock_timestamp() + interval '168 hours',
+    CHECK (voids_at >= announced_at + interval '168 hours')
+);
+-- The round of a frozen draw with a beacon; no row: it has none.
+-- +goose StatementBegin
+CREATE FUNCTION draw_rounds(campaign uuid) RETURNS TABLE (round bigint, due_at timestamptz, is_known boolean) LANGUAGE sql STABLE AS $$
+    SELECT f.round, to_timestamp(b.genesis_time + (f.round - 1) * b.period_s),
+           EXISTS (SELECT FROM beacon_rounds r WHERE r.chain_hash = b.chain_hash AND r.round = f.round)
+    FROM freezes f JOIN commitments c USING (campaign_id)
+    JOIN beacon_chains b ON b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')
+    WHERE f.campaign_id = campaign AND f.round IS NOT NULL
+$$;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION draw_voids_are_late() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.announced_at > clock_timestamp() OR NOT EXISTS (
+        SELECT FROM draw_rounds(NEW.campaign_id) WHERE due_at + interval '24 hours' <= NEW.announced_at AND NOT is_known) THEN
+        RAISE EXCEPTION 'campaign %: the round of its draw is not due for 24 hours, or is known', NEW.campaign_id
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'draw_voids_are_late';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER draw_voids_are_late BEFORE INSERT ON draw_voids FOR EACH ROW EXECUTE FUNCTION draw_voids_are_late();
+CREATE TRIGGER draw_voids_are_immutable BEFORE UPDATE OR DELETE ON draw_voids FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER draw_voids_are_not_truncated BEFORE TRUNCATE ON draw_voids FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- A draw is voided only when it is stuck: see docs/draw.md. The claims of all workers end with it.
+-- +goose StatementBegin
+CREATE FUNCTION draws_are_voided_late() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.execution_version > OLD.execution_version
+       AND NOT EXISTS (SELECT FROM draws WHERE campaign_id = NEW.id)
+       AND (CASE WHEN EXISTS (SELECT FROM freezes WHERE campaign_id = NEW.id AND round IS NOT NULL)
+           THEN EXISTS (SELECT FROM draw_voids v, draw_rounds(NEW.id) r
+                        WHERE v.campaign_id = NEW.id AND v.voids_at <= clock_timestamp() AND NOT r.is_known)
+           ELSE OLD.draw_started_at + interval '24 hours' <= clock_timestamp() END) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'campaign %: its draw cannot be voided now', NEW.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'draws_are_voided_late';
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER draws_are_voided_late BEFORE UPDATE OF state ON campaigns
+    FOR EACH ROW WHEN (OLD.state = 'drawing' AND NEW.state = 'cancelled') EXECUTE FUNCTION draws_are_voided_late();
+
 -- The wait of a draw, for people; it decides nothing.
 CREATE TABLE draw_waits (
     campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
@@ -164,5 +220,6 @@ CREATE TABLE draw_key_check (
 );
 
 -- +goose Down
-DROP TABLE draw_key_check, draw_waits, timestamp_tokens, draws, freeze_subtrees, freezes, beacon_rounds, beacon_chains, draw_secrets, commitments;
-DROP FUNCTION timestamp_tokens_before_the_draw, draws_keep_their_rules, freezes_come_before_their_round;
+DROP TRIGGER draws_are_voided_late ON campaigns;
+DROP TABLE draw_key_check, draw_waits, draw_voids, timestamp_tokens, draws, freeze_subtrees, freezes, beacon_rounds, beacon_chains, draw_secrets, commitments;
+DROP FUNCTION draws_are_voided_late, draw_voids_are_late, draw_rounds, timestamp_tokens_before_the_draw, draws_keep_their_rules, freezes_come_before_their_round;

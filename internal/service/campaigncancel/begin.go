@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -19,13 +20,18 @@ import (
 )
 
 // begin cancels the campaign, unless this job has done so before. begun is false when the
-// job was refused, which is its outcome.
+// job was refused, which is its outcome. A *Waiting says that the void of a draw is announced.
 func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome, begun bool, err error) {
 	var given []payment.Ref
 	var resumed bool
+	var announced *announcement
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) (err error) {
-		given, begun = nil, false
+		given, begun, announced = nil, false, nil
 		resumed, err = c.admit(ctx, tx, ref)
+		if waits, ok := errors.AsType[*announcement](err); ok {
+			announced = waits
+			return c.note(ctx, tx, ref, waits.progress())
+		}
 		if refusal, ok := errors.AsType[*fault.Error](err); ok {
 			outcome = job.Refused(ref.ID, refusal)
 			return job.Finalize(ctx, tx, outcome)
@@ -42,6 +48,10 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 	if err != nil {
 		return job.Outcome{}, false, fmt.Errorf("campaigncancel.begin(%s): %w", ref.CampaignID, err)
 	}
+	if announced != nil {
+		c.observer.Advanced(ref.ID)
+		return job.Outcome{}, false, announced.wait()
+	}
 	if begun && !resumed {
 		c.observer.Due(payment.Items(given))
 		c.observer.Advanced(ref.ID)
@@ -50,7 +60,8 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 }
 
 // admit locks the campaign and tells whether the job has begun already. It returns an
-// Error when the campaign cannot be cancelled, and ErrWaiting when it cannot be yet.
+// Error when the campaign cannot be cancelled, and ErrWaiting or an *announcement when it cannot be
+// yet.
 func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (resumed bool, err error) {
 	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
 		return false, err
@@ -75,14 +86,20 @@ func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (resumed 
 			return left, err
 		}
 	}
-	if err := refusal(now.State); err != nil {
-		return false, err
-	}
 	order, err := orderOf(ctx, tx, ref)
-	if err != nil || !order.IfUnsold {
+	if err != nil {
 		return false, err
 	}
-	return false, checkUnsold(ctx, tx, ref)
+	if err := refusal(now.State, order.Void); err != nil {
+		return false, err
+	}
+	switch {
+	case order.Void:
+		return false, admitVoid(ctx, tx, ref.CampaignID)
+	case order.IfUnsold:
+		return false, checkUnsold(ctx, tx, ref)
+	}
+	return false, nil
 }
 
 // abandoned reports whether a cancelled campaign has something left to be given back and
@@ -139,7 +156,12 @@ func (c *Canceller) cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[
 		inventory.QueueRelease(&b, held)
 		changes.QueueBack(&b)
 	}
-	campaign.QueueCancel(&b, ref.CampaignID, order.By, order.Reason)
+	if order.Void {
+		campaign.QueueVoid(&b, ref.CampaignID, order.By, order.Reason)
+		drawrecord.QueueEndWait(&b, ref.CampaignID)
+	} else {
+		campaign.QueueCancel(&b, ref.CampaignID, order.By, order.Reason)
+	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type Order struct {
 	By       string `json:"by"`               // role:client, and /user when one was signed in; system
 	Reason   string `json:"reason,omitempty"` // at most 500 characters
 	IfUnsold bool   `json:"if_unsold,omitempty"`
+	Void     bool   `json:"void,omitempty"` // of a draw that is stuck
 }
 
 // Result is the result of a job that has succeeded. It counts purchases.
@@ -47,11 +48,14 @@ type Refunded struct {
 // later.
 var ErrWaiting = errors.New("campaigncancel: purchases, payments or refunds of the campaign are not finished")
 
-// Waiting is ErrWaiting for wallets that cannot take their money: an operator has to repair
-// them, or their owners to spend some.
-type Waiting struct{ After time.Duration } // until the next attempt
+// Waiting is ErrWaiting with a time: wallets cannot take their money (an operator has to repair
+// them, or their owners to spend some), or the void of a draw is announced.
+type Waiting struct {
+	Reason string
+	After  time.Duration // until the next attempt
+}
 
-func (w *Waiting) Error() string { return "campaigncancel: wallets cannot take the money of purchases" }
+func (w *Waiting) Error() string { return "campaigncancel: " + w.Reason }
 
 // Unwrap returns ErrWaiting.
 func (w *Waiting) Unwrap() error { return ErrWaiting }
@@ -186,7 +190,7 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 		c.logger.Warn("purchases of a cancelled campaign wait for their wallets: an operator has to look",
 			"campaign", ref.CampaignID, "job", ref.ID, "purchases", left.count, "first", left.first, "error", left.err)
 	}
-	return job.Outcome{}, &Waiting{After: pause}
+	return job.Outcome{}, &Waiting{Reason: "wallets cannot take the money of purchases", After: pause}
 }
 
 // reasonOf returns why a job says that it waits; empty: it does not.
@@ -257,13 +261,19 @@ func countLeft(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int
 	return n, fault.At(err, "campaigncancel.countLeft(%s)", campaignID)
 }
 
-// refusal returns why a campaign in this state cannot be cancelled, or nil.
-func refusal(state campaign.State) error {
-	switch state {
-	case campaign.Pending, campaign.Active:
-		return nil
-	case campaign.Cancelled:
+// refusal returns why a campaign in this state cannot be cancelled, or its draw voided, or nil.
+func refusal(state campaign.State, isVoid bool) error {
+	switch {
+	case state == campaign.Cancelled:
 		return fault.New(fault.StateConflict, "the campaign is cancelled already")
+	case isVoid && state == campaign.Drawing, !isVoid && (state == campaign.Pending || state == campaign.Active):
+		return nil
+	case isVoid && state == campaign.Completed:
+		return fault.New(fault.StateConflict, "the campaign is drawn: nothing can be voided")
+	case isVoid:
+		return fault.New(fault.StateConflict, "the campaign is %s: it has no draw yet; cancel it", state)
+	case state == campaign.Drawing:
+		return fault.New(fault.StateConflict, "the campaign is drawing: its sale is over, and it can no longer be cancelled; a draw that is stuck can be voided")
 	}
 	return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and it can no longer be cancelled", state)
 }

@@ -29,11 +29,15 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// signer is a chain of rounds of one second, and the key that signs them.
+// signer is a chain of rounds of a minute, and the key that signs them. A freeze takes less than
+// ten rounds on any machine.
 type signer struct {
 	beacon.Chain
 	key *bls.PrivateKey[bls.KeyG2SigG1]
 }
+
+// signers are those of all tests, by the public keys of their chains.
+var signers sync.Map
 
 func newSigner(t *testing.T) signer {
 	t.Helper()
@@ -47,7 +51,16 @@ func newSigner(t *testing.T) signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return signer{Chain: beacon.Chain{PublicKey: public, GenesisTime: time.Now().Add(-time.Hour).Unix(), GenesisSeed: seed, ID: "test", PeriodS: 1}, key: key}
+	s := signer{Chain: beacon.Chain{PublicKey: public, GenesisTime: time.Now().Add(-time.Hour).Unix(), GenesisSeed: seed, ID: "test", PeriodS: 60}, key: key}
+	signers.Store(string(public), s)
+	return s
+}
+
+// newest returns the newest round of a chain by the clock of the database.
+func newest(ctx context.Context, db *pgxpool.Pool, chain beacon.Chain) (beacon.Round, error) {
+	known, _ := signers.Load(string(chain.PublicKey))
+	now, err := drawrecord.Now(ctx, db)
+	return known.(signer).sign(chain.RoundAt(now)), err //nolint:forcetypeassert // see newSigner
 }
 
 // sign returns a round, due or not.
@@ -69,8 +82,10 @@ func come(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, s signer, number
 
 var errAway = errors.New("the relays are away")
 
-// relays answer with what a test says. Without, they are away.
+// relays answer with what a test says. Without, they tell the newest round by the clock of a
+// database, and are away for all else.
 type relays struct {
+	db     *pgxpool.Pool // nil: they are away for the newest round, too
 	mu     sync.Mutex
 	round  func(number uint64) (beacon.Round, error)
 	latest func() (beacon.Round, error)
@@ -87,13 +102,16 @@ func (r *relays) Round(_ context.Context, _ beacon.Chain, number uint64) (beacon
 	return r.round(number)
 }
 
-func (r *relays) Latest(context.Context, beacon.Chain) (beacon.Round, error) {
+func (r *relays) Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.latest == nil {
-		return beacon.Round{}, errAway
+	switch {
+	case r.latest != nil:
+		return r.latest()
+	case r.db != nil:
+		return newest(ctx, r.db, chain)
 	}
-	return r.latest()
+	return beacon.Round{}, errAway
 }
 
 func (r *relays) serve(round func(number uint64) (beacon.Round, error)) {
@@ -166,7 +184,12 @@ func (s signer) know(t *testing.T, db *pgxpool.Pool, number uint64) {
 	}
 }
 
+// drawerWith returns a drawer; without relays of the test's own it has some that tell the newest
+// round.
 func drawerWith(t *testing.T, db *pgxpool.Pool, options draw.Options) *draw.Drawer {
+	if options.Beacon == nil {
+		options.Beacon = &relays{db: db}
+	}
 	return draw.NewDrawer(db, fixture.Key(t), settings, options, servers.Logger(t))
 }
 

@@ -32,7 +32,7 @@ func newDrawer(t *testing.T, db *pgxpool.Pool) *draw.Drawer {
 }
 
 func newDrawerWith(t *testing.T, db *pgxpool.Pool, settings config.Draw) *draw.Drawer {
-	return draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{}, servers.Logger(t))
+	return draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{Beacon: &relays{db: db}}, servers.Logger(t))
 }
 
 // execution returns the lock columns of a campaign.

@@ -17,9 +17,12 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// latestPatience bounds the question which round is the newest. It is asked for safety
-// only: a record is as good without an answer.
+// latestPatience bounds the question which round is the newest.
 const latestPatience = 5 * time.Second
+
+// clockError is how many rounds may lie between the newest verified round and the newest one that
+// is due by the clock: a list is frozen only when the beacon confirms the clock.
+const clockError = 10
 
 // freeze computes and stores the freeze record, or reads the stored one. From its commit
 // on it is public what is drawn, from what, and which round decides.
@@ -35,14 +38,12 @@ func (a *attempt) freeze(ctx context.Context) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	if a.rules.Beacon != nil {
-		if err := a.noteLatest(ctx); err != nil {
-			return err
-		}
-	}
 	tree, err := a.read(ctx)
 	if err != nil {
 		return err
+	}
+	if a.rules.Beacon != nil {
+		a.noteLatest(ctx)
 	}
 	a.hit("draw.freeze")
 	err = a.fenced(ctx, func(tx pgx.Tx) error {
@@ -58,11 +59,12 @@ func (a *attempt) freeze(ctx context.Context) error {
 	return nil
 }
 
-// newFreeze is the freeze of a list at this moment of the database's clock. With a clock
-// that is too far behind the beacon there is none: verifiers would refuse its round.
+// newFreeze is the freeze of a list at this moment of the database's clock. With a beacon there is
+// none unless a round that has just been verified shows that the clock is right: with a clock that
+// is behind, somebody could know the round that it chooses.
 func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree) (f drawrecord.Freeze, err error) {
 	id := a.ref.CampaignID
-	sold, now, err := campaign.SoldNow(ctx, tx, id)
+	sold, now, drawing, err := campaign.SoldNow(ctx, tx, id)
 	if err != nil {
 		return f, err
 	}
@@ -78,12 +80,19 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 		if err != nil {
 			return f, err
 		}
-		round := max(a.chain.RoundAt(f.FrozenAt), newest.Number) + fairdraw.RoundsAhead
-		if round > a.chain.RoundAt(f.FrozenAt)+fairdraw.MostRoundsAhead {
-			soonest := a.chain.DueAt(newest.Number + fairdraw.RoundsAhead - fairdraw.MostRoundsAhead)
-			return f, waiting("the clock is behind the beacon: nothing can be frozen yet", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
+		switch due := a.chain.RoundAt(f.FrozenAt); {
+		case a.unheard != nil:
+			return f, a.unseen(now, drawing)
+		case newest.Number > due+clockError:
+			soonest := a.chain.DueAt(newest.Number - clockError)
+			return f, waiting("nothing is frozen yet: the clock is behind the beacon", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
+		case newest.Number+clockError < due:
+			reason := fmt.Sprintf("nothing is frozen yet: by the clock round %d of the beacon is due, and its relays have none after %d", due, newest.Number)
+			return f, waiting(reason, now, clamp(drawing/2, firstRetry, longestRetry))
+		default:
+			round := max(due, newest.Number) + fairdraw.RoundsAhead
+			f.Round = &round
 		}
-		f.Round = &round
 	}
 	f.Record, err = a.recordOf(f)
 	return f, err
@@ -166,32 +175,29 @@ func (a *attempt) read(ctx context.Context) (*fairdraw.Tree, error) {
 // listCapacity is how many sold positions a list has room for at first.
 const listCapacity = 1024
 
-// noteLatest asks for the newest round of the chain and stores it, so that no round that
-// is known to anybody here can be the one that decides. No answer is no failure: relays
-// that are away are not asked. While others ask them, the freeze waits.
-func (a *attempt) noteLatest(ctx context.Context) error {
-	if a.options.Beacon == nil {
-		return nil
+// noteLatest asks for the newest round of the chain and stores it, or notes why there is none.
+func (a *attempt) noteLatest(ctx context.Context) {
+	if a.unheard = errNoBeacon; a.options.Beacon == nil {
+		return
 	}
 	var latest beacon.Round
-	err := a.questions.ask(ctx, a.rules.Beacon.ChainHash, min(latestPatience, a.patience()), func(ctx context.Context) (err error) {
+	a.unheard = a.questions.ask(ctx, a.rules.Beacon.ChainHash, min(latestPatience, a.patience()), func(ctx context.Context) (err error) {
 		latest, err = a.options.Beacon.Latest(ctx, a.chain)
 		return err
 	})
-	if no, ok := errors.AsType[*notNow](err); ok && !no.away {
-		now, err := drawrecord.Now(ctx, a.db)
-		if err != nil {
-			return err
-		}
-		return waiting("nothing is frozen yet: "+no.reason, now, no.after)
+	if a.unheard == nil {
+		a.unheard = a.keepRound(ctx, latest)
 	}
-	if err == nil {
-		err = a.keepRound(ctx, latest)
+}
+
+// unseen is the wait of a freeze for the newest round, when nobody has told it.
+func (a *attempt) unseen(now time.Time, drawing time.Duration) *Waiting {
+	after, reason := clamp(drawing/2, firstRetry, longestRetry), "no relay has told the newest round of the beacon, which has to confirm the clock"
+	if no, ok := errors.AsType[*notNow](a.unheard); ok {
+		after, reason = no.after, no.reason
 	}
-	if err != nil {
-		a.logger.Info("the newest round of the beacon is not known; freezing by the clock", "campaign", a.ref.CampaignID, "error", err)
-	}
-	return nil
+	a.logger.Warn("the newest round of the beacon is not known: nothing is frozen yet", "campaign", a.ref.CampaignID, "error", a.unheard)
+	return waiting("nothing is frozen yet: "+reason, now, after)
 }
 
 // keepRound verifies a round once more and stores it. Nothing unverified is ever stored,

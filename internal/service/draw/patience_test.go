@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
@@ -15,14 +17,17 @@ import (
 )
 
 // deadlines note how long each question may take.
-type deadlines map[string]time.Duration
+type deadlines struct {
+	db    *pgxpool.Pool
+	takes map[string]time.Duration
+}
 
 func (d deadlines) note(ctx context.Context, question string) {
 	until, ok := ctx.Deadline()
 	if !ok {
 		until = time.Now().Add(time.Hour)
 	}
-	d[question] = time.Until(until)
+	d.takes[question] = time.Until(until)
 }
 
 func (d deadlines) Round(ctx context.Context, _ beacon.Chain, _ uint64) (beacon.Round, error) {
@@ -30,9 +35,9 @@ func (d deadlines) Round(ctx context.Context, _ beacon.Chain, _ uint64) (beacon.
 	return beacon.Round{}, errAway
 }
 
-func (d deadlines) Latest(ctx context.Context, _ beacon.Chain) (beacon.Round, error) {
+func (d deadlines) Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error) {
 	d.note(ctx, "latest")
-	return beacon.Round{}, errAway
+	return newest(ctx, d.db, chain)
 }
 
 func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]timestamp.Token, error) {
@@ -44,7 +49,7 @@ func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash
 func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	s, d := newSigner(t), deadlines{}
+	s, d := newSigner(t), deadlines{db, make(map[string]time.Duration)}
 	ref := fixture.SellOut(t, db, withBeacon(t, db, s, first))
 	limit := 8 * time.Second // short, so that no other bound is shorter than its part
 	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Stamper: d}, servers.Logger(t))
@@ -52,10 +57,10 @@ func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")
 		}
-		clock.MoveOn(time.Second)
-		return len(d) == 3
+		clock.MoveOn(time.Minute)
+		return len(d.takes) == 3
 	})
-	for question, takes := range d {
+	for question, takes := range d.takes {
 		if takes > limit/4 {
 			t.Errorf("%s: a question may take %s of the %s that an attempt has", question, takes, limit)
 		}
@@ -81,7 +86,7 @@ func TestAnAuthorityThatHangsDoesNotLoseTheTokenOfAnother(t *testing.T) {
 	id := withBeacon(t, db, s, first, second)
 	ref := fixture.SellOut(t, db, id)
 	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: 4 * time.Second},
-		draw.Options{Stamper: hangingAuthority{make(chan struct{}, 1)}}, servers.Logger(t))
+		draw.Options{Beacon: &relays{db: db}, Stamper: hangingAuthority{make(chan struct{}, 1)}}, servers.Logger(t))
 	servers.Eventually(t, "the token of the first is stored", func() bool {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")

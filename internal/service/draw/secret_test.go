@@ -42,7 +42,7 @@ func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 	db, s := servers.DB(t), newSigner(t)
 	var log servers.Journal
 	logger := slog.New(slog.NewTextHandler(io.MultiWriter(&log), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	drawer := draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{Beacon: &relays{}}, logger)
+	drawer := draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{Beacon: &relays{db: db}}, logger)
 	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s), withBeacon(t, db, s), withBeacon(t, db, s, first)}
 	spoilt, mixed := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	ids = append(ids, spoilt, mixed)

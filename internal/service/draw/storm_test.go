@@ -36,7 +36,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			s := newSigner(t)
 			id := withBeacon(t, db, s, first)
 			ref := fixture.SellOut(t, db, id)
-			served := &relays{round: func(n uint64) (beacon.Round, error) { return s.sign(n), nil }}
+			served := &relays{db: db, round: func(n uint64) (beacon.Round, error) { return s.sign(n), nil }}
 			stamp := func() ([]timestamp.Token, error) {
 				return []timestamp.Token{{Authority: first, DER: []byte("token"), GenTime: time.Now().Add(-time.Minute)}}, nil
 			}
@@ -59,7 +59,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 				_, err := drawer.Run(t.Context(), ref)
 				fenced = fenced || errors.Is(err, campaign.ErrFenced)
 				if _, waits := errors.AsType[*draw.Waiting](err); waits {
-					clock.MoveOn(time.Second)
+					clock.MoveOn(time.Minute)
 				}
 				return err == nil || errors.Is(err, job.ErrFinal)
 			})

@@ -31,6 +31,17 @@ func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
 		WHERE id = $1 AND state IN ('pending', 'active')`, id, by, reason).Exec(postgres.Exactly(1, "pending or active campaigns"))
 }
 
+// QueueVoid makes a drawing campaign cancelled, for ever, and ends every claim on its draw. A
+// trigger refuses it while the draw is not stuck. The batch fails with postgres.ErrRows in any
+// other state.
+func QueueVoid(b *pgx.Batch, id uuid.UUID, by, reason string) {
+	b.Queue(`
+		UPDATE campaigns
+		SET state = 'cancelled', `+closing+`, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, ''),
+		    execution_lock_id = NULL, execution_locked_at = NULL, execution_version = execution_version + 1
+		WHERE id = $1 AND state = 'drawing'`, id, by, reason).Exec(postgres.Exactly(1, "drawing campaigns"))
+}
+
 // CancellationOf returns the cancellation of a campaign, or false when it is not
 // cancelled.
 func CancellationOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Cancellation, bool, error) {

@@ -34,14 +34,13 @@ func StartDraw(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return nil
 }
 
-// SoldNow returns how many positions of a campaign its counter says are sold, and the
-// time of the database's clock.
-func SoldNow(ctx context.Context, db postgres.DB, id uuid.UUID) (sold int, now time.Time, err error) {
-	err = db.QueryRow(ctx, `SELECT positions_sold, clock_timestamp() FROM campaigns WHERE id = $1`, id).Scan(&sold, &now)
-	if err != nil {
-		return 0, time.Time{}, fmt.Errorf("campaign.SoldNow(%s): %w", id, err)
-	}
-	return sold, now, nil
+// SoldNow returns how many positions of a campaign its counter says are sold, the time of the
+// database's clock, and for how long its draw is under way.
+func SoldNow(ctx context.Context, db postgres.DB, id uuid.UUID) (sold int, now time.Time, drawing time.Duration, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT positions_sold, now.at, coalesce(now.at - draw_started_at, '0') FROM campaigns, (SELECT clock_timestamp() AS at) now WHERE id = $1`, id).
+		Scan(&sold, &now, &drawing)
+	return sold, now, drawing, fault.At(err, "campaign.SoldNow(%s)", id)
 }
 
 // Execution is a claim on the draw of a campaign. Every write of its holder names

@@ -19,7 +19,7 @@ import (
 var allowed = map[campaign.State][]campaign.State{
 	campaign.Pending: {campaign.Active, campaign.Cancelled},
 	campaign.Active:  {campaign.Drawing, campaign.Cancelled},
-	campaign.Drawing: {campaign.Completed},
+	campaign.Drawing: {campaign.Completed, campaign.Cancelled}, // a draw that is stuck is voided
 }
 
 func TestTheDatabaseAllowsTheMovesOfTheDiagramAndNoOther(t *testing.T) {
@@ -28,8 +28,9 @@ func TestTheDatabaseAllowsTheMovesOfTheDiagramAndNoOther(t *testing.T) {
 	for _, from := range campaign.States {
 		for _, to := range campaign.States {
 			id := put(t, db, from)
+			servers.Exec(t, db, `UPDATE campaigns SET draw_started_at = now() - interval '24 hours' WHERE id = $1 AND state = 'drawing'`, id)
 			_, err := db.Exec(t.Context(), `
-				UPDATE campaigns SET state = $2, published_at = coalesce(published_at, now()),
+				UPDATE campaigns SET state = $2, execution_version = execution_version + 1, published_at = coalesce(published_at, now()),
 				                     draw_completed_at = CASE WHEN $2 = 'completed' THEN now() END,
 				                     cancelled_at = CASE WHEN $2 = 'cancelled' THEN now() END, cancelled_by = CASE WHEN $2 = 'cancelled' THEN 'operator:ops' END
 				WHERE id = $1`, id, string(to))

@@ -112,7 +112,7 @@ func TestAnUnknownCampaignIsNotFound(t *testing.T) {
 	if _, bound, err := campaign.CommitmentOf(t.Context(), db, id); err != nil || bound {
 		t.Errorf("CommitmentOf: %v, %v", bound, err)
 	}
-	if _, _, err := campaign.SoldNow(t.Context(), db, id); err == nil {
+	if _, _, _, err := campaign.SoldNow(t.Context(), db, id); err == nil {
 		t.Error("SoldNow: none, and no error")
 	}
 }

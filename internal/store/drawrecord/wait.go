@@ -45,10 +45,16 @@ func Failing(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error
 	return list, fault.At(err, "drawrecord.Failing")
 }
 
+// QueueEndWait deletes the note.
+func QueueEndWait(b *pgx.Batch, id uuid.UUID) {
+	b.Queue(`DELETE FROM draw_waits WHERE campaign_id = $1`, id)
+}
+
 // EndWait deletes the note.
 func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
-	_, err := db.Exec(ctx, `DELETE FROM draw_waits WHERE campaign_id = $1`, id)
-	return fault.At(err, "drawrecord.EndWait(%s)", id)
+	var b pgx.Batch
+	QueueEndWait(&b, id)
+	return fault.At(db.SendBatch(ctx, &b).Close(), "drawrecord.EndWait(%s)", id)
 }
 
 // WaitOf returns what a draw waits for, or false.
