@@ -75,13 +75,19 @@ func soldOut(t *testing.T, w *Worker, id uuid.UUID) outbox.Message {
 	return order(t, w, id, "a", "b", "c", "d", "e", "f")
 }
 
-// bound publishes a campaign whose draw needs a beacon, with rounds that are far apart.
-func bound(t *testing.T, db *pgxpool.Pool, authorities ...fairdraw.Hash) uuid.UUID {
+// longRounds returns a chain with rounds that are far apart.
+func longRounds(t *testing.T) *drandsim.Chain {
 	t.Helper()
 	chain, err := drandsim.NewChain(make([]byte, 32), time.Now().Add(-time.Hour), 10*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return chain
+}
+
+// bound publishes a campaign whose draw needs a beacon.
+func bound(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, authorities ...fairdraw.Hash) uuid.UUID {
+	t.Helper()
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon, draft.Policies.Witness = true, len(authorities) > 0
 	return fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain, Authorities: authorities})
@@ -107,7 +113,7 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 	s := &stuck{free: make(chan struct{})}
 	w, client, stop := running(t, settings, draw.Options{Beacon: s})
 	for range 6 {
-		if err := client.Enqueue(t.Context(), soldOut(t, w, bound(t, w.db)).Task()); err != nil {
+		if err := client.Enqueue(t.Context(), soldOut(t, w, bound(t, w.db, longRounds(t))).Task()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,8 +140,9 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	settings := workerSettings(t)
 	settings.Draw.Timeout = time.Hour // no question ends by itself
 	s := &stuck{}
-	w, client, stop := running(t, settings, draw.Options{Stamper: s})
-	id := bound(t, w.db, fairdraw.Hash{1})
+	chain := longRounds(t)
+	w, client, stop := running(t, settings, draw.Options{Beacon: chain, Stamper: s})
+	id := bound(t, w.db, chain, fairdraw.Hash{1})
 	message := soldOut(t, w, id)
 	if err := client.Enqueue(t.Context(), message.Task()); err != nil {
 		t.Fatal(err)

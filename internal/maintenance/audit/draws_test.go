@@ -29,7 +29,7 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	draft.Policies.Beacon = true
 	id := fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, db, id)
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(t))
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{Beacon: chain}, servers.Logger(t))
 	_, err := drawer.Run(t.Context(), ref)
 	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
 		t.Fatalf("it does not wait: %v", err)
@@ -54,7 +54,7 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 // were made from.
 func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 	t.Parallel()
-	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Second)
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +66,12 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		finding string // or invariant
 		sql     string
 	}{
-		{complete, "the sold list is not the one that was frozen", `UPDATE freezes SET root = sha256(root) WHERE campaign_id = $1`},
-		{waiting, "the sold list is not the one that was frozen", `UPDATE purchases SET user_id = 'somebody else' WHERE campaign_id = $1`},
-		{complete, "its subtrees are not those of the sold list", `UPDATE freeze_subtrees SET hash = sha256(hash) WHERE campaign_id = $1`},
-		{complete, "its subtrees are not those of the sold list", `DELETE FROM freeze_subtrees WHERE campaign_id = $1`},
+		{complete, "the stored list is not the one that was frozen", `UPDATE freezes SET root = sha256(root) WHERE campaign_id = $1`},
+		{waiting, "the stored list is not the one that was frozen", `UPDATE freeze_subtrees SET leaves = set_byte(leaves, 55, get_byte(leaves, 55) # 1) WHERE campaign_id = $1`},
+		{complete, "the stored list is not the one that was frozen", `DELETE FROM freeze_subtrees WHERE campaign_id = $1`},
+		{complete, "its subtrees are not those of the stored list", `UPDATE freeze_subtrees SET hash = sha256(hash) WHERE campaign_id = $1`},
+		{waiting, "the sold positions are not those of the stored list", `UPDATE purchases SET user_id = 'somebody else' WHERE campaign_id = $1`},
+		{waiting, "the sold positions are not those of the stored list", `UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (3, 3)`},
 		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET record = replace(record, '"count":6', '"count":7') WHERE campaign_id = $1`},
 		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET frozen_at = frozen_at - interval '1 microsecond' WHERE campaign_id = $1`},
 		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET round = round + 1 WHERE campaign_id = $1`},
@@ -106,7 +108,7 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 // A token was made before its round was due.
 func TestATokenThatCameTooLateIsFound(t *testing.T) {
 	t.Parallel()
-	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Second)
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func TestADrawThatAWorkerIsAtIsNotStuck(t *testing.T) {
 func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
-	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Second)
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 	draft.Policies.Beacon = true
 	id := fixture.CampaignOn(t, p.db, draft, lifecycle.Bindings{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, p.db, id)
-	drawer := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, servers.Logger(t))
+	drawer := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{Beacon: chain}, servers.Logger(t))
 	_, err = drawer.Run(t.Context(), ref)
 	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
 		t.Fatalf("it does not wait: %v", err)

@@ -25,8 +25,6 @@ type attempt struct {
 	frozen drawrecord.Freeze
 	secret *fairdraw.Hash      // nil: not opened yet
 	sold   []fairdraw.SoldLine // the list under the frozen root; nil: not read yet
-
-	unheard error // why the newest round was not learned for the freeze
 }
 
 // execute does the steps of a draw under a claim. When they do not come to the end it

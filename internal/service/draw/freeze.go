@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,19 +39,21 @@ func (a *attempt) freeze(ctx context.Context) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	tree, err := a.read(ctx)
+	if a.rules.Beacon != nil {
+		if err := a.confirmClock(ctx); err != nil {
+			return err
+		}
+	}
+	tree, err := a.read(purchase.SoldLines(ctx, a.db, a.ref.CampaignID))
 	if err != nil {
 		return err
-	}
-	if a.rules.Beacon != nil {
-		a.noteLatest(ctx)
 	}
 	a.hit("draw.freeze")
 	err = a.fenced(ctx, func(tx pgx.Tx) error {
 		if a.frozen, err = a.newFreeze(ctx, tx, tree); err != nil {
 			return err
 		}
-		return drawrecord.InsertFreeze(ctx, tx, a.frozen, tree.Subtrees())
+		return drawrecord.InsertFreeze(ctx, tx, a.frozen, a.sold, tree.Subtrees())
 	})
 	if err != nil {
 		return err
@@ -81,8 +84,6 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 			return f, err
 		}
 		switch due := a.chain.RoundAt(f.FrozenAt); {
-		case a.unheard != nil:
-			return f, a.unseen(now, drawing)
 		case newest.Number > due+clockError:
 			soonest := a.chain.DueAt(newest.Number - clockError)
 			return f, waiting("nothing is frozen yet: the clock is behind the beacon", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
@@ -157,10 +158,10 @@ func (a *attempt) open(ctx context.Context) error {
 }
 
 // read reads the sold list and builds its tree.
-func (a *attempt) read(ctx context.Context) (*fairdraw.Tree, error) {
+func (a *attempt) read(list iter.Seq2[fairdraw.SoldLine, error]) (*fairdraw.Tree, error) {
 	var tree fairdraw.Tree
 	a.sold = make([]fairdraw.SoldLine, 0, listCapacity)
-	for line, err := range purchase.SoldLines(ctx, a.db, a.ref.CampaignID) {
+	for line, err := range list {
 		if err == nil {
 			err = tree.Append(line)
 		}
@@ -175,28 +176,32 @@ func (a *attempt) read(ctx context.Context) (*fairdraw.Tree, error) {
 // listCapacity is how many sold positions a list has room for at first.
 const listCapacity = 1024
 
-// noteLatest asks for the newest round of the chain and stores it, or notes why there is none.
-func (a *attempt) noteLatest(ctx context.Context) {
-	if a.unheard = errNoBeacon; a.options.Beacon == nil {
-		return
+// confirmClock asks for the newest round of the chain and stores it: newFreeze compares the clock
+// with it. Until it is told nothing is frozen.
+func (a *attempt) confirmClock(ctx context.Context) error {
+	err := errNoBeacon
+	if a.options.Beacon != nil {
+		var latest beacon.Round
+		err = a.questions.ask(ctx, a.rules.Beacon.ChainHash, min(latestPatience, a.patience()), func(ctx context.Context) (err error) {
+			latest, err = a.options.Beacon.Latest(ctx, a.chain)
+			return err
+		})
+		if err == nil {
+			err = a.keepRound(ctx, latest)
+		}
 	}
-	var latest beacon.Round
-	a.unheard = a.questions.ask(ctx, a.rules.Beacon.ChainHash, min(latestPatience, a.patience()), func(ctx context.Context) (err error) {
-		latest, err = a.options.Beacon.Latest(ctx, a.chain)
+	if err == nil || errors.Is(err, campaign.ErrFenced) || ctx.Err() != nil {
 		return err
-	})
-	if a.unheard == nil {
-		a.unheard = a.keepRound(ctx, latest)
 	}
-}
-
-// unseen is the wait of a freeze for the newest round, when nobody has told it.
-func (a *attempt) unseen(now time.Time, drawing time.Duration) *Waiting {
+	_, now, drawing, lost := campaign.SoldNow(ctx, a.db, a.ref.CampaignID)
+	if lost != nil {
+		return lost
+	}
+	a.logger.Warn("the newest round of the beacon is not known: nothing is frozen yet", "campaign", a.ref.CampaignID, "error", err)
 	after, reason := clamp(drawing/2, firstRetry, longestRetry), "no relay has told the newest round of the beacon, which has to confirm the clock"
-	if no, ok := errors.AsType[*notNow](a.unheard); ok {
+	if no, ok := errors.AsType[*notNow](err); ok {
 		after, reason = no.after, no.reason
 	}
-	a.logger.Warn("the newest round of the beacon is not known: nothing is frozen yet", "campaign", a.ref.CampaignID, "error", a.unheard)
 	return waiting("nothing is frozen yet: "+reason, now, after)
 }
 

@@ -50,7 +50,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	}
 	root := fairdraw.Hash{1}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		return drawrecord.InsertFreeze(t.Context(), tx, drawrecord.Freeze{CampaignID: id, Record: []byte("{}"), Root: root, Count: 6, FrozenAt: time.Now()}, nil)
+		return drawrecord.InsertFreeze(t.Context(), tx, drawrecord.Freeze{CampaignID: id, Record: []byte("{}"), Root: root, Count: 6, FrozenAt: time.Now()}, nil, nil)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package drandsim
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -50,6 +51,16 @@ func (c *Chain) Sign(number uint64) beacon.Round {
 	message := sha256.Sum256(binary.BigEndian.AppendUint64(nil, number))
 	signature := bls.Sign(c.key, message[:])
 	return beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
+}
+
+// Latest returns the newest round that is due, as relays without faults do.
+func (c *Chain) Latest(context.Context, beacon.Chain) (beacon.Round, error) {
+	return c.Sign(c.RoundAt(time.Now())), nil
+}
+
+// Round returns a round, due or not.
+func (c *Chain) Round(_ context.Context, _ beacon.Chain, number uint64) (beacon.Round, error) {
+	return c.Sign(number), nil
 }
 
 // Fork returns a chain that says of itself what this one does, and signs with another key:
