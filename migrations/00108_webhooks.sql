@@ -238,6 +238,14 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+CREATE FUNCTION draw_voids_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM emit_webhooks(ARRAY[NULL]::text[], ARRAY['campaign.void_announced'], ARRAY[NEW.campaign_id], ARRAY[NULL]::bigint[], ARRAY[NEW.campaign_id]);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
 -- The same as the timeline of the purchase says: an inquiry that was closed may become a dispute.
 -- +goose StatementBegin
 CREATE FUNCTION disputes_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -310,6 +318,7 @@ CREATE TRIGGER failed_refunds_emit_webhooks AFTER UPDATE OF state, stuck ON refu
     EXECUTE FUNCTION refunds_emit_webhooks();
 CREATE TRIGGER disputes_emit_webhooks AFTER INSERT OR UPDATE ON disputes FOR EACH ROW EXECUTE FUNCTION disputes_emit_webhooks();
 CREATE TRIGGER freezes_emit_webhooks AFTER INSERT ON freezes FOR EACH ROW EXECUTE FUNCTION freezes_emit_webhooks();
+CREATE TRIGGER draw_voids_emit_webhooks AFTER INSERT ON draw_voids FOR EACH ROW EXECUTE FUNCTION draw_voids_emit_webhooks();
 CREATE TRIGGER holds_emit_webhooks AFTER INSERT ON holds
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holds_emit_webhooks();
 CREATE TRIGGER ended_holds_emit_webhooks AFTER UPDATE ON holds
@@ -333,6 +342,7 @@ DROP TRIGGER campaigns_emit_webhooks ON campaigns;
 DROP TRIGGER new_refunds_emit_webhooks ON refunds;
 DROP TRIGGER failed_refunds_emit_webhooks ON refunds;
 DROP TRIGGER disputes_emit_webhooks ON disputes;
+DROP TRIGGER draw_voids_emit_webhooks ON draw_voids;
 DROP TRIGGER freezes_emit_webhooks ON freezes;
 DROP TRIGGER holds_emit_webhooks ON holds;
 DROP TRIGGER ended_holds_emit_webhooks ON holds;
@@ -343,7 +353,7 @@ DROP TRIGGER failed_jobs_emit_webhooks ON jobs;
 DROP TRIGGER new_webhook_endpoints_due ON webhook_endpoints;
 DROP TRIGGER webhook_endpoints_due ON webhook_endpoints;
 DROP FUNCTION campaigns_emit_webhooks, holds_emit_webhooks, purchases_emit_webhooks, wallets_emit_webhooks, jobs_emit_webhooks;
-DROP FUNCTION freezes_emit_webhooks, disputes_emit_webhooks, refunds_emit_webhooks;
+DROP FUNCTION draw_voids_emit_webhooks, freezes_emit_webhooks, disputes_emit_webhooks, refunds_emit_webhooks;
 DROP FUNCTION webhook_endpoints_due;
 DROP FUNCTION emit_webhooks;
 DROP FUNCTION webhooks_due;

@@ -99,18 +99,28 @@ func (s campaignHandlers) ListCampaigns(ctx context.Context, r operations.ListCa
 // CancelCampaign accepts the end of a campaign as a job. The job checks whether the
 // campaign can be cancelled.
 func (s campaignHandlers) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.Answer, error) {
-	who := call.Of(ctx)
-	if strings.TrimSpace(r.Body.Reason) == "" {
+	return s.cancel(ctx, r.Campaign, campaigncancel.Order{Reason: r.Body.Reason})
+}
+
+// VoidDraw accepts the end of a campaign whose draw is stuck as a job. The job checks whether the
+// draw may be voided, and announces it.
+func (s campaignHandlers) VoidDraw(ctx context.Context, r operations.VoidDrawRequestObject) (operations.Answer, error) {
+	return s.cancel(ctx, r.Campaign, campaigncancel.Order{Reason: r.Body.Reason, Void: true})
+}
+
+func (s campaignHandlers) cancel(ctx context.Context, id uuid.UUID, order campaigncancel.Order) (operations.Answer, error) {
+	if strings.TrimSpace(order.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why, for the records"})
 	}
-	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
+	if err := s.requireCampaign(ctx, id); err != nil {
 		return nil, err
 	}
-	payload, err := json.Marshal(campaigncancel.Order{By: who.Signature(), Reason: r.Body.Reason})
+	order.By = call.Of(ctx).Signature()
+	payload, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: r.Campaign, Payload: payload, Keep: s.settings.Retention.Purchases})
-	s.read.forget(r.Campaign)
+	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: id, Payload: payload, Keep: s.settings.Retention.Purchases})
+	s.read.forget(id)
 	return answer, err
 }

@@ -137,3 +137,16 @@ func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, 
 	}
 	return nil
 }
+
+// SubmitDrawRound stores the round that a draw waits for, whoever brings it.
+func (s drawHandlers) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRoundRequestObject) (operations.Answer, error) {
+	signature, err := hex.DecodeString(r.Body.Signature)
+	if err != nil {
+		return nil, err // not possible: the contract was checked
+	}
+	round, err := draw.SubmitRound(ctx, s.db, r.Campaign, signature)
+	if err != nil {
+		return nil, err
+	}
+	return operations.SubmitDrawRound200JSONResponse{}, nil
+}

@@ -57,7 +57,7 @@ func addDrawing(ctx context.Context, db postgres.DB, list []campaign.Progress) e
 		if !ok {
 			continue
 		}
-		list[i] = p.WithDraw(campaign.DrawProgress{Round: now.Round, RoundDueAt: now.RoundDueAt, FreezeHash: now.FreezeHash.String()})
+		list[i] = p.WithDraw(campaign.DrawProgress{Round: now.Round, RoundDueAt: now.RoundDueAt, VoidsAt: now.VoidsAt, FreezeHash: now.FreezeHash.String()})
 	}
 	return nil
 }

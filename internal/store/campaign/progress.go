@@ -44,6 +44,7 @@ type DrawProgress struct {
 	FreezeHash string // hex
 	Round      *uint64
 	RoundDueAt *time.Time
+	VoidsAt    *time.Time
 }
 
 // WithDraw returns the progress with how far the draw is.
@@ -108,6 +109,9 @@ func (s Progress) hash() string {
 	}
 	if d := s.Draw; d != nil { // the round is in the record
 		text = fmt.Appendf(text, " %s", d.FreezeHash)
+		if d.VoidsAt != nil {
+			text = fmt.Appendf(text, " %d", d.VoidsAt.UnixMicro())
+		}
 	}
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:9])

@@ -20,16 +20,18 @@ type Progress struct {
 	FreezeHash *fairdraw.Hash // of the record
 	Round      *uint64        // of the beacon; nil: none, or not frozen yet
 	RoundDueAt *time.Time
+	VoidsAt    *time.Time // nil: no void is announced
 }
 
 // ReadProgress reads how far draws are, in one statement. It leaves out campaigns that are
 // not frozen yet.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]Progress, error) {
 	list, err := postgres.Collect(ctx, db, scanProgress, `
-		SELECT i.id, f.record, f.round, b.genesis_time, b.period_s
+		SELECT i.id, f.record, f.round, b.genesis_time, b.period_s, v.voids_at
 		FROM unnest($1::uuid[]) AS i (id)
 		JOIN commitments c ON c.campaign_id = i.id
 		JOIN freezes f ON f.campaign_id = i.id
+		LEFT JOIN draw_voids v ON v.campaign_id = i.id
 		LEFT JOIN beacon_chains b ON f.round IS NOT NULL AND b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("drawrecord.ReadProgress: %w", err)
@@ -44,7 +46,7 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uui
 func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
 	var period *int
 	var genesis *int64
-	err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &genesis, &period)
+	err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &genesis, &period, &p.VoidsAt)
 	if err != nil {
 		return p, err
 	}

@@ -27,6 +27,7 @@ const (
 	CampaignSoldOut            = "campaign.sold_out"
 	CampaignDrawing            = "campaign.drawing" // sold out, or at the end of its sale
 	CampaignFrozen             = "campaign.frozen"
+	CampaignVoidAnnounced      = "campaign.void_announced"
 	CampaignDrawn              = "campaign.drawn"
 	CampaignCancelled          = "campaign.cancelled"
 	JobFailed                  = "job.failed" // of workers; the sender of a command has its answer
@@ -49,7 +50,7 @@ const (
 
 // Types lists the types of events.
 var Types = []string{PurchaseAwaitingAction, PurchaseCompleted, PurchaseFailed, PurchaseCancelled, PurchasePartiallyCancelled, PurchaseRefunded, RefundFailed, DisputeCreated, DisputeClosed,
-	HoldCreated, HoldReleased, HoldUsed, HoldExpired, CampaignPaused, CampaignResumed, CampaignSoldOut, CampaignDrawing, CampaignFrozen, CampaignDrawn, CampaignCancelled,
+	HoldCreated, HoldReleased, HoldUsed, HoldExpired, CampaignPaused, CampaignResumed, CampaignSoldOut, CampaignDrawing, CampaignFrozen, CampaignVoidAnnounced, CampaignDrawn, CampaignCancelled,
 	JobFailed, WalletCredit, WalletDebit, WalletTransfer, WalletPurchase, WalletRefund,
 	WalletAuthorize, WalletCapture, WalletVoid, WalletExpire, EndpointTest, EndpointDisabled}
 

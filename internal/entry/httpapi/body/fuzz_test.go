@@ -45,6 +45,8 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"tryPayment":               func() any { return new(contract.PaymentTry) },
 		"cancelPurchase":           func() any { return new(contract.CancellationRequest) },
 		"cancelCampaign":           func() any { return new(contract.CampaignCancellation) },
+		"voidDraw":                 func() any { return new(contract.CampaignCancellation) },
+		"submitDrawRound":          func() any { return new(contract.DrawRoundSignature) },
 		"resolvePayment":           func() any { return new(contract.PaymentResolutionRequest) },
 		"resolveRefund":            func() any { return new(contract.RefundResolutionRequest) },
 		"explainPaymentDifference": func() any { return new(contract.PaymentDifferenceExplanationRequest) },

@@ -329,6 +329,7 @@ const (
 	WebhookEventTypeCampaignPaused             WebhookEventType = "campaign.paused"
 	WebhookEventTypeCampaignResumed            WebhookEventType = "campaign.resumed"
 	WebhookEventTypeCampaignSoldOut            WebhookEventType = "campaign.sold_out"
+	WebhookEventTypeCampaignVoidAnnounced      WebhookEventType = "campaign.void_announced"
 	WebhookEventTypeDisputeClosed              WebhookEventType = "dispute.closed"
 	WebhookEventTypeDisputeCreated             WebhookEventType = "dispute.created"
 	WebhookEventTypeHoldCreated                WebhookEventType = "hold.created"
@@ -367,6 +368,7 @@ const (
 	WebhookFilterCampaignPaused             WebhookFilter = "campaign.paused"
 	WebhookFilterCampaignResumed            WebhookFilter = "campaign.resumed"
 	WebhookFilterCampaignSoldOut            WebhookFilter = "campaign.sold_out"
+	WebhookFilterCampaignVoidAnnounced      WebhookFilter = "campaign.void_announced"
 	WebhookFilterDispute                    WebhookFilter = "dispute.*"
 	WebhookFilterDisputeClosed              WebhookFilter = "dispute.closed"
 	WebhookFilterDisputeCreated             WebhookFilter = "dispute.created"
@@ -515,7 +517,7 @@ type Campaign struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
@@ -558,6 +560,9 @@ type Campaign struct {
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   *time.Time      `json:"sale_ends_at"`
 	SaleStartsAt *time.Time      `json:"sale_starts_at"`
+
+	// VoidsAt Only in the webhook `campaign.void_announced`; elsewhere the draw has it.
+	VoidsAt *time.Time `json:"voids_at,omitempty"`
 
 	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
@@ -621,7 +626,7 @@ type CampaignDraft struct {
 
 // CampaignEvent The data of an event of a campaign's stream.
 type CampaignEvent struct {
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State CampaignState `json:"state"`
 
 	// Board With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`.
@@ -672,7 +677,7 @@ type CampaignPatch struct {
 	SaleStartsAt  nullable.Nullable[time.Time] `json:"sale_starts_at,omitempty"`
 }
 
-// CampaignState pending → active → drawing → completed; cancelled from pending or active.
+// CampaignState pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 type CampaignState string
 
 // CampaignSummary defines model for CampaignSummary.
@@ -681,7 +686,7 @@ type CampaignSummary struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
@@ -905,7 +910,7 @@ type Dispute struct {
 
 // Draw defines model for Draw.
 type Draw struct {
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State CampaignState `json:"state"`
 
 	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
@@ -930,6 +935,9 @@ type Draw struct {
 
 	// RoundDueAt When that round is due: nobody can know it before.
 	RoundDueAt *time.Time `json:"round_due_at"`
+
+	// VoidsAt When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
+	VoidsAt *time.Time `json:"voids_at"`
 
 	// Timestamps Who has timestamped the freeze record. Empty after the draw: nobody has.
 	Timestamps []Timestamp `json:"timestamps"`
@@ -970,6 +978,9 @@ type DrawProgress struct {
 	FreezeHash string     `json:"freeze_hash"`
 	Round      *int64     `json:"round"`
 	RoundDueAt *time.Time `json:"round_due_at"`
+
+	// VoidsAt When the draw is voided, if its round does not come before; null: that is not announced.
+	VoidsAt *time.Time `json:"voids_at"`
 }
 
 // DrawProof The proof document of triprize-draw/1. docs/draw.md has every step.
@@ -1034,6 +1045,23 @@ type DrawResult struct {
 
 // DrawResultTrust defines model for DrawResult.Trust.
 type DrawResultTrust string
+
+// DrawRound A verified round of the beacon.
+type DrawRound struct {
+	Round int64 `json:"round"`
+
+	// Signature 48 bytes in hex.
+	Signature string `json:"signature"`
+
+	// Randomness 32 bytes in lower-case hex.
+	Randomness Hash `json:"randomness"`
+}
+
+// DrawRoundSignature defines model for DrawRoundSignature.
+type DrawRoundSignature struct {
+	// Signature Of the round that the freeze record names: 48 bytes in lower-case hex.
+	Signature string `json:"signature"`
+}
 
 // FieldError defines model for FieldError.
 type FieldError struct {
@@ -2650,6 +2678,15 @@ type GetDrawProofParams struct {
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
+// VoidDrawParams defines parameters for VoidDraw.
+type VoidDrawParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+
+	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
 // StreamCampaignParams defines parameters for StreamCampaign.
 type StreamCampaignParams struct {
 	// Positions Whether events bring the positions that have changed.
@@ -3126,6 +3163,12 @@ type PatchCampaignJSONRequestBody = CampaignPatch
 
 // CancelCampaignJSONRequestBody defines body for CancelCampaign for application/json ContentType.
 type CancelCampaignJSONRequestBody = CampaignCancellation
+
+// SubmitDrawRoundJSONRequestBody defines body for SubmitDrawRound for application/json ContentType.
+type SubmitDrawRoundJSONRequestBody = DrawRoundSignature
+
+// VoidDrawJSONRequestBody defines body for VoidDraw for application/json ContentType.
+type VoidDrawJSONRequestBody = CampaignCancellation
 
 // CreateHoldJSONRequestBody defines body for CreateHold for application/json ContentType.
 type CreateHoldJSONRequestBody = HoldRequest

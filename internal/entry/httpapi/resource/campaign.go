@@ -76,7 +76,7 @@ func CampaignEvent(now campaign.Progress) contract.CampaignEvent {
 		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
 	}
 	if d := now.Draw; d != nil {
-		e.Draw = &contract.DrawProgress{FreezeHash: d.FreezeHash, Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt}
+		e.Draw = &contract.DrawProgress{FreezeHash: d.FreezeHash, Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt, VoidsAt: d.VoidsAt}
 	}
 	return e
 }

@@ -15,7 +15,7 @@ import (
 // Draw is what is public of a draw.
 func Draw(now proof.State) contract.Draw {
 	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{}, Timestamps: []contract.Timestamp{},
-		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt}
+		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt, VoidsAt: now.Progress.VoidsAt}
 	if now.Commitment != nil {
 		d.Commitment, d.Trust, d.Rules = hexOf(now.Commitment), &now.Trust, now.Rules
 	}

@@ -102,12 +102,17 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 			return nil, err
 		}
 		document := Campaign(details, App)
-		if e.Type == webhook.CampaignFrozen {
+		switch e.Type {
+		case webhook.CampaignFrozen:
 			progress, err := drawrecord.ReadProgress(ctx, d.DB, []uuid.UUID{e.Subject})
 			if err != nil {
 				return nil, err
 			}
 			document.Freeze = freeze(progress[e.Subject])
+		case webhook.CampaignVoidAnnounced:
+			if document.VoidsAt, err = drawrecord.VoidsAt(ctx, d.DB, e.Subject); err != nil {
+				return nil, err
+			}
 		}
 		return document, nil
 	case "webhook-endpoint":

@@ -52,6 +52,12 @@ type ServerInterface interface {
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(c *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error
+	// SubmitDrawRound Bring the round of the beacon
+	// (POST /v1/campaigns/{campaign}/draw/round)
+	SubmitDrawRound(c *fiber.Ctx, campaign CampaignID) error
+	// VoidDraw Void a draw that is stuck
+	// (POST /v1/campaigns/{campaign}/draw/void)
+	VoidDraw(c *fiber.Ctx, campaign CampaignID, params VoidDrawParams) error
 	// StreamCampaign Follow a campaign
 	// (GET /v1/campaigns/{campaign}/events)
 	StreamCampaign(c *fiber.Ctx, campaign CampaignID, params StreamCampaignParams) error
@@ -810,6 +816,105 @@ func (siw *ServerInterfaceWrapper) GetDrawProof(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetDrawProof(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// SubmitDrawRound operation middleware
+func (siw *ServerInterfaceWrapper) SubmitDrawRound(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.SubmitDrawRound(c, campaign)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// VoidDraw operation middleware
+func (siw *ServerInterfaceWrapper) VoidDraw(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params VoidDrawParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Required header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	} else {
+		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
+	}
+
+	// ------------- Optional header parameter "Prefer" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
+		var Prefer Prefer
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
+		}
+
+		params.Prefer = &Prefer
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.VoidDraw(c, campaign, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -4257,6 +4362,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/proof", wrapper.GetDrawProof)
 
+	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw/round", wrapper.SubmitDrawRound)
+
+	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw/void", wrapper.VoidDraw)
+
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/events", wrapper.StreamCampaign)
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/holds", wrapper.CreateHold)
@@ -4518,6 +4627,33 @@ type GetDrawProofRequestObject struct {
 
 // GetDrawProof200 answers with a document, unless there is an error.
 func GetDrawProof200(body DrawProof, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type SubmitDrawRoundRequestObject struct {
+	Campaign CampaignID
+	Body     *SubmitDrawRoundJSONRequestBody
+}
+
+// SubmitDrawRound200 answers with a document, unless there is an error.
+func SubmitDrawRound200(body DrawRound, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type VoidDrawRequestObject struct {
+	Campaign CampaignID
+	Params   VoidDrawParams
+	Body     *VoidDrawJSONRequestBody
+}
+
+// VoidDraw200 answers with a document, unless there is an error.
+func VoidDraw200(body Job, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -5314,6 +5450,12 @@ type StrictServerInterface interface {
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (Answer, error)
+	// SubmitDrawRound Bring the round of the beacon
+	// (POST /v1/campaigns/{campaign}/draw/round)
+	SubmitDrawRound(ctx context.Context, request SubmitDrawRoundRequestObject) (Answer, error)
+	// VoidDraw Void a draw that is stuck
+	// (POST /v1/campaigns/{campaign}/draw/void)
+	VoidDraw(ctx context.Context, request VoidDrawRequestObject) (Answer, error)
 	// StreamCampaign Follow a campaign
 	// (GET /v1/campaigns/{campaign}/events)
 	StreamCampaign(ctx context.Context, request StreamCampaignRequestObject) (Answer, error)
@@ -5609,6 +5751,30 @@ func (sh *strictHandler) GetDrawList(ctx *fiber.Ctx, campaign CampaignID, params
 func (sh *strictHandler) GetDrawProof(ctx *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error {
 	request := GetDrawProofRequestObject{Campaign: campaign, Params: params}
 	answer, err := sh.ssi.GetDrawProof(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// SubmitDrawRound implements ServerInterface.
+func (sh *strictHandler) SubmitDrawRound(ctx *fiber.Ctx, campaign CampaignID) error {
+	request := SubmitDrawRoundRequestObject{Campaign: campaign}
+	var body SubmitDrawRoundJSONRequestBody
+	if err := ctx.BodyParser(&body); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+	answer, err := sh.ssi.SubmitDrawRound(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// VoidDraw implements ServerInterface.
+func (sh *strictHandler) VoidDraw(ctx *fiber.Ctx, campaign CampaignID, params VoidDrawParams) error {
+	request := VoidDrawRequestObject{Campaign: campaign, Params: params}
+	var body VoidDrawJSONRequestBody
+	if err := ctx.BodyParser(&body); err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+	answer, err := sh.ssi.VoidDraw(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 
