@@ -156,8 +156,8 @@ CREATE TRIGGER timestamp_tokens_are_not_truncated BEFORE TRUNCATE ON timestamp_t
 -- nobody has it. Until voids_at anybody may still post it.
 CREATE TABLE draw_voids (
     campaign_id  uuid        PRIMARY KEY REFERENCES freezes,
-    announced_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    voids_at     timestamptz NOT NULL DEFAULT clock_timestamp() + interval '168 hours',
+    announced_at timestamptz NOT NULL,
+    voids_at     timestamptz NOT NULL,
     CHECK (voids_at >= announced_at + interval '168 hours')
 );
 -- The round of a frozen draw with a beacon; no row: it has none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
+	"triprize/internal/service/draw"
 	"triprize/internal/service/proof"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
@@ -148,5 +150,6 @@ func (s drawHandlers) SubmitDrawRound(ctx context.Context, r operations.SubmitDr
 	if err != nil {
 		return nil, err
 	}
-	return operations.SubmitDrawRound200JSONResponse{}, nil
+	return operations.SubmitDrawRound200(contract.DrawRound{Round: int64(round.Number), Signature: r.Body.Signature, //nolint:gosec // a round is at most 2^53
+		Randomness: hex.EncodeToString(round.Randomness[:])}, nil)
 }

@@ -131,10 +131,12 @@ var invariants = []invariant{
 		WHERE f.sold <> c.positions_total AND NOT coalesce(f.frozen_at >= c.draws_at, false)`},
 	{"a sold-out campaign is no longer on sale", `
 		SELECT format('campaign %s', id) FROM campaigns WHERE state = 'active' AND positions_sold = positions_total`},
-	{"a campaign is frozen only while it is drawing and when it is completed, and has a draw when it is completed", `
+	{"a campaign is frozen only while it is drawing, when it is completed and when its draw is void, and has a draw when it is completed", `
 		SELECT format('campaign %s is %s; freeze: %s, draw: %s', c.id, c.state, f.campaign_id IS NOT NULL, d.campaign_id IS NOT NULL)
 		FROM campaigns c LEFT JOIN freezes f ON f.campaign_id = c.id LEFT JOIN draws d ON d.campaign_id = c.id
 		WHERE f.campaign_id IS NOT NULL AND c.state NOT IN ('drawing', 'completed')
+		  AND NOT (c.state = 'cancelled' AND c.draw_started_at + interval '24 hours' <= c.cancelled_at AND (f.round IS NULL
+		           OR EXISTS (SELECT FROM draw_voids v WHERE v.campaign_id = c.id AND v.voids_at <= c.cancelled_at)))
 		   OR f.campaign_id IS NULL AND c.state = 'completed'
 		   OR (d.campaign_id IS NOT NULL) <> (c.state = 'completed')`},
 	{"only a draw under way waits for something", `

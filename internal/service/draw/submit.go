@@ -56,13 +56,16 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 	}
 	return round, postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		drawing, err := campaign.LockDrawing(ctx, tx, id) // no void comes between
-		if err == nil && !drawing {
-			err = errVoid
-		}
 		if err != nil {
 			return err
 		}
-		return drawrecord.KeepRound(ctx, tx, chain, round)
+		if drawing {
+			return drawrecord.KeepRound(ctx, tx, chain, round)
+		}
+		if _, known, err := drawrecord.RoundOf(ctx, tx, chain, number); err != nil || known { // it is drawn
+			return err
+		}
+		return errVoid
 	})
 }
 

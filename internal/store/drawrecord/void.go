@@ -32,7 +32,9 @@ func StuckOf(ctx context.Context, tx pgx.Tx, id uuid.UUID) (s Stuck, err error) 
 // AnnounceVoid stores that a draw is voided 168 hours from now, unless its round comes before. A
 // trigger refuses it while the round is not due for 24 hours, the primary key a second.
 func AnnounceVoid(ctx context.Context, tx pgx.Tx, id uuid.UUID) (voidsAt time.Time, err error) {
-	err = tx.QueryRow(ctx, `INSERT INTO draw_voids (campaign_id) VALUES ($1) RETURNING voids_at`, id).Scan(&voidsAt)
+	err = tx.QueryRow(ctx, `
+		INSERT INTO draw_voids (campaign_id, announced_at, voids_at)
+		SELECT $1, now.at, now.at + interval '168 hours' FROM (SELECT clock_timestamp() AS at) now RETURNING voids_at`, id).Scan(&voidsAt)
 	return voidsAt, fault.At(err, "drawrecord.AnnounceVoid(%s)", id)
 }
 
