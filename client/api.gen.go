@@ -298,6 +298,7 @@ const (
 	WebhookEventTypeCampaignPaused             WebhookEventType = "campaign.paused"
 	WebhookEventTypeCampaignResumed            WebhookEventType = "campaign.resumed"
 	WebhookEventTypeCampaignSoldOut            WebhookEventType = "campaign.sold_out"
+	WebhookEventTypeCampaignVoidAnnounced      WebhookEventType = "campaign.void_announced"
 	WebhookEventTypeDisputeClosed              WebhookEventType = "dispute.closed"
 	WebhookEventTypeDisputeCreated             WebhookEventType = "dispute.created"
 	WebhookEventTypeHoldCreated                WebhookEventType = "hold.created"
@@ -336,6 +337,7 @@ const (
 	WebhookFilterCampaignPaused             WebhookFilter = "campaign.paused"
 	WebhookFilterCampaignResumed            WebhookFilter = "campaign.resumed"
 	WebhookFilterCampaignSoldOut            WebhookFilter = "campaign.sold_out"
+	WebhookFilterCampaignVoidAnnounced      WebhookFilter = "campaign.void_announced"
 	WebhookFilterDispute                    WebhookFilter = "dispute.*"
 	WebhookFilterDisputeClosed              WebhookFilter = "dispute.closed"
 	WebhookFilterDisputeCreated             WebhookFilter = "dispute.created"
@@ -484,7 +486,7 @@ type Campaign struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
@@ -527,6 +529,9 @@ type Campaign struct {
 	Rules        json.RawMessage `json:"rules"`
 	SaleEndsAt   time.Time       `json:"sale_ends_at"`
 	SaleStartsAt time.Time       `json:"sale_starts_at"`
+
+	// VoidsAt Only in the webhook `campaign.void_announced`; elsewhere the draw has it.
+	VoidsAt time.Time `json:"voids_at,omitempty,omitzero"`
 
 	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
@@ -590,7 +595,7 @@ type CampaignDraft struct {
 
 // CampaignEvent The data of an event of a campaign's stream.
 type CampaignEvent struct {
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State CampaignState `json:"state"`
 
 	// Board With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`.
@@ -641,7 +646,7 @@ type CampaignPatch struct {
 	SaleStartsAt  nullable.Nullable[time.Time] `json:"sale_starts_at,omitempty,omitzero"`
 }
 
-// CampaignState pending → active → drawing → completed; cancelled from pending or active.
+// CampaignState pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 type CampaignState string
 
 // CampaignSummary defines model for CampaignSummary.
@@ -650,7 +655,7 @@ type CampaignSummary struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
@@ -871,7 +876,7 @@ type Dispute struct {
 
 // Draw defines model for Draw.
 type Draw struct {
-	// State pending → active → drawing → completed; cancelled from pending or active.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
 	State CampaignState `json:"state"`
 
 	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
@@ -896,6 +901,9 @@ type Draw struct {
 
 	// RoundDueAt When that round is due: nobody can know it before.
 	RoundDueAt time.Time `json:"round_due_at"`
+
+	// VoidsAt When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
+	VoidsAt time.Time `json:"voids_at"`
 
 	// Timestamps Who has timestamped the freeze record. Empty after the draw: nobody has.
 	Timestamps []Timestamp `json:"timestamps"`
@@ -936,6 +944,9 @@ type DrawProgress struct {
 	FreezeHash string    `json:"freeze_hash"`
 	Round      int64     `json:"round"`
 	RoundDueAt time.Time `json:"round_due_at"`
+
+	// VoidsAt When the draw is voided, if its round does not come before; null: that is not announced.
+	VoidsAt time.Time `json:"voids_at"`
 }
 
 // DrawProof The proof document of triprize-draw/1. docs/draw.md has every step.
@@ -1000,6 +1011,23 @@ type DrawResult struct {
 
 // DrawResultTrust defines model for DrawResult.Trust.
 type DrawResultTrust string
+
+// DrawRound A verified round of the beacon.
+type DrawRound struct {
+	Round int64 `json:"round"`
+
+	// Signature 48 bytes in hex.
+	Signature string `json:"signature"`
+
+	// Randomness 32 bytes in lower-case hex.
+	Randomness Hash `json:"randomness"`
+}
+
+// DrawRoundSignature defines model for DrawRoundSignature.
+type DrawRoundSignature struct {
+	// Signature Of the round that the freeze record names: 48 bytes in lower-case hex.
+	Signature string `json:"signature"`
+}
 
 // FieldError defines model for FieldError.
 type FieldError struct {
@@ -2830,7 +2858,7 @@ func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body Ca
 // CancelCampaign is POST /v1/campaigns/{campaign}/cancel: cancel a campaign.
 //
 // Accepts the end of a campaign as a job of the kind `campaign-cancellation`. It works while the campaign is `pending`
-// or `active`, never from the start of the draw on, and cannot be undone. The campaign is `cancelled` at once when
+// or `active`, never from the start of the draw on (a draw that is stuck can be voided), and cannot be undone. The campaign is `cancelled` at once when
 // the job begins: nothing is sold any more, holds end, and payments that are not taken yet are given up. Then
 // every purchase is given back, by the way it was paid: to the wallet, to the card, or, when it was `external`, by the app, which
 // finds it among the refunds with the state `listed`.
@@ -2893,6 +2921,32 @@ func getDrawList(campaign CampaignID) request {
 // getDrawProof is GET /v1/campaigns/{campaign}/draw/proof.
 func getDrawProof(campaign CampaignID) request {
 	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/proof", campaign)}
+}
+
+// SubmitDrawRound is POST /v1/campaigns/{campaign}/draw/round: bring the round of the beacon.
+//
+// For a draw whose relays are silent: anybody may bring the round of the beacon that its freeze record names, without a key too. The
+// signature is verified with the public key of the chain in its rules, so a wrong one changes nothing; the right one draws, half a minute later at most.
+// The same again is the same answer. 409 without a freeze record, without a beacon, or when the draw is void. Requests without a key are limited per address.
+//
+// For operator, app, user, viewer.
+func (c *Client) SubmitDrawRound(ctx context.Context, campaign CampaignID, body DrawRoundSignature, options ...CallOption) (DrawRound, error) {
+	return send[DrawRound](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/draw/round", campaign), body: body}, options)
+}
+
+// VoidDraw is POST /v1/campaigns/{campaign}/draw/void: void a draw that is stuck.
+//
+// A way out for a campaign that is `drawing` and does not come to its end: the campaign is cancelled, every purchase is given back as
+// after `POST /v1/campaigns/{campaign}/cancel`, and nothing can be drawn afterwards. It is accepted as a job of the kind `campaign-cancellation`, and cannot be undone.
+//
+// Nobody may void a draw because of its outcome. Without a freeze record, or without a beacon, it works 24 hours after the draw began. With both,
+// anybody may know the outcome: it works only when the round of the beacon is overdue by 24 hours, and is announced first. The job
+// then waits until `voids_at` of the draw, seven days later; meanwhile the round draws, whoever brings it (`POST /v1/campaigns/{campaign}/draw/round`), and the job fails.
+// A failed job has one of these codes in `problem`: `state-conflict` (it is not drawing, its round is known, or it is too early: `retry_at` says when), `not-found`, `internal-error`.
+//
+// For operator.
+func (c *Client) VoidDraw(ctx context.Context, campaign CampaignID, body CampaignCancellation, options ...CallOption) (Job, error) {
+	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/draw/void", campaign), body: body}, options)
 }
 
 // streamCampaign is GET /v1/campaigns/{campaign}/events.

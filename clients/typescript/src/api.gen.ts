@@ -125,7 +125,7 @@ export interface paths {
         /**
          * Cancel a campaign
          * @description Accepts the end of a campaign as a job of the kind `campaign-cancellation`. It works while the campaign is `pending`
-         *     or `active`, never from the start of the draw on, and cannot be undone. The campaign is `cancelled` at once when
+         *     or `active`, never from the start of the draw on (a draw that is stuck can be voided), and cannot be undone. The campaign is `cancelled` at once when
          *     the job begins: nothing is sold any more, holds end, and payments that are not taken yet are given up. Then
          *     every purchase is given back, by the way it was paid: to the wallet, to the card, or, when it was `external`, by the app, which
          *     finds it among the refunds with the state `listed`.
@@ -516,6 +516,54 @@ export interface paths {
          *     `state-conflict`, `not-found`, `internal-error`.
          */
         post: operations["requestDraw"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/campaigns/{campaign}/draw/void": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Void a draw that is stuck
+         * @description A way out for a campaign that is `drawing` and does not come to its end: the campaign is cancelled, every purchase is given back as
+         *     after `POST /v1/campaigns/{campaign}/cancel`, and nothing can be drawn afterwards. It is accepted as a job of the kind `campaign-cancellation`, and cannot be undone.
+         *
+         *     Nobody may void a draw because of its outcome. Without a freeze record, or without a beacon, it works 24 hours after the draw began. With both,
+         *     anybody may know the outcome: it works only when the round of the beacon is overdue by 24 hours, and is announced first. The job
+         *     then waits until `voids_at` of the draw, seven days later; meanwhile the round draws, whoever brings it (`POST /v1/campaigns/{campaign}/draw/round`), and the job fails.
+         *     A failed job has one of these codes in `problem`: `state-conflict` (it is not drawing, its round is known, or it is too early: `retry_at` says when), `not-found`, `internal-error`.
+         */
+        post: operations["voidDraw"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/campaigns/{campaign}/draw/round": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Bring the round of the beacon
+         * @description For a draw whose relays are silent: anybody may bring the round of the beacon that its freeze record names, without a key too. The
+         *     signature is verified with the public key of the chain in its rules, so a wrong one changes nothing; the right one draws, half a minute later at most.
+         *     The same again is the same answer. 409 without a freeze record, without a beacon, or when the draw is void. Requests without a key are limited per address.
+         */
+        post: operations["submitDrawRound"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1612,7 +1660,7 @@ export interface webhooks {
         put?: never;
         /**
          * A campaign
-         * @description Of anybody: its sale was paused or goes on, its last position was sold, its draw has begun, its list is frozen (`freeze` has the record), its prizes are drawn, or it was cancelled.
+         * @description Of anybody: its sale was paused or goes on, its last position was sold, its draw has begun, its list is frozen (`freeze` has the record), the void of its draw is announced (`voids_at`), its prizes are drawn, or it was cancelled.
          */
         post: operations["campaignWebhook"];
         delete?: never;
@@ -1747,7 +1795,7 @@ export interface components {
             [key: string]: string;
         };
         /**
-         * @description pending → active → drawing → completed; cancelled from pending or active.
+         * @description pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
          * @enum {string}
          */
         CampaignState: "pending" | "active" | "drawing" | "completed" | "cancelled";
@@ -1924,6 +1972,11 @@ export interface components {
             commitment: string | null;
             /** @description Only in the webhook `campaign.frozen`; elsewhere the draw has it. */
             freeze?: components["schemas"]["Freeze"];
+            /**
+             * Format: date-time
+             * @description Only in the webhook `campaign.void_announced`; elsewhere the draw has it.
+             */
+            voids_at?: string;
         };
         /** @description The data of an event of a campaign's stream. */
         CampaignEvent: {
@@ -2834,6 +2887,11 @@ export interface components {
              * @description When that round is due: nobody can know it before.
              */
             round_due_at: string | null;
+            /**
+             * Format: date-time
+             * @description When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
+             */
+            voids_at: string | null;
             /** @description Who has timestamped the freeze record. Empty after the draw: nobody has. */
             timestamps: components["schemas"]["Timestamp"][];
             /** @description What the campaign waits for after its sale; null: for nothing. */
@@ -2902,6 +2960,23 @@ export interface components {
             round: number | null;
             /** Format: date-time */
             round_due_at: string | null;
+            /**
+             * Format: date-time
+             * @description When the draw is voided, if its round does not come before; null: that is not announced.
+             */
+            voids_at: string | null;
+        };
+        DrawRoundSignature: {
+            /** @description Of the round that the freeze record names: 48 bytes in lower-case hex. */
+            signature: string;
+        };
+        /** @description A verified round of the beacon. */
+        DrawRound: {
+            /** Format: int64 */
+            round: number;
+            /** @description 48 bytes in hex. */
+            signature: string;
+            randomness: components["schemas"]["Hash"];
         };
         /** @description 32 bytes in lower-case hex. */
         Hash: string;
@@ -3019,12 +3094,12 @@ export interface components {
          * @description An event.
          * @enum {string}
          */
-        WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
+        WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
         /**
          * @description A type of events, or with a star all of a family; `*` is all.
          * @enum {string}
          */
-        WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
+        WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
         /**
          * @description Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
          * @example https://shop.example/triprize
@@ -3839,6 +3914,8 @@ export type Freeze = components['schemas']['Freeze'];
 export type CampaignWait = components['schemas']['CampaignWait'];
 export type Timestamp = components['schemas']['Timestamp'];
 export type DrawProgress = components['schemas']['DrawProgress'];
+export type DrawRoundSignature = components['schemas']['DrawRoundSignature'];
+export type DrawRound = components['schemas']['DrawRound'];
 export type Hash = components['schemas']['Hash'];
 export type DrawLabels = components['schemas']['DrawLabels'];
 export type LayerLabel = components['schemas']['LayerLabel'];
@@ -5085,6 +5162,110 @@ export interface operations {
             404: components["responses"]["NotFound"];
             413: components["responses"]["BodyTooLarge"];
             422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    voidDraw: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+                /**
+                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @example wait=10
+                 */
+                Prefer?: components["parameters"]["Prefer"];
+            };
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CampaignCancellation"];
+            };
+        };
+        responses: {
+            /** @description Only with `Prefer: wait`: the job is final, `succeeded` or `failed`. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Job;
+                };
+            };
+            /** @description Accepted and stored as a job, which is at `Location`. */
+            202: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Location: components["headers"]["Location"];
+                    "Retry-After": components["headers"]["RetryAfter"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Job;
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    submitDrawRound: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DrawRoundSignature"];
+            };
+        };
+        responses: {
+            /** @description The round is verified and stored. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DrawRound"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -7391,7 +7572,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @enum {string} */
-                    type: "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.drawn" | "campaign.cancelled";
+                    type: "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled";
                     timestamp: components["schemas"]["Time"];
                     data: components["schemas"]["Campaign"];
                 };

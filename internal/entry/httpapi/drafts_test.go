@@ -47,6 +47,9 @@ func TestADraftIsTheOperatorsAlone(t *testing.T) {
 					if strings.HasSuffix(o.Path, "/holds") {
 						body = fleet.RawJSON(`{"user_id":"` + user + `","quantity":1}`)
 					}
+					if strings.HasSuffix(o.Path, "/draw/round") {
+						body = fleet.RawJSON(`{"signature":"` + strings.Repeat("0f", 48) + `"}`)
+					}
 					if strings.HasSuffix(o.Path, "/refunds/resolve") {
 						body = fleet.RawJSON(`{"reason":"r"}`)
 					}

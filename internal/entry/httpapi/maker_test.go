@@ -119,6 +119,8 @@ func (m *maker) text(t *rapid.T, s *openapi3.Schema) string {
 		return rapid.OneOf(rapid.SampledFrom([]string{"JPY", "EUR", "KWD"}), rapid.StringMatching("[A-Z]{3}")).Draw(t, "currency")
 	case strings.HasPrefix(s.Pattern, "^[A-Za-z0-9_-]{22}"):
 		return rapid.StringMatching(`[A-Za-z0-9_-]{22}`).Draw(t, "cursor")
+	case s.Pattern == "^[0-9a-f]{96}$":
+		return strings.Repeat("0f", 48)
 	case s.Pattern == "^[1-9][0-9]{0,17}$":
 		return rapid.StringMatching(`[1-9][0-9]{0,17}`).Draw(t, "cursor")
 	case strings.HasPrefix(s.Pattern, "^pm_"):
