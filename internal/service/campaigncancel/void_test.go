@@ -2,6 +2,7 @@ package campaigncancel_test
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/service/proof"
 	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
@@ -246,6 +248,16 @@ func TestADrawWithABeaconIsVoidedSevenDaysAfterItIsAnnounced(t *testing.T) {
 		t.Errorf("the round comes after the void: %v", err)
 	}
 	isVoid(t, db, draws, claimed, drawer(t, db, chain))
+	list, err := proof.NewService(db).List(t.Context(), id) // the positions themselves are free by now
+	if err == nil {
+		err = list.Write(t.Context(), io.Discard)
+	}
+	if err != nil {
+		t.Errorf("the list of a draw that is void: %v", err)
+	}
+	if shown, err := proof.StateOf(t.Context(), db, id); err != nil || shown.Freeze == nil || shown.Progress.VoidsAt == nil || shown.Chain == nil {
+		t.Errorf("it shows %+v, %v", shown, err)
+	}
 }
 
 // Anybody may bring the round, up to the last moment: then the draw follows, and nothing voids it.
