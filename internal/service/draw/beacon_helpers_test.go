@@ -60,7 +60,7 @@ func newSigner(t *testing.T) signer {
 func newest(ctx context.Context, db *pgxpool.Pool, chain beacon.Chain) (beacon.Round, error) {
 	known, _ := signers.Load(string(chain.PublicKey))
 	now, err := drawrecord.Now(ctx, db)
-	return known.(signer).sign(chain.RoundAt(now)), err //nolint:forcetypeassert // see newSigner
+	return known.(signer).sign(chain.RoundAt(now)), err
 }
 
 // sign returns a round, due or not.
