@@ -5,6 +5,7 @@
 // FormError says where a document is not what it must be.
 export class FormError extends Error {}
 
+export const largest = 256 << 20; // bytes of a document; 500,500 positions are 100 MB
 const deepest = 16; // lists and objects in each other; a document has 4
 const quote = 0x22, backslash = 0x5c;
 const escapes = { b: "\b", t: "\t", n: "\n", f: "\f", r: "\r", '"': '"', "\\": "\\" };
@@ -21,8 +22,10 @@ export function encode(value) {
 }
 
 // read returns the value of a canonical document. The elements of the list of that name in
-// the outermost object go to each, one by one, and are not kept: the list may be long.
+// the outermost object go to each, one by one, and are not kept: the list may be long. bytes
+// is null for a file that was too long to be read.
 export function read(bytes, listName, each) {
+  if (bytes === null || bytes.length > largest) throw new FormError(`the file has more than ${largest >> 20} MiB, so it was not read`);
   const reader = new Reader(bytes, listName, each);
   if (bytes.length === 0) throw new FormError("the file is empty");
   const value = reader.value(0);
@@ -122,7 +125,7 @@ class Reader {
     const start = this.at;
     let value = 0;
     while (this.bytes[this.at] >= 0x30 && this.bytes[this.at] <= 0x39) {
-      value = value * 10 + this.bytes[this.at++] - 0x30;
+      value = value * 10 + (this.bytes[this.at++] - 0x30); // exact up to 2^53, and never rounded below it
       if (value > Number.MAX_SAFE_INTEGER) this.fail("a number is above 2^53 - 1");
     }
     if (this.bytes[start] === 0x30 && this.at > start + 1) this.fail("a number begins with 0");

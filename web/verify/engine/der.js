@@ -1,8 +1,7 @@
 // A reader of DER (X.690), strict: one spelling per value, nothing left over.
 
-// TokenError says what is wrong with a timestamp token; UnknownError, what this page cannot check.
+// TokenError says what is wrong with a timestamp token, or is not accepted in one.
 export class TokenError extends Error {}
-export class UnknownError extends Error {}
 
 export const tags = { boolean: 0x01, integer: 0x02, bits: 0x03, octets: 0x04, null: 0x05, oid: 0x06, utcTime: 0x17, time: 0x18, sequence: 0x30, set: 0x31 };
 const deepest = 32;
@@ -85,14 +84,16 @@ export class List {
 export function oid(node) {
   if (!node.is(tags.oid) || node.content.length === 0) throw new TokenError("it has no object identifier where one must be");
   const parts = [];
-  let value = 0;
+  let value = 0, begun = false;
   for (const b of node.content) {
     value = value * 128 + (b & 0x7f);
-    if (!(b & 0x80)) {
-      parts.push(value);
-      value = 0;
-    }
+    if ((!begun && b === 0x80) || value > 0x7fffffff) throw new TokenError("it has an object identifier that is not the shortest, or too large");
+    begun = b >= 0x80;
+    if (begun) continue;
+    parts.push(value);
+    value = 0;
   }
+  if (begun) throw new TokenError("it has an object identifier without its end");
   const first = Math.min(2, Math.floor(parts[0] / 40));
   return [first, parts[0] - 40 * first, ...parts.slice(1)].join(".");
 }
@@ -118,18 +119,34 @@ export function bits(node) {
   return node.content.subarray(1);
 }
 
+// flags returns the first eight of a BIT STRING; the first is 0x80.
+export function flags(node) {
+  const [unused, ...bytes] = node.content;
+  const loose = bytes.length === 0 ? unused : bytes.at(-1) & ((1 << unused) - 1);
+  if (!node.is(tags.bits) || !(unused < 8) || loose !== 0) throw new TokenError("it has a bit string that is not DER");
+  return bytes[0] ?? 0;
+}
+
 const decoder = new TextDecoder();
 
-// time returns a UTCTime or GeneralizedTime in microseconds since 1970.
+// wholeTime returns the time of a certificate: a UTCTime or GeneralizedTime without a fraction.
+export function wholeTime(node) {
+  const text = decoder.decode(node.content);
+  if (text.includes(".")) throw new TokenError("a certificate has a time with a fraction of a second");
+  return node.is(tags.utcTime) ? microseconds((Number(text.slice(0, 2)) >= 50 ? "19" : "20") + text) : time(node);
+}
+
+// time returns a GeneralizedTime in microseconds since 1970.
 export function time(node) {
-  let text = decoder.decode(node.content);
-  if (node.is(tags.utcTime)) text = (Number(text.slice(0, 2)) >= 50 ? "19" : "20") + text;
-  else if (!node.is(tags.time)) throw new TokenError("it has no time where one must be");
+  if (!node.is(tags.time)) throw new TokenError("it has no time where one must be");
+  return microseconds(decoder.decode(node.content));
+}
+
+function microseconds(text) {
   const found = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d{0,8}[1-9]))?Z$/.exec(text);
   const iso = found && `${found[1]}-${found[2]}-${found[3]}T${found[4]}:${found[5]}:${found[6]}.000Z`;
   const milliseconds = found ? Date.parse(iso) : NaN;
   if (Number.isNaN(milliseconds) || new Date(milliseconds).toISOString() !== iso) throw new TokenError(`${JSON.stringify(text)} is no time`);
-  const fraction = (found[7] ?? "").padEnd(9, "0");
-  const rest = BigInt(fraction);
-  return BigInt(milliseconds) * 1000n + (rest + 999n) / 1000n; // a finer time counts as the later microsecond
+  const nanoseconds = BigInt((found[7] ?? "").padEnd(9, "0"));
+  return BigInt(milliseconds) * 1000n + (nanoseconds + 999n) / 1000n; // a finer time counts as the later microsecond
 }

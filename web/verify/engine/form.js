@@ -15,7 +15,10 @@ const matching = (pattern, what) => (value, path) => {
 };
 const hash = matching(/^[0-9a-f]{64}$/, "64 hex digits in lower case");
 const nonce = matching(/^[0-9a-f]{32}$/, "32 hex digits in lower case");
-const hexText = matching(/^(?:[0-9a-f]{2})*$/, "an even number of hex digits in lower case");
+const publicKey = matching(/^[0-9a-f]{192}$/, "192 hex digits in lower case");
+const hexText = (value, path) => {
+  if (typeof value !== "string" || value.length % 2 !== 0 || /[^0-9a-f]/.test(value)) throw new FormError(`${path} must be an even number of hex digits in lower case`);
+};
 const id = matching(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, "a UUID in lower case");
 const instant = (value, path) => {
   if (typeof value !== "string" || microseconds(value) === null) throw new FormError(`${path} must be a time such as 2026-11-22T09:30:00.123456Z`);
@@ -61,7 +64,7 @@ const proof = object({
   version: constant(version), campaign_id: id, rules: anyObject, commitment: hash, secret: hash,
   sold: list(() => {}), root: hash, count: whole, frozen_at: instant, round: orNull(whole), freeze_hash: hash,
   beacon: orNull(object({
-    chain_hash: hash, public_key: hexText, genesis_time: whole, genesis_seed: hexText, beacon_id: text, period_s: whole,
+    chain_hash: hash, public_key: publicKey, genesis_time: whole, genesis_seed: hash, beacon_id: text, period_s: whole,
     round: whole, signature: hexText, randomness: hash,
   })),
   witness: list(base64), winners: list(winner), trust: text,
@@ -81,6 +84,8 @@ const purchaseProof = object({
   leaves: list(object({ layer: whole, column: whole, purchase_id: id, nonce, user_id: text, index: whole, path: list(hash) })),
 });
 
+const mostSold = 2_000_000; // lines
+
 // Leaves is a list of sold positions as the bytes of their leaves, one after the other.
 export class Leaves {
   constructor() {
@@ -90,6 +95,7 @@ export class Leaves {
   }
 
   add(line, path) {
+    if (this.length === mostSold) throw new FormError(`sold has more than ${mostSold.toLocaleString("en")} lines`);
     soldLine(line, path);
     if ((line.layer > 0xffffffff || line.column > 0xffffffff) && this.tooLarge < 0) this.tooLarge = this.length;
     const start = this.length * leafSize;
