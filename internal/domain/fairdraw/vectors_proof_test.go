@@ -120,6 +120,8 @@ func makeVectors(t testing.TB) *made {
 	m.wrongDraws(t)
 	m.wrongBeacons(t)
 	m.wrongPurchases(t)
+	m.rightBounds(t)
+	m.wrongBounds(t)
 	index, err := json.MarshalIndent(m.proofVectors, "", " ")
 	if err != nil {
 		t.Fatal(err)
