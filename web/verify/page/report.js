@@ -67,7 +67,7 @@ export function showReport(report, labels = null) {
 // callerOf returns a function from a position to what the server calls it, with the words that this
 // is not proven; without labels of the campaign it returns "".
 function callerOf(labels, campaign) {
-  const layers = new Map(labels?.campaign_id === campaign ? labels.layers.map((l) => [l.layer, l]) : []);
+  const layers = new Map(labels && labels.campaign_id === campaign ? labels.layers.map((l) => [l.layer, l]) : []);
   return (layer, column) => {
     const { positions, first_number: first, label } = layers.get(layer) ?? {};
     if (!(column >= 1 && column <= positions)) return "";
