@@ -154,6 +154,7 @@ func TestNonsenseGetsClearWords(t *testing.T) {
 		want    string
 	}{
 		"empty":        {[]byte{}, "The file is empty."},
+		"long":         {slices.Concat([]byte(`{"beacon":"`), bytes.Repeat([]byte(`x`), 16<<20), []byte(`"}`)), "a member has more than 16 MiB."},
 		"an image":     {[]byte("\x89PNG\r\n\x1a\n\x00\x00"), "Byte 0: this is not JSON."},
 		"a text":       {[]byte("hello"), "Byte 0: this is not JSON."},
 		"cut":          {[]byte(`{"beacon":`), "Byte 10: the file ends too early."},
@@ -161,7 +162,8 @@ func TestNonsenseGetsClearWords(t *testing.T) {
 		"a list":       {[]byte(`[]`), "The document must be an object."},
 		"a number":     {[]byte(`7`), "The document must be an object."},
 		"deep":         {bytes.Repeat([]byte(`[`), 1<<20), "deep"},
-		"deep objects": {bytes.Repeat([]byte(`{"a":`), 1<<18), "deep"},
+		"deep objects": {append([]byte(`{"beacon":`), bytes.Repeat([]byte(`{"a":`), 1<<18)...), "deep"},
+		"unknown":      {[]byte(`{"beacon":null,"bogus":[`), `The document has a member "bogus", which is not known.`},
 		"pretty":       {[]byte("{\n}"), "Byte 1: the name of a member must be here."},
 	} {
 		r := p.verify(c.content, nil)

@@ -146,7 +146,7 @@ function microseconds(text) {
   const found = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d{0,8}[1-9]))?Z$/.exec(text);
   const iso = found && `${found[1]}-${found[2]}-${found[3]}T${found[4]}:${found[5]}:${found[6]}.000Z`;
   const milliseconds = found ? Date.parse(iso) : NaN;
-  if (Number.isNaN(milliseconds) || new Date(milliseconds).toISOString() !== iso) throw new TokenError(`${JSON.stringify(text)} is no time`);
+  if (Number.isNaN(milliseconds) || text.startsWith("0000") || new Date(milliseconds).toISOString() !== iso) throw new TokenError(`${JSON.stringify(text)} is no time`);
   const nanoseconds = BigInt((found[7] ?? "").padEnd(9, "0"));
   return BigInt(milliseconds) * 1000n + (nanoseconds + 999n) / 1000n; // a finer time counts as the later microsecond
 }

@@ -1,6 +1,6 @@
 // The form of the documents: which members there are, and how each is spelled.
 
-import { FormError, read } from "./canonical.js";
+import { FormError, largestMember, read } from "./canonical.js";
 import { putHex, unbase64 } from "./bytes.js";
 import { microseconds } from "./time.js";
 import { leafSize } from "./tree.js";
@@ -41,14 +41,14 @@ const anyObject = (value, path) => {
 const object = (members) => {
   const checks = Object.entries(members).map(([name, check]) => [name.replace("?", ""), check, name.endsWith("?")]);
   const known = new Set(checks.map(([name]) => name));
-  return (value, path) => {
+  return Object.assign((value, path) => {
     anyObject(value, path);
     for (const [name, check, optional] of checks) {
       if (name in value) check(value[name], path ? `${path}.${name}` : name);
       else if (!optional) throw new FormError(`${path || "the document"} has no member ${name}`);
     }
     for (const name in value) if (!known.has(name)) throw new FormError(`${path || "the document"} has a member ${JSON.stringify(name)}, which is not known`);
-  };
+  }, { known: new Map(checks) });
 };
 
 const soldLine = object({ layer: whole, column: whole, purchase_id: id, holder: hash });
@@ -84,8 +84,6 @@ const purchaseProof = object({
   leaves: list(object({ layer: whole, column: whole, purchase_id: id, nonce, user_id: text, index: whole, path: list(hash) })),
 });
 
-const mostSold = 2_000_000; // lines
-
 // Leaves is a list of sold positions as the bytes of their leaves, one after the other.
 export class Leaves {
   constructor() {
@@ -95,7 +93,6 @@ export class Leaves {
   }
 
   add(line, path) {
-    if (this.length === mostSold) throw new FormError(`sold has more than ${mostSold.toLocaleString("en")} lines`);
     soldLine(line, path);
     if ((line.layer > 0xffffffff || line.column > 0xffffffff) && this.tooLarge < 0) this.tooLarge = this.length;
     const start = this.length * leafSize;
@@ -133,7 +130,7 @@ export class Leaves {
 // readProof returns a proof document with its sold list as leaves.
 export function readProof(bytes, progress) {
   const leaves = new Leaves();
-  const document = read(bytes, "sold", (line, i, at) => {
+  const document = read(bytes, proof.known, "sold", (line, i, at) => {
     leaves.add(line, `sold[${i}]`);
     if (i % 16384 === 0) progress(at / bytes.length);
   });
@@ -143,7 +140,8 @@ export function readProof(bytes, progress) {
 }
 
 export function readPurchaseProof(bytes) {
-  const document = read(bytes);
+  if (bytes?.length > largestMember) throw new FormError(`the file has more than ${largestMember >> 20} MiB`);
+  const document = read(bytes, purchaseProof.known);
   purchaseProof(document, "");
   if (document.leaves.length === 0) throw new FormError("leaves must not be empty");
   return document;

@@ -7,7 +7,7 @@ import { authorityOf, checkSigner, readCertificate, readExtensions } from "./cer
 import { List, TokenError, boolean, integer, oid, parse, tags, time } from "./der.js";
 import { algorithm, hashOf, verify } from "./signature.js";
 
-const signedData = "1.2.840.113549.1.7.2", tstInfo = "1.2.840.113549.1.9.16.1.4", sha256Name = "2.16.840.1.101.3.4.2.1";
+const signedData = "1.2.840.113549.1.7.2", tstInfo = "1.2.840.113549.1.9.16.1.4";
 const contentType = "1.2.840.113549.1.9.3", messageDigest = "1.2.840.113549.1.9.4";
 const signingCertificate = "1.2.840.113549.1.9.16.2.12", signingCertificateV2 = "1.2.840.113549.1.9.16.2.47";
 
@@ -117,7 +117,7 @@ function readInfo(content, digest) {
   if (integer(list.take(tags.integer)) !== 1n) throw new TokenError("its statement has a version that is not known");
   oid(list.take()); // policy
   const imprint = new List(list.take(), "the statement's hash");
-  if (algorithm(imprint.take()).id !== sha256Name || !equal(imprint.take(tags.octets).content, digest)) throw new TokenError("it is over another hash than freeze_hash");
+  if (hashOf(algorithm(imprint.take())) !== sha256 || !equal(imprint.take(tags.octets).content, digest)) throw new TokenError("it is over another hash than freeze_hash");
   imprint.end();
   integer(list.take(tags.integer)); // serial number
   const at = time(list.take(tags.time));
