@@ -85,7 +85,7 @@ func makeWitnessVectors(t *testing.T) {
 // storeWitness writes a document with tokens, and returns its vector.
 func storeWitness(t *testing.T, name, check string, m *drawn.Draw, change func(*fairdraw.Proof)) vector {
 	t.Helper()
-	file := "proofs/witness/" + strings.NewReplacer(" ", "-", ",", "").Replace(name) + ".json"
+	file := "proofs/witness/" + strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(name) + ".json"
 	hash := fairdraw.Hash(m.Chain.Hash())
 	must(t, os.WriteFile(filepath.Join(vectors, file), m.Text(t, change), 0o600))
 	v := vector{Name: name, File: file, ChainHash: &hash, Check: check}
