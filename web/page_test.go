@@ -267,7 +267,7 @@ func TestThePageIsAccessible(t *testing.T) {
 				_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 				return chromedp.Void{}, err
 			})
-			p.eval("(() => {"+string(axe)+"\n})()", nil)
+			p.eval("(() => {"+string(axe)+"\ndocument.querySelectorAll('details').forEach((d) => { d.open = true; });})()", nil)
 			for i, files := range [][][]byte{nil, {good, purchase}, {bad}} {
 				if files != nil {
 					p.drop(files...)

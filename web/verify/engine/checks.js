@@ -138,7 +138,7 @@ export function chain(d, { chainHashes }) {
   if (d.beacon.period_s !== promised.period_s) fail(`the rules promise rounds of ${promised.period_s} s, and the chain has ${d.beacon.period_s} s`);
   if (found === quicknet) return "It is quicknet, drand's public chain.";
   const test = d.beacon.beacon_id === testID ? " This is a test chain: its maker knows every round beforehand." : "";
-  if (!chainHashes.includes(found)) throw new UnknownChain(`${found} is not quicknet, drand's public chain. Whoever made this chain may know its rounds beforehand. If you trust it, name its hash.${test}`);
+  if (!chainHashes.includes(found)) throw new UnknownChain(`${found} is not quicknet, drand's public chain. Its maker may know its rounds beforehand. If you trust it, name its hash.${test}`);
   return `It is the chain that you named, ${found}.${test}`;
 }
 
