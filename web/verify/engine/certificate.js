@@ -1,7 +1,7 @@
 // Certificates (RFC 5280) of the authorities that timestamp.
 
 import { sha256 } from "@noble/hashes/sha2.js";
-import { List, TokenError, bits, boolean, flags, integer, oid, tags, wholeTime } from "./der.js";
+import { List, TokenError, bits, boolean, flags, integer, oid, small, tags, wholeTime } from "./der.js";
 import { algorithm, verify } from "./signature.js";
 import { equal, hex } from "./bytes.js";
 
@@ -20,9 +20,10 @@ export function readCertificate(node) {
   const signature = bits(outer.take());
   outer.end();
   const list = new List(signed, "a certificate");
-  const version = readVersion(list.optional(0xa0));
+  const version = list.optional(0xa0);
+  if (version) small(only(version, tags.integer), 2n); // the third
   const serial = list.take(tags.integer);
-  if (integer(serial) < 0n) throw new TokenError("a certificate has a serial number below 0");
+  integer(serial);
   if (!equal(list.take(tags.sequence).raw, named.raw)) throw new TokenError("a certificate names two signature algorithms");
   const issuer = list.take(tags.sequence).raw;
   const validity = new List(list.take(), "a certificate's validity");
@@ -30,19 +31,13 @@ export function readCertificate(node) {
   validity.end();
   const subject = list.take(tags.sequence).raw;
   const key = list.take(tags.sequence);
-  if (version > 1n) for (const tag of [0x81, 0x82]) list.optional(tag); // numbers of issuer and subject
-  const held = version === 3n ? list.optional(0xa3) : null;
+  for (const tag of [0x81, 0x82]) list.optional(tag); // numbers of issuer and subject
+  const held = list.optional(0xa3);
   list.end();
   return {
     der: node.raw, signed: signed.raw, signatureAlgorithm: algorithm(named), signature, serial: hex(serial.content), issuer, subject, from, until, key,
     extensions: held ? readExtensions(only(held, tags.sequence)) : new Map(),
   };
-}
-
-function readVersion(node) {
-  const version = node ? integer(only(node, tags.integer)) + 1n : 1n;
-  if (version < 1n || version > 3n) throw new TokenError("a certificate has a version that is not known");
-  return version;
 }
 
 // only returns the one value inside another.
@@ -99,7 +94,7 @@ function checkIssuer(certificate, between) {
   if (!marked || !boolean(marked)) throw new TokenError("a certificate in its chain may not issue others");
   const bound = list.optional(tags.integer);
   list.end();
-  if (bound && integer(bound) < BigInt(between)) throw new TokenError("its chain is longer than a certificate allows");
+  if (bound && small(bound, 0x7fffffffn) < BigInt(between)) throw new TokenError("its chain is longer than a certificate allows");
   if (!mayUse(certificate, 0x04)) throw new TokenError("a certificate in its chain may not issue others");
   const found = usages(certificate);
   if (found && !found.includes(timeStamping) && !found.includes(anyUsage)) throw new TokenError("a certificate in its chain is not for timestamps");

@@ -1,5 +1,7 @@
 // A reader of DER (X.690), strict: one spelling per value, nothing left over.
 
+import { hex } from "./bytes.js";
+
 // TokenError says what is wrong with a timestamp token, or is not accepted in one.
 export class TokenError extends Error {}
 
@@ -81,21 +83,26 @@ export class List {
   }
 }
 
+const longestOID = 32; // bytes that are read as numbers
+
+// oid returns an OBJECT IDENTIFIER with dots, a very long one in hex.
 export function oid(node) {
   if (!node.is(tags.oid) || node.content.length === 0) throw new TokenError("it has no object identifier where one must be");
   const parts = [];
-  let value = 0, begun = false;
+  let value = 0n, begun = false;
   for (const b of node.content) {
-    value = value * 128 + (b & 0x7f);
-    if ((!begun && b === 0x80) || value > 0x7fffffff) throw new TokenError("it has an object identifier that is not the shortest, or too large");
+    if (!begun && b === 0x80) throw new TokenError("it is not DER: an object identifier is not the shortest");
     begun = b >= 0x80;
+    if (node.content.length > longestOID) continue;
+    value = value * 128n + BigInt(b & 0x7f);
     if (begun) continue;
     parts.push(value);
-    value = 0;
+    value = 0n;
   }
   if (begun) throw new TokenError("it has an object identifier without its end");
-  const first = Math.min(2, Math.floor(parts[0] / 40));
-  return [first, parts[0] - 40 * first, ...parts.slice(1)].join(".");
+  if (parts.length === 0) return hex(node.content);
+  const first = parts[0] < 80n ? parts[0] / 40n : 2n;
+  return [first, parts[0] - 40n * first, ...parts.slice(1)].join(".");
 }
 
 // integer returns an INTEGER as BigInt. With content only (an implicit tag) pass the node all the same.
@@ -106,6 +113,13 @@ export function integer(node) {
   let value = 0n;
   for (const b of c) value = (value << 8n) | BigInt(b);
   return c[0] & 0x80 ? value - (1n << BigInt(8 * c.length)) : value;
+}
+
+// small returns an INTEGER from 0 to most, both BigInt.
+export function small(node, most) {
+  const value = integer(node);
+  if (value < 0n || value > most) throw new TokenError(`it has a number that is not from 0 to ${most}`);
+  return value;
 }
 
 export function boolean(node) {

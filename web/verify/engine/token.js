@@ -4,7 +4,7 @@ import { sha1 } from "@noble/hashes/legacy.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { equal, hex } from "./bytes.js";
 import { authorityOf, checkSigner, readCertificate, readExtensions } from "./certificate.js";
-import { List, TokenError, boolean, integer, oid, parse, tags, time } from "./der.js";
+import { List, TokenError, boolean, integer, oid, parse, small, tags, time } from "./der.js";
 import { algorithm, hashOf, verify } from "./signature.js";
 
 const signedData = "1.2.840.113549.1.7.2", tstInfo = "1.2.840.113549.1.9.16.1.4";
@@ -13,6 +13,7 @@ const signingCertificate = "1.2.840.113549.1.9.16.2.12", signingCertificateV2 = 
 
 const longest = 65536; // bytes of a token
 const mostCertificates = 8;
+const mostVersion = 0x7fffffffn; // of data and signer; it is not looked at
 
 // checkToken returns {authority, time, accuracy} of a token over a SHA-256 hash: authority is the
 // hash of the root certificate, one of authorities (a Set; both hex); time and accuracy are in
@@ -38,7 +39,7 @@ function readSignedData(der) {
   outer.end();
   const list = new List(wrapped.take(), "the signed data");
   wrapped.end();
-  integer(list.take(tags.integer)); // version
+  small(list.take(tags.integer), mostVersion);
   list.take(tags.set);
   const encapsulated = new List(list.take(), "the content");
   if (oid(encapsulated.take()) !== tstInfo) throw new TokenError("it is not a timestamp");
@@ -58,7 +59,7 @@ function readSignedData(der) {
 
 function readSigner(node) {
   const list = new List(node, "the signer");
-  integer(list.take(tags.integer));
+  small(list.take(tags.integer), mostVersion);
   const name = list.take();
   const digest = algorithm(list.take());
   const attributes = list.take(0xa0);
@@ -140,10 +141,7 @@ function readAccuracy(node) {
   let sum = 0n;
   for (const [tag, unit, most] of [[tags.integer, 1_000_000n, 1_000_000_000n], [0x80, 1000n, 999n], [0x81, 1n, 999n]]) {
     const found = list.optional(tag);
-    if (!found) continue;
-    const value = integer(found);
-    if (value < 0n || value > most) throw new TokenError("its accuracy is no duration");
-    sum += value * unit;
+    if (found) sum += small(found, most) * unit;
   }
   list.end();
   return sum;
