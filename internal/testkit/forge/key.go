@@ -89,22 +89,35 @@ func RSA(size int, exponent int64, even bool) Key {
 // rsaKey is computed by hand: crypto/rsa refuses to make and use what tests need.
 type rsaKey struct{ n, e, d *big.Int }
 
-// newRSA multiplies primes of at most 1,024 bits: large ones would take minutes.
+// newRSA multiplies primes of about 1,024 bits: large ones would take minutes. The last is such
+// that the modulus has its length.
 func newRSA(size int, e *big.Int, even bool) (k rsaKey, ok bool) {
+	const length = 1024
 	n, order, one := big.NewInt(1), big.NewInt(1), big.NewInt(1)
-	rest := size
 	if even {
-		n, rest = big.NewInt(2), size-1
+		n = big.NewInt(2)
 	}
-	for parts := max(2, (rest+1023)/1024); parts > 0; parts-- {
-		p, err := rand.Prime(rand.Reader, rest/parts)
+	with := func(p *big.Int) {
+		n.Mul(n, p)
+		order.Mul(order, new(big.Int).Sub(p, one))
+	}
+	for size-n.BitLen() > length+64 {
+		p, err := rand.Prime(rand.Reader, length)
 		if err != nil {
 			panic(err)
 		}
-		n.Mul(n, p)
-		order.Mul(order, new(big.Int).Sub(p, one))
-		rest -= rest / parts
+		with(p)
 	}
+	least := new(big.Int).Div(new(big.Int).Lsh(one, uint(size-1)), n) // and less than twice that
+	last := big.NewInt(0)
+	for !last.ProbablyPrime(1) || last.Cmp(least) <= 0 {
+		random, err := rand.Int(rand.Reader, least)
+		if err != nil {
+			panic(err)
+		}
+		last.Add(least, random).SetBit(last, 0, 1)
+	}
+	with(last)
 	d := new(big.Int).ModInverse(e, order)
 	return rsaKey{n, e, d}, d != nil && n.BitLen() == size
 }
