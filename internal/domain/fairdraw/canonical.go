@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
@@ -46,7 +48,12 @@ func canonical(value any) ([]byte, error) {
 	return text, nil
 }
 
-// isCanonicalObject returns nil if text is a JSON object in RFC 8785 canonical form.
+// maxDepth bounds how deep objects and lists of a document stand in each other. The document
+// itself is the first.
+const maxDepth = 16
+
+// isCanonicalObject returns nil if text is a JSON object in RFC 8785 canonical form that can
+// be a member of a document: not too deep, and all its numbers are integers from 0 to 2^53 − 1.
 func isCanonicalObject(text []byte) error {
 	if len(text) == 0 || text[0] != '{' || !json.Valid(text) {
 		return errors.New("is not a JSON object")
@@ -54,11 +61,44 @@ func isCanonicalObject(text []byte) error {
 	if !utf8.Valid(text) {
 		return errors.New("is not UTF-8")
 	}
+	if err := checkTokens(text); err != nil {
+		return err
+	}
 	again, err := jcs.Transform(text)
 	if err != nil {
 		return fmt.Errorf("cannot be put into canonical form: %w", err)
 	}
 	return difference(text, again)
+}
+
+// checkTokens looks at depth and numbers of valid JSON.
+func checkTokens(text []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	for depth := 1; ; {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot be read: %w", err)
+		}
+		switch value := token.(type) {
+		case json.Delim:
+			if value == '{' || value == '[' {
+				depth++
+			} else {
+				depth--
+			}
+			if depth > maxDepth {
+				return fmt.Errorf("has objects and lists more than %d deep in the document", maxDepth)
+			}
+		case json.Number:
+			if n, err := strconv.ParseUint(value.String(), 10, 64); err != nil || n > MaxInteger {
+				return fmt.Errorf("has the number %s, which is no integer from 0 to 2^53 − 1", excerpt([]byte(value)))
+			}
+		}
+	}
 }
 
 // decodeCanonical decodes text into a value that has exactly its members, each in its only

@@ -55,8 +55,8 @@ func anyProof(t testing.TB) (Proof, []SoldLine) {
 	return Proof{
 		Version: Version, CampaignID: id, Rules: rules, Commitment: Hash{1}, Secret: Hash{2}, Root: Hash{3}, Count: 2,
 		FrozenAt: At(time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)), Round: &round, FreezeHash: Hash{4},
-		Beacon: &ProofBeacon{PublicKey: Bytes{1, 2}, GenesisTime: 1692803367, BeaconID: `,"sold":[`, PeriodS: 3, Round: round,
-			GenesisSeed: Bytes{5}, Signature: Bytes{6}, Randomness: Hash{7}},
+		Beacon: &ProofBeacon{PublicKey: bytes.Repeat(Bytes{1, 2}, 48), GenesisTime: 1692803367, BeaconID: `,"sold":[`, PeriodS: 3, Round: round,
+			GenesisSeed: bytes.Repeat(Bytes{5}, 32), Signature: Bytes{6}, Randomness: Hash{7}},
 		Witness: [][]byte{{0xff, 0xee}, {1}},
 		Winners: []ProofWinner{
 			{Prize: 1, Name: "a <b> & \u2028 \"ä\" \x01 😀", Layer: 2, Column: &column, PurchaseID: &id},

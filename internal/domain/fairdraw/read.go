@@ -1,10 +1,13 @@
 package fairdraw
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+
+	"triprize/internal/domain/beacon"
 )
 
 // maxMember bounds what one member of a document, except its list of sold positions, may
@@ -75,8 +78,10 @@ func (p Proof) checkValues() error {
 	case p.Witness == nil:
 		return malformed("witness", "is no list")
 	}
-	if b := p.Beacon; b != nil && (b.GenesisTime < 0 || b.GenesisTime > MaxInteger || b.PeriodS < 0 || b.PeriodS > MaxInteger || b.Round > MaxInteger) {
-		return malformed("beacon", "has a number that is no integer from 0 to 2^53 − 1")
+	if b := p.Beacon; b != nil {
+		if err := b.checkValues(); err != nil {
+			return err
+		}
 	}
 	for i, token := range p.Witness {
 		if len(token) == 0 {
@@ -87,6 +92,20 @@ func (p Proof) checkValues() error {
 		if err := w.checkValues(); err != nil {
 			return malformed("winners", "at %d: %s", i, err)
 		}
+	}
+	return nil
+}
+
+// checkValues refuses other lengths than those of the scheme: the hash of a chain is over its parts
+// in a row, so a byte that moves from one to the next would not show.
+func (b ProofBeacon) checkValues() error {
+	switch {
+	case b.GenesisTime < 0 || b.GenesisTime > MaxInteger || b.PeriodS < 0 || b.PeriodS > MaxInteger || b.Round > MaxInteger:
+		return malformed("beacon", "has a number that is no integer from 0 to 2^53 − 1")
+	case len(b.PublicKey) != beacon.PublicKeySize:
+		return malformed("beacon", "has a public key of %d bytes, not %d", len(b.PublicKey), beacon.PublicKeySize)
+	case len(b.GenesisSeed) != sha256.Size:
+		return malformed("beacon", "has a genesis seed of %d bytes, not %d", len(b.GenesisSeed), sha256.Size)
 	}
 	return nil
 }

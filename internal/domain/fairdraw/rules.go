@@ -15,6 +15,9 @@ import (
 // Version names the procedure; it is part of the rules and of every hash domain.
 const Version = "triprize-draw/1"
 
+// MaxAuthorities bounds the authorities in rules: each may have a token in the document.
+const MaxAuthorities = 16
+
 // Rules is what a campaign promises before its first sale.
 type Rules struct {
 	Version    string    `json:"version"`
@@ -90,6 +93,8 @@ func (r Rules) Check(campaignID uuid.UUID) error {
 		return fmt.Errorf("the beacon of the rules has a period of %d s", r.Beacon.PeriodS)
 	case len(r.Witness) > 0 && r.Beacon == nil:
 		return errors.New("the rules name witnesses, but no beacon")
+	case len(r.Witness) > MaxAuthorities:
+		return fmt.Errorf("the rules name %d authorities, more than %d", len(r.Witness), MaxAuthorities)
 	}
 	named := make(map[Hash]bool, len(r.Witness))
 	for _, authority := range r.Witness {

@@ -26,7 +26,10 @@ func (m *made) wrongBeacons(t testing.TB) {
 	}{
 		{CheckChain, "no beacon although the rules have one", func(d *document) *document { d.Beacon = nil; return d.draw() }},
 		{CheckChain, "of a liar", func(d *document) *document { return d.rounds(otherChain, RoundsAhead).freeze(t).draw() }},
-		{CheckChain, "another seed", func(d *document) *document { d.Beacon.GenesisSeed = Bytes{1}; return d }},
+		{CheckChain, "another seed", func(d *document) *document {
+			d.Beacon.GenesisSeed = append(Bytes{^d.Beacon.GenesisSeed[0]}, d.Beacon.GenesisSeed[1:]...)
+			return d
+		}},
 		{CheckChain, "another period in the rules", func(d *document) *document {
 			d.law.Beacon.PeriodS = 30
 			return d.all(t)
@@ -101,6 +104,8 @@ func (m *made) wrongPurchases(t testing.TB) {
 	}
 	m.wrongPurchase(t, CheckPurchaseForm, "newline at the end", proof, append(bytes.Clone(text), '\n'))
 	m.wrongPurchase(t, CheckPurchaseForm, "no leaves", proof, append(text[:bytes.Index(text, []byte(`"leaves":[`))+10], text[bytes.LastIndexByte(text, ']'):]...))
+	m.wrongPurchase(t, CheckPurchaseForm, "a count above the largest integer", proof, bytes.Replace(text, []byte(`"count":6`), []byte(`"count":`+above), 1))
+	m.wrongPurchase(t, CheckPurchaseForm, "a column two above the largest integer", proof, bytes.Replace(text, []byte(`"column":1`), []byte(`"column":9007199254740993`), 1))
 	m.against(t)
 }
 

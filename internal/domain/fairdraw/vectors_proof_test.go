@@ -133,6 +133,8 @@ func makeVectors(t testing.TB) *made {
 	m.wrongBeacons(t)
 	m.wrongPurchases(t)
 	m.lists(t)
+	m.rightBounds(t)
+	m.wrongBounds(t)
 	index, err := json.MarshalIndent(m.proofVectors, "", " ")
 	if err != nil {
 		t.Fatal(err)

@@ -33,10 +33,15 @@ type vector struct {
 	File      string         `json:"file,omitempty"`
 	ChainHash *fairdraw.Hash `json:"chain_hash,omitempty"` // to be accepted besides quicknet's
 	Purchases []string       `json:"purchases,omitempty"`
-	Proof     string         `json:"proof,omitempty"`
-	Check     string         `json:"check,omitempty"` // that must fail
-	Files     []string       `json:"files,omitempty"`
-	Differ    bool           `json:"differ,omitempty"`
+
+	// Authorities are named to the verifier. Headline is what it says then of a right document.
+	Authorities []fairdraw.Hash `json:"authorities,omitempty"`
+	Headline    string          `json:"headline,omitempty"`
+
+	Proof  string   `json:"proof,omitempty"`
+	Check  string   `json:"check,omitempty"` // that must fail
+	Files  []string `json:"files,omitempty"`
+	Differ bool     `json:"differ,omitempty"`
 }
 
 // The vectors name the check that must fail. Those without tokens are made by nobody who

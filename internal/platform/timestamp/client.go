@@ -3,7 +3,6 @@ package timestamp
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -36,7 +35,7 @@ type authority struct {
 	url          string
 	host         string // for metrics and the log
 	root         fairdraw.Hash
-	certificates []*x509.Certificate // the root first
+	certificates []*certificate // the root first
 }
 
 // New returns a client of the authorities in the settings. It reads their certificates, and
@@ -88,7 +87,7 @@ func newAuthority(listed config.Authority) (authority, error) {
 	}
 	a := authority{url: listed.URL, host: parsed.Host}
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
+		certificate, err := parseCertificate(block.Bytes)
 		if err != nil {
 			return authority{}, fmt.Errorf("the certificates of %s in %s: %w", parsed.Host, listed.File, err)
 		}
@@ -97,7 +96,7 @@ func newAuthority(listed config.Authority) (authority, error) {
 	if len(a.certificates) == 0 {
 		return authority{}, fmt.Errorf("the certificates of %s: %s has none in PEM", parsed.Host, listed.File)
 	}
-	a.root = hashOf(a.certificates[0])
+	a.root = a.certificates[0].hash()
 	return a, nil
 }
 
@@ -200,13 +199,13 @@ func (c *Client) send(ctx context.Context, a authority, der []byte) ([]byte, err
 	return body, nil
 }
 
-// accept returns the token of an answer, with the authority's certificates, if it holds.
+// accept returns the token of an answer, with the certificates of its chain, if it holds.
 func (a authority) accept(answer []byte, digest fairdraw.Hash) (Token, error) {
 	der, err := tokenOf(answer)
 	if err != nil {
 		return Token{}, err
 	}
-	if der, err = complete(der, a.certificates); err != nil {
+	if der, err = complete(der, a.root, a.certificates); err != nil {
 		return Token{}, err
 	}
 	return Check(der, digest, []fairdraw.Hash{a.root})

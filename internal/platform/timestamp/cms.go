@@ -3,212 +3,217 @@ package timestamp
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/rsa"
-	"crypto/sha256"
-	_ "crypto/sha512" // for crypto.SHA384 and crypto.SHA512
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/asn1"
-	"math/big"
 	"slices"
 
-	"triprize/internal/domain/fairdraw"
+	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
 var (
-	oidSignedData    = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
-	oidTSTInfo       = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4}
-	oidContentType   = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 3}
-	oidMessageDigest = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
-	oidExtKeyUsage   = asn1.ObjectIdentifier{2, 5, 29, 37}
+	oidSignedData    = oidOf(1, 2, 840, 113549, 1, 7, 2)
+	oidTSTInfo       = oidOf(1, 2, 840, 113549, 1, 9, 16, 1, 4)
+	oidContentType   = oidOf(1, 2, 840, 113549, 1, 9, 3)
+	oidMessageDigest = oidOf(1, 2, 840, 113549, 1, 9, 4)
 )
 
-// contentInfo is ContentInfo of RFC 5652.
-type contentInfo struct {
-	Type    asn1.ObjectIdentifier
-	Content asn1.RawValue `asn1:"explicit,tag:0"`
-}
-
-// signedData is SignedData of RFC 5652. Parts that are not read stay raw, so that they
-// can be written again byte for byte.
-type signedData struct {
-	Version          int
-	DigestAlgorithms asn1.RawValue
-	Encapsulated     contentInfo
-	Certificates     asn1.RawValue `asn1:"optional,tag:0"`
-	CRLs             asn1.RawValue `asn1:"optional,tag:1"`
-	Signers          []signerInfo  `asn1:"set"`
+// signed is a parsed token: SignedData of RFC 5652.
+type signed struct {
+	content      []byte // the TSTInfo
+	certificates []*certificate
+	signer       signerInfo
 }
 
 // signerInfo is SignerInfo of RFC 5652 with issuer and serial number.
 type signerInfo struct {
-	Version            int
-	ID                 issuerAndSerial
-	DigestAlgorithm    pkix.AlgorithmIdentifier
-	Signed             asn1.RawValue `asn1:"tag:0"`
-	SignatureAlgorithm pkix.AlgorithmIdentifier
-	Signature          []byte
-	Unsigned           asn1.RawValue `asn1:"optional,tag:1"`
+	issuer     []byte // a Name in DER
+	serial     []byte
+	digest     algorithm
+	attributes []byte // with their header
+	algorithm  algorithm
+	signature  []byte
 }
 
-type issuerAndSerial struct {
-	Issuer asn1.RawValue
-	Serial *big.Int
-}
-
-type attribute struct {
-	Type   asn1.ObjectIdentifier
-	Values []asn1.RawValue `asn1:"set"`
-}
-
-// signed is a parsed token.
-type signed struct {
-	content      []byte // the TSTInfo
-	certificates []*x509.Certificate
-	signer       signerInfo
-}
-
-// exactly reads a value that takes all bytes.
-func exactly(der []byte, into any) error {
-	rest, err := asn1.Unmarshal(der, into)
-	if err == nil && len(rest) > 0 {
-		err = asn1.SyntaxError{Msg: "trailing data"}
-	}
-	return err
-}
+const mostVersion = 1<<31 - 1 // of data and signer; it is not looked at
 
 // parse reads a token. It checks no signature.
 func parse(der []byte) (signed, error) {
-	var outer contentInfo
-	if err := exactly(der, &outer); err != nil {
-		return signed{}, refused("it is no DER of RFC 5652: %w", err)
+	all := read(der, "the token")
+	outer := all.inside(asn1.SEQUENCE, "the token")
+	all.end()
+	if outer.oid() != oidSignedData {
+		outer.refuse("it is not signed data")
 	}
-	if !outer.Type.Equal(oidSignedData) {
-		return signed{}, refused("it is not signed data")
+	wrapped := outer.inside(explicit(0), "the token")
+	outer.end()
+	data := wrapped.inside(asn1.SEQUENCE, "the signed data")
+	wrapped.end()
+	data.small(asn1.INTEGER, mostVersion)
+	data.content(asn1.SET) // digest algorithms
+	encapsulated := data.inside(asn1.SEQUENCE, "the content")
+	if encapsulated.oid() != oidTSTInfo {
+		encapsulated.refuse("its content is no timestamp")
 	}
-	var data signedData
-	if err := exactly(outer.Content.Bytes, &data); err != nil {
-		return signed{}, refused("its signed data: %w", err)
+	holder := encapsulated.inside(explicit(0), "the content")
+	encapsulated.end()
+	s := signed{content: holder.content(asn1.OCTET_STRING)}
+	holder.end()
+	if data.rest.PeekASN1Tag(explicit(0)) {
+		s.certificates = data.inside(explicit(0), "the certificates").certificates()
 	}
-	if !data.Encapsulated.Type.Equal(oidTSTInfo) {
-		return signed{}, refused("its content is no timestamp")
+	data.optional(explicit(1)) // lists of revoked certificates
+	signers := data.inside(asn1.SET, "the signers")
+	data.end()
+	s.signer = signers.signer()
+	if *all.fault == nil && !signers.rest.Empty() {
+		signers.refuse("it has more signers than one")
 	}
-	s := signed{}
-	if err := exactly(data.Encapsulated.Content.Bytes, &s.content); err != nil {
-		return signed{}, refused("its content: %w", err)
+	return s, *all.fault
+}
+
+func (m *members) certificates() (list []*certificate) {
+	for *m.fault == nil && !m.rest.Empty() {
+		c, err := parseCertificate(m.raw(asn1.SEQUENCE))
+		if err != nil {
+			m.refuse("its certificates: %w", err)
+		}
+		list = append(list, c)
 	}
-	var err error
-	if s.certificates, err = x509.ParseCertificates(data.Certificates.Bytes); err != nil {
-		return signed{}, refused("its certificates: %w", err)
-	}
-	if len(data.Signers) != 1 {
-		return signed{}, refused("it has %d signers, not one", len(data.Signers))
-	}
-	s.signer = data.Signers[0]
-	if !s.signer.Signed.IsCompound {
-		return signed{}, refused("its signed attributes are no set")
-	}
-	return s, nil
+	return list
+}
+
+func (m *members) signer() (s signerInfo) {
+	one := m.inside(asn1.SEQUENCE, "the signer")
+	one.small(asn1.INTEGER, mostVersion)
+	name := one.inside(asn1.SEQUENCE, "the signer's name")
+	s.issuer, s.serial = name.raw(asn1.SEQUENCE), name.integer(asn1.INTEGER)
+	name.end()
+	s.digest = one.algorithm()
+	s.attributes = one.raw(explicit(0))
+	s.algorithm = one.algorithm()
+	s.signature = one.content(asn1.OCTET_STRING)
+	one.optional(explicit(1)) // attributes that are not signed
+	one.end()
+	return s
+}
+
+// isBy tells whether a certificate is the signer's.
+func (s signerInfo) isBy(c *certificate) bool {
+	return bytes.Equal(c.issuer, s.issuer) && bytes.Equal(c.serial, s.serial)
 }
 
 // verify checks the signature, and that it is about the content, and returns the signer's
 // certificate.
-func (s signed) verify() (*x509.Certificate, error) {
+func (s signed) verify() (*certificate, error) {
 	attributes, err := s.attributes()
 	if err != nil {
 		return nil, err
 	}
-	hash, ok := hashes[s.signer.DigestAlgorithm.Algorithm.String()]
+	hash, ok := hashes[s.signer.digest.id]
 	if !ok {
-		return nil, refused("its digest algorithm %s is not accepted", s.signer.DigestAlgorithm.Algorithm)
+		return nil, refused("its digest algorithm %s is not accepted", s.signer.digest.id)
 	}
-	var kind asn1.ObjectIdentifier
-	if err := exactly(attributes[oidContentType.String()], &kind); err != nil || !kind.Equal(oidTSTInfo) {
-		return nil, refused("what is signed is no timestamp")
+	if err := s.signer.digest.plain(); err != nil {
+		return nil, err
 	}
-	var digest []byte
-	if err := exactly(attributes[oidMessageDigest.String()], &digest); err != nil || !bytes.Equal(digest, sum(hash, s.content)) {
-		return nil, refused("the digest that is signed is not the content's")
+	if err := attributes.areAbout(s.content, hash); err != nil {
+		return nil, err
 	}
-	i := slices.IndexFunc(s.certificates, func(c *x509.Certificate) bool {
-		return bytes.Equal(c.RawIssuer, s.signer.ID.Issuer.FullBytes) && c.SerialNumber.Cmp(s.signer.ID.Serial) == 0
-	})
+	i := slices.IndexFunc(s.certificates, s.signer.isBy)
 	if i < 0 {
 		return nil, refused("the signer's certificate is not in it")
 	}
 	signer := s.certificates[i]
-	if err := namesSigner(attributes, signer); err != nil {
+	if err := attributes.name(signer); err != nil {
 		return nil, err
 	}
-	algorithm, err := algorithmOf(signer, s.signer.SignatureAlgorithm.Algorithm, hash)
-	if err != nil {
-		return nil, err
-	}
-	covered := slices.Clone(s.signer.Signed.FullBytes)
-	covered[0] = asn1.TagSet | 0x20 // RFC 5652, 5.4: what is signed is a SET OF, not [0]
-	if err := signer.CheckSignature(algorithm, covered, s.signer.Signature); err != nil {
-		return nil, refused("the signature: %w", err)
-	}
-	return signer, nil
+	covered := slices.Clone(s.signer.attributes)
+	covered[0] = byte(asn1.SET) // RFC 5652, 5.4: what is signed is a SET OF, not [0]
+	return signer, checkSignature(signer.key, s.signer.algorithm, hash, covered, s.signer.signature)
 }
 
-// attributes returns the signed attributes by their type: those with one value.
-func (s signed) attributes() (map[string][]byte, error) {
-	found := make(map[string][]byte)
-	for rest := s.signer.Signed.Bytes; len(rest) > 0; {
-		var a attribute
-		var err error
-		if rest, err = asn1.Unmarshal(rest, &a); err != nil {
-			return nil, refused("its signed attributes: %w", err)
+// attributes are the values of signed attributes, in DER, by type.
+type attributes map[oid][]byte
+
+// attributes returns the signed attributes. Each has one value.
+func (s signed) attributes() (attributes, error) {
+	found := make(attributes)
+	all := read(s.signer.attributes, "the signed attributes")
+	for list := all.inside(explicit(0), "the signed attributes"); *all.fault == nil && !list.rest.Empty(); {
+		one := list.inside(asn1.SEQUENCE, "a signed attribute")
+		id := one.oid()
+		values := one.inside(asn1.SET, "a signed attribute")
+		one.end()
+		value := values.any()
+		if _, twice := found[id]; twice || !values.rest.Empty() {
+			values.refuse("its signed attribute %s has not one value", id)
 		}
-		if _, twice := found[a.Type.String()]; twice || len(a.Values) != 1 {
-			return nil, refused("its signed attribute %s has not one value", a.Type)
-		}
-		found[a.Type.String()] = a.Values[0].FullBytes
+		found[id] = value
 	}
-	return found, nil
+	return found, *all.fault
 }
 
-// hashes are the digests that are accepted. Others, such as SHA-1, prove nothing.
-var hashes = map[string]crypto.Hash{
-	"2.16.840.1.101.3.4.2.1": crypto.SHA256,
-	"2.16.840.1.101.3.4.2.2": crypto.SHA384,
-	"2.16.840.1.101.3.4.2.3": crypto.SHA512,
+// areAbout demands that what is signed is this content, and a timestamp.
+func (a attributes) areAbout(content []byte, hash crypto.Hash) error {
+	if kind := read(a[oidContentType], "the content's type"); kind.oid() != oidTSTInfo {
+		return refused("what is signed is no timestamp")
+	}
+	if digest := read(a[oidMessageDigest], "the content's digest"); !bytes.Equal(digest.content(asn1.OCTET_STRING), sum(hash, content)) {
+		return refused("the digest that is signed is not the content's")
+	}
+	return nil
 }
 
-// signatures are the algorithms of a signature by key and hash, each with the identifiers
-// under which authorities name it: the key's own (then the hash is named beside it), or
-// that of key and hash together.
-var signatures = []struct {
-	rsa       bool
-	hash      crypto.Hash
-	algorithm x509.SignatureAlgorithm
-	names     []string
-}{
-	{true, crypto.SHA256, x509.SHA256WithRSA, []string{"1.2.840.113549.1.1.1", "1.2.840.113549.1.1.11"}},
-	{true, crypto.SHA384, x509.SHA384WithRSA, []string{"1.2.840.113549.1.1.1", "1.2.840.113549.1.1.12"}},
-	{true, crypto.SHA512, x509.SHA512WithRSA, []string{"1.2.840.113549.1.1.1", "1.2.840.113549.1.1.13"}},
-	{false, crypto.SHA256, x509.ECDSAWithSHA256, []string{"1.2.840.10045.2.1", "1.2.840.10045.4.3.2"}},
-	{false, crypto.SHA384, x509.ECDSAWithSHA384, []string{"1.2.840.10045.2.1", "1.2.840.10045.4.3.3"}},
-	{false, crypto.SHA512, x509.ECDSAWithSHA512, []string{"1.2.840.10045.2.1", "1.2.840.10045.4.3.4"}},
-}
+var (
+	oidSigningCertificate   = oidOf(1, 2, 840, 113549, 1, 9, 16, 2, 12)
+	oidSigningCertificateV2 = oidOf(1, 2, 840, 113549, 1, 9, 16, 2, 47)
+)
 
-func algorithmOf(signer *x509.Certificate, name asn1.ObjectIdentifier, hash crypto.Hash) (x509.SignatureAlgorithm, error) {
-	_, isRSA := signer.PublicKey.(*rsa.PublicKey)
-	_, isECDSA := signer.PublicKey.(*ecdsa.PublicKey)
-	for _, s := range signatures {
-		if s.hash == hash && s.rsa == isRSA && s.rsa != isECDSA && slices.Contains(s.names, name.String()) {
-			return s.algorithm, nil
+// name demands that the signed attributes name the signer's certificate, so that no other
+// certificate of the same key can stand in for it: by SHA-1 (RFC 2634), by another hash (RFC 5035), or both.
+// Two certificates with one SHA-1 could only be made by the authority that issues both.
+func (a attributes) name(signer *certificate) error {
+	first, inFirst := a[oidSigningCertificate]
+	second, inSecond := a[oidSigningCertificateV2]
+	if !inFirst && !inSecond {
+		return refused("it does not name its signer's certificate")
+	}
+	if inFirst {
+		if err := names(first, false, signer); err != nil {
+			return err
 		}
 	}
-	return 0, refused("its signature algorithm %s is not accepted with this key and %s", name, hash)
+	if inSecond {
+		return names(second, true, signer)
+	}
+	return nil
 }
 
-func sum(hash crypto.Hash, content []byte) []byte {
-	h := hash.New()
-	h.Write(content)
-	return h.Sum(nil)
+// names demands that the first entry of a signing certificate attribute is of the signer's.
+func names(attribute []byte, second bool, signer *certificate) error {
+	const what = "the name of the signer's certificate"
+	list := read(attribute, what).inside(asn1.SEQUENCE, what)
+	entries := list.inside(asn1.SEQUENCE, what)
+	list.optional(asn1.SEQUENCE) // policies
+	list.end()
+	entry := entries.inside(asn1.SEQUENCE, what)
+	hash := crypto.SHA1
+	if second {
+		hash = crypto.SHA256
+		if entry.rest.PeekASN1Tag(asn1.SEQUENCE) {
+			by := entry.algorithm()
+			var accepted bool
+			if hash, accepted = hashes[by.id]; !accepted || by.plain() != nil {
+				return refused("it names its signer's certificate by %s, which is not accepted", by.id)
+			}
+		}
+	}
+	digest := entry.content(asn1.OCTET_STRING)
+	entry.optional(asn1.SEQUENCE) // issuer and serial number
+	entry.end()
+	if *list.fault != nil {
+		return *list.fault
+	}
+	if !bytes.Equal(digest, sum(hash, signer.raw)) {
+		return refused("it names another certificate as its signer's")
+	}
+	return nil
 }
-
-func hashOf(c *x509.Certificate) fairdraw.Hash { return sha256.Sum256(c.Raw) }

@@ -2,55 +2,56 @@ package timestamp
 
 import (
 	"bytes"
-	"crypto/x509"
-	"encoding/asn1"
 	"slices"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"triprize/internal/domain/fairdraw"
 )
 
-// certificateSet begins the certificates in a token: [0], constructed.
-const certificateSet = 0
-
-// complete returns a token with further certificates: those that it does not have. Nothing
-// of it that is signed changes.
-func complete(der []byte, further []*x509.Certificate) ([]byte, error) {
+// complete returns a token with exactly the certificates from its signer's to a root: those that an
+// authority leaves out are added from further ones, and others, such as cross-signed ones, go.
+// Nothing of it that is signed changes. Without such a chain it is as it was.
+func complete(der []byte, root fairdraw.Hash, further []*certificate) ([]byte, error) {
 	s, err := parse(der)
 	if err != nil {
 		return nil, err
 	}
-	var all [][]byte
-	for _, c := range slices.Concat(s.certificates, further) {
-		if !slices.ContainsFunc(all, func(known []byte) bool { return bytes.Equal(known, c.Raw) }) {
-			all = append(all, c.Raw)
-		}
+	all := slices.Concat(further, s.certificates)
+	i := slices.IndexFunc(all, s.signer.isBy)
+	if i < 0 {
+		return nil, refused("the signer's certificate is not in it")
 	}
-	if len(all) == len(s.certificates) {
+	chain := chainTo(root, all[i], all)
+	if chain == nil {
 		return der, nil
 	}
-	slices.SortFunc(all, bytes.Compare) // DER sorts the elements of a SET OF
-	var outer contentInfo
-	if err := exactly(der, &outer); err != nil {
-		return nil, refused("it is no DER of RFC 5652: %w", err)
+	raw := make([][]byte, len(chain))
+	for i, c := range chain {
+		raw[i] = c.raw
 	}
-	var fields []asn1.RawValue // of the SignedData
-	if err := exactly(outer.Content.Bytes, &fields); err != nil {
-		return nil, refused("its signed data: %w", err)
-	}
-	fields = slices.DeleteFunc(fields, func(f asn1.RawValue) bool {
-		return f.Class == asn1.ClassContextSpecific && f.Tag == certificateSet
-	})
-	fields = slices.Insert(fields, certificatesAfter, asn1.RawValue{
-		Class: asn1.ClassContextSpecific, Tag: certificateSet, IsCompound: true, Bytes: bytes.Join(all, nil)})
-	data, err := asn1.Marshal(fields)
-	if err != nil {
-		return nil, refused("its signed data: %w", err)
-	}
-	kind, err := asn1.Marshal(outer.Type)
-	if err != nil {
-		return nil, refused("its type: %w", err)
-	}
-	return asn1.Marshal([]asn1.RawValue{{FullBytes: kind}, {Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: data}})
+	slices.SortFunc(raw, bytes.Compare) // DER sorts the elements of a SET OF
+	return withCertificates(der, bytes.Join(raw, nil))
 }
 
-// certificatesAfter is how many fields stand before the certificates in a SignedData:
-// version, digest algorithms, content.
-const certificatesAfter = 3
+// withCertificates returns a token that parse has read with other certificates.
+func withCertificates(der, certificates []byte) ([]byte, error) {
+	outer := read(der, "the token").inside(asn1.SEQUENCE, "the token")
+	kind := outer.raw(asn1.OBJECT_IDENTIFIER)
+	data := outer.inside(explicit(0), "the token").inside(asn1.SEQUENCE, "the signed data")
+	before := slices.Concat(data.raw(asn1.INTEGER), data.raw(asn1.SET), data.raw(asn1.SEQUENCE))
+	data.optional(explicit(0))
+	var b cryptobyte.Builder
+	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddBytes(kind)
+		b.AddASN1(explicit(0), func(b *cryptobyte.Builder) {
+			b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+				b.AddBytes(before)
+				b.AddASN1(explicit(0), func(b *cryptobyte.Builder) { b.AddBytes(certificates) })
+				b.AddBytes(data.rest)
+			})
+		})
+	})
+	return b.Bytes()
+}

@@ -2,230 +2,120 @@ package timestamp
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha1"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/asn1"
+	"encoding/pem"
 	"errors"
-	"math/big"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/forge"
 	"triprize/internal/testkit/property"
 )
 
-// forge makes tokens that no real authority would sign. The zero value makes a good one.
-type forge struct {
-	usages      []x509.ExtKeyUsage // of the signer; nil: timeStamping, critical
-	notCritical bool
-	genTime     time.Time // zero: now
+var (
+	forgedDigest = fairdraw.Hash(sha256.Sum256([]byte("forged")))
+	forgedDue    = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+)
 
-	info       func(*tstInfo)
-	attributes func([]attribute) []attribute
-	data       func(*signedData)
-	signer     func(*signerInfo)
-	named      *x509.Certificate // nil: the signer's
-	content    []byte            // replaces the content after it was signed
+func pinnedBy(c forge.Case) (roots []fairdraw.Hash) {
+	for _, root := range c.Roots() {
+		roots = append(roots, root)
+	}
+	return roots
 }
 
-var forgedDigest = fairdraw.Hash(sha256.Sum256([]byte("forged")))
-
-var validFrom, validTo = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func certificateOf(t testing.TB, template, issuer *x509.Certificate, key crypto.Signer, issuerKey crypto.Signer) *x509.Certificate {
-	t.Helper()
-	template.NotBefore, template.NotAfter = validFrom, validTo
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer, key.Public(), issuerKey)
-	if err != nil {
-		t.Fatal(err)
+// counts tells whether a token of a case counts.
+func counts(c forge.Case) error {
+	token, err := Check(c.Token.DER(), forgedDigest, pinnedBy(c))
+	if err == nil && !token.Before(forgedDue) {
+		err = errors.New("it is not before the round")
 	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return err
 }
 
-func mustMarshal(t testing.TB, value any, params string) []byte {
-	t.Helper()
-	der, err := asn1.MarshalWithParams(value, params)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
+// stricter are tokens that count and that openssl refuses: it looks at certificates by today's clock, at
+// entries behind the signer's own, and knows fewer critical extensions.
+var stricter = []string{"the last second of a certificate", "named with another certificate behind", "a critical authorityKeyIdentifier", "a critical subjectKeyIdentifier"}
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// strike makes the token, and the hash of its root.
-func (f forge) strike(t testing.TB) (token []byte, root fairdraw.Hash) {
-	t.Helper()
-	rootKey, key := newKey(t), newKey(t)
-	rootTemplate := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	rootCertificate := certificateOf(t, rootTemplate, rootTemplate, rootKey, rootKey)
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "signer"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: f.usages}
-	if f.usages == nil {
-		oid := mustMarshal(t, []asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}}, "")
-		template.ExtraExtensions = []pkix.Extension{{Id: oidExtKeyUsage, Critical: !f.notCritical, Value: oid}}
-	}
-	signer := certificateOf(t, template, rootCertificate, key, rootKey)
-
-	if f.genTime.IsZero() {
-		f.genTime = time.Now()
-	}
-	sha := pkix.AlgorithmIdentifier{Algorithm: oidSHA256}
-	info := tstInfo{Version: 1, Policy: asn1.ObjectIdentifier{1, 2, 3}, Imprint: imprint{sha, forgedDigest[:]}, Serial: big.NewInt(7),
-		GenTime: f.genTime.UTC().Truncate(time.Second), Accuracy: accuracy{Seconds: 1, Millis: 2, Micros: 3}, Nonce: big.NewInt(5)}
-	if f.info != nil {
-		f.info(&info)
-	}
-	content := mustMarshal(t, info, "")
-	named := signer
-	if f.named != nil {
-		named = f.named
-	}
-	digest, name := sha256.Sum256(content), sha256.Sum256(named.Raw)
-	value := func(v any) []asn1.RawValue { return []asn1.RawValue{{FullBytes: mustMarshal(t, v, "")}} }
-	attributes := []attribute{{oidContentType, value(oidTSTInfo)}, {oidMessageDigest, value(digest[:])},
-		{oidSigningCertificateV2, value(signingCertificate{IDs: []essCertID{{Hash: name[:]}}})}}
-	if f.attributes != nil {
-		attributes = f.attributes(attributes)
-	}
-	covered := mustMarshal(t, attributes, "set")
-	hashed := sha256.Sum256(covered)
-	signature, err := ecdsa.SignASN1(rand.Reader, key, hashed[:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	attributeBytes := bytes.Clone(covered)
-	attributeBytes[0] = 0xa0
-	si := signerInfo{Version: 1, ID: issuerAndSerial{asn1.RawValue{FullBytes: signer.RawIssuer}, signer.SerialNumber}, DigestAlgorithm: sha,
-		Signed: asn1.RawValue{FullBytes: attributeBytes}, SignatureAlgorithm: pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}}, Signature: signature}
-	if f.signer != nil {
-		f.signer(&si)
-	}
-	if f.content != nil {
-		content = f.content
-	}
-	explicit := func(der []byte) asn1.RawValue {
-		return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: der}
-	}
-	data := signedData{Version: 3, DigestAlgorithms: asn1.RawValue{FullBytes: mustMarshal(t, []pkix.AlgorithmIdentifier{sha}, "set")},
-		Encapsulated: contentInfo{oidTSTInfo, explicit(mustMarshal(t, content, ""))},
-		Certificates: explicit(bytes.Join([][]byte{signer.Raw, rootCertificate.Raw}, nil)), Signers: []signerInfo{si}}
-	if f.data != nil {
-		f.data(&data)
-	}
-	return mustMarshal(t, contentInfo{oidSignedData, explicit(mustMarshal(t, data, ""))}, ""), hashOf(rootCertificate)
-}
-
-func TestAForgedTokenThatIsGoodInEverythingHolds(t *testing.T) {
+// openssl checks signatures, certificates and names by itself. It takes more than our rules do, so
+// it is asked about tokens that count, and about those with a wrong signature.
+func TestOpensslAgreesAboutTokensThatCountAndAboutWrongSignatures(t *testing.T) {
 	t.Parallel()
-	token, root := forge{}.strike(t) // else the test below would prove nothing
-	got, err := Check(token, forgedDigest, []fairdraw.Hash{root})
-	if err != nil || got.Accuracy != time.Second+2*time.Millisecond+3*time.Microsecond {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-func TestWhatNoAuthorityWouldSignIsRefusedWithTheReason(t *testing.T) {
-	t.Parallel()
-	drop := func(oid asn1.ObjectIdentifier) func([]attribute) []attribute {
-		return func(all []attribute) (kept []attribute) {
-			for _, a := range all {
-				if !a.Type.Equal(oid) {
-					kept = append(kept, a)
-				}
-			}
-			return kept
+	wrongSignatures := 0
+	for _, c := range forge.Cases(forgedDigest, forgedDue) {
+		if err := counts(c); (err == nil) != c.Right {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+		signature := strings.Contains(c.Name, "signature of zeros") || strings.Contains(c.Name, "another signature") || c.Name == "an issuer of another key" || c.Name == "another digest of the content"
+		if signature {
+			wrongSignatures++
+		}
+		if !c.Right && !signature || slices.Contains(stricter, c.Name) {
+			continue
+		}
+		if err := openssl(t, c); (err == nil) != c.Right {
+			t.Errorf("openssl does not agree about %s: %v", c.Name, err)
 		}
 	}
-	replace := func(oid asn1.ObjectIdentifier, v any) func([]attribute) []attribute {
-		return func(all []attribute) []attribute {
-			for i := range all {
-				if all[i].Type.Equal(oid) {
-					all[i].Values = []asn1.RawValue{{FullBytes: mustMarshal(t, v, "")}}
-				}
-			}
-			return all
+	if wrongSignatures != 5 {
+		t.Errorf("%d tokens have a wrong signature", wrongSignatures)
+	}
+}
+
+// openssl returns nil if the program takes a token under the authority of a case.
+func openssl(t *testing.T, c forge.Case) error {
+	t.Helper()
+	dir := t.TempDir()
+	root := []byte{}
+	for _, one := range c.Token.Chain {
+		if sha256.Sum256(one.DER()) == c.Roots()[0] {
+			root = one.DER()
 		}
 	}
-	otherKey := newKey(t)
-	other := &x509.Certificate{SerialNumber: big.NewInt(9)}
-	other = certificateOf(t, other, other, otherKey, otherKey)
-	sha1Name := sha1.Sum([]byte("no certificate"))
-	for name, c := range map[string]struct {
-		forge
-		want string
-	}{
-		"a certificate for servers":      {forge{usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, "not for timestamps alone"},
-		"a certificate for two things":   {forge{usages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping, x509.ExtKeyUsageCodeSigning}}, "not for timestamps alone"},
-		"a certificate for anything":     {forge{usages: []x509.ExtKeyUsage{}}, "not for timestamps alone"},
-		"a usage that is not critical":   {forge{notCritical: true}, "does not say as critical"},
-		"after its certificate's end":    {forge{genTime: validTo.Add(time.Hour)}, "expired"},
-		"before its certificate":         {forge{genTime: validFrom.Add(-time.Hour)}, "not yet valid"},
-		"another version":                {forge{info: func(i *tstInfo) { i.Version = 2 }}, "version"},
-		"another digest":                 {forge{info: func(i *tstInfo) { i.Imprint.Digest = make([]byte, 32) }}, "about the digest 00"},
-		"another hash function":          {forge{info: func(i *tstInfo) { i.Imprint.Algorithm.Algorithm = oidMessageDigest }}, "not SHA-256"},
-		"a negative accuracy":            {forge{info: func(i *tstInfo) { i.Accuracy.Seconds = -5 }}, "accuracy"},
-		"an accuracy beyond every clock": {forge{info: func(i *tstInfo) { i.Accuracy.Seconds = 1 << 60 }}, "accuracy"},
-		"a thousand milliseconds":        {forge{info: func(i *tstInfo) { i.Accuracy.Millis = 1000 }}, "accuracy"},
-		"an unknown critical extension":  {forge{info: func(i *tstInfo) { i.Extensions = []pkix.Extension{{Id: oidTSTInfo, Critical: true}} }}, "critical"},
-		"a content that was not signed":  {forge{content: []byte{0x30, 0}}, "not the content's"},
-		"no digest of the content":       {forge{attributes: drop(oidMessageDigest)}, "not the content's"},
-		"no type of the content":         {forge{attributes: drop(oidContentType)}, "no timestamp"},
-		"another type of the content":    {forge{attributes: replace(oidContentType, oidSignedData)}, "no timestamp"},
-		"no name of the signer":          {forge{attributes: drop(oidSigningCertificateV2)}, "does not name"},
-		"another signer's name":          {forge{named: other}, "names another certificate"},
-		"a SHA-1 name of another": {forge{attributes: func(a []attribute) []attribute {
-			a[2].Type = oidSigningCertificate
-			return replace(oidSigningCertificate, signingCertificate{IDs: []essCertID{{Hash: sha1Name[:]}}})(a)
-		}}, "names another"},
-		"two digests of the content":      {forge{attributes: func(a []attribute) []attribute { return append(a, a[1]) }}, "has not one value"},
-		"a signature that covers nothing": {forge{signer: func(s *signerInfo) { s.Signature = []byte{0x30, 6, 2, 1, 1, 2, 1, 1} }}, "the signature"},
-		"SHA-1":                           {forge{signer: func(s *signerInfo) { s.DigestAlgorithm.Algorithm = asn1.ObjectIdentifier{1, 3, 14, 3, 2, 26} }}, "not accepted"},
-		"an algorithm of other keys": {forge{signer: func(s *signerInfo) {
-			s.SignatureAlgorithm.Algorithm = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}
-		}}, "not accepted with this key"},
-		"a signer who is not there":           {forge{signer: func(s *signerInfo) { s.ID.Serial = big.NewInt(3) }}, "is not in it"},
-		"two signers":                         {forge{data: func(d *signedData) { d.Signers = append(d.Signers, d.Signers[0]) }}, "2 signers"},
-		"no signer":                           {forge{data: func(d *signedData) { d.Signers = nil }}, "0 signers"},
-		"no certificates":                     {forge{data: func(d *signedData) { d.Certificates = asn1.RawValue{} }}, "is not in it"},
-		"certificates that are none":          {forge{data: func(d *signedData) { d.Certificates.Bytes = []byte{0x30, 0} }}, "its certificates"},
-		"a content that calls itself another": {forge{data: func(d *signedData) { d.Encapsulated.Type = oidSignedData }}, "no timestamp"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			token, root := c.strike(t)
-			if _, err := Check(token, forgedDigest, []fairdraw.Hash{root}); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
-			}
-		})
+	if len(root) == 0 {
+		s, err := parse(c.Token.DER())
+		if err != nil {
+			t.Fatal(err)
+		}
+		root = s.certificates[len(s.certificates)-1].raw
 	}
+	files := map[string][]byte{"token": c.Token.DER(), "root.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root})}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.CommandContext(t.Context(), "openssl", "ts", "-verify", "-digest", forgedDigest.String(), "-in", "token", "-token_in", "-CAfile", "root.pem", "-partial_chain")
+	command.Dir = dir
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+func strike(t testing.TB) (token []byte, root fairdraw.Hash) {
+	t.Helper()
+	f := forge.Token{Digest: forgedDigest, GenTime: "20261101110000.5Z"}
+	return f.DER(), f.Root()
 }
 
 func TestATokenUnderAnotherRootThanThePinnedOnesIsRefused(t *testing.T) {
 	t.Parallel()
-	token, _ := forge{}.strike(t)
-	_, root := forge{}.strike(t)
-	for _, pinned := range [][]fairdraw.Hash{nil, {root}, {{}, root}} {
+	token, root := strike(t)
+	for _, pinned := range [][]fairdraw.Hash{nil, {{}}, {{}, {1}}} {
 		if _, err := Check(token, forgedDigest, pinned); !errors.Is(err, ErrToken) {
 			t.Errorf("pinned %v: %v", pinned, err)
 		}
+	}
+	if got, err := Check(token, forgedDigest, []fairdraw.Hash{{1}, root}); err != nil || got.Authority != root {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -234,7 +124,7 @@ func TestATokenUnderAnotherRootThanThePinnedOnesIsRefused(t *testing.T) {
 // check fail, and the rest says nothing.
 func TestNoByteOfATokenChangesWhatItSays(t *testing.T) {
 	t.Parallel()
-	token, root := forge{}.strike(t)
+	token, root := strike(t)
 	want, err := Check(token, forgedDigest, []fairdraw.Hash{root})
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +134,7 @@ func TestNoByteOfATokenChangesWhatItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	covered := make([]bool, len(token))
-	for _, part := range [][]byte{s.content, s.signer.Signed.FullBytes, s.signer.Signature, s.certificates[0].Raw, s.certificates[1].Raw} {
+	for _, part := range [][]byte{s.content, s.signer.attributes, s.signer.signature, s.certificates[0].raw, s.certificates[1].raw} {
 		at := bytes.Index(token, part)
 		for i := range part {
 			covered[at+i] = true
@@ -265,46 +155,56 @@ func TestNoByteOfATokenChangesWhatItSays(t *testing.T) {
 	}
 }
 
-func TestTheRootIsAddedToATokenOnceAndNothingElseChanges(t *testing.T) {
+// An authority may leave certificates out, or send more than its chain, such as cross-signed ones:
+// what is stored has the chain and nothing else.
+func TestAStoredTokenHasTheCertificatesOfItsChainAndNoOthers(t *testing.T) {
 	t.Parallel()
-	var root *x509.Certificate
-	whole, hash := forge{}.strike(t)
-	s, err := parse(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root = s.certificates[1]
-	if same, err := complete(whole, []*x509.Certificate{root}); err != nil || !bytes.Equal(same, whole) {
-		t.Errorf("a token that has its root is written anew: %v", err)
-	}
-	for name, certificates := range map[string]asn1.RawValue{
-		"no certificates": {},
-		"only the signer": {Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: s.certificates[0].Raw},
-	} {
-		var outer contentInfo
-		var data signedData
-		if err := errors.Join(exactly(whole, &outer), exactly(outer.Content.Bytes, &data)); err != nil {
-			t.Fatal(err)
-		}
-		data.Certificates = certificates
-		outer.Content = asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: mustMarshal(t, data, "")}
-		less := mustMarshal(t, outer, "")
-		if _, err := Check(less, forgedDigest, []fairdraw.Hash{hash}); err == nil {
-			t.Errorf("%s: it holds without its root", name)
-		}
-		more, err := complete(less, []*x509.Certificate{root, s.certificates[0]})
+	old := &forge.Certificate{Name: "old"}
+	root := &forge.Certificate{Name: "root"}
+	between := &forge.Certificate{Name: "between", Issuer: root}
+	crossed := &forge.Certificate{Name: "between", Issuer: old, Serial: 5}
+	signer := &forge.Certificate{Name: "signer", Signer: true, Issuer: between}
+	whole := forge.Token{Digest: forgedDigest, GenTime: "20261101110000Z", Chain: []*forge.Certificate{signer, between, root}}
+	var further []*certificate
+	for _, c := range []*forge.Certificate{root, between} {
+		read, err := parseCertificate(c.DER())
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Check(more, forgedDigest, []fairdraw.Hash{hash})
+		further = append(further, read)
+	}
+	hash := fairdraw.Hash(whole.Root())
+	var first []byte
+	for name, in := range map[string][]*forge.Certificate{
+		"the chain": {signer, between, root}, "only the signer": {signer}, "without the root": {between, signer},
+		"a cross-signed one": {crossed, signer, between, root, old}, "only the cross-signed one": {old, crossed, signer},
+	} {
+		token := whole
+		token.In = in
+		stored, err := complete(token.DER(), hash, further)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Check(stored, forgedDigest, []fairdraw.Hash{hash})
 		if err != nil || got.Authority != hash {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+		s, err := parse(stored)
+		if err != nil || len(s.certificates) != 3 {
+			t.Errorf("%s: %d certificates are stored, %v", name, len(s.certificates), err)
+		}
+		if again, err := complete(stored, hash, further); err != nil || !bytes.Equal(again, stored) {
+			t.Errorf("%s: it is not the same once more: %v", name, err)
+		}
+		first = stored
+	}
+	if same, err := complete(first, fairdraw.Hash{1}, further); err != nil || !bytes.Equal(same, first) {
+		t.Errorf("a token of another authority is changed: %v", err)
 	}
 }
 
 func FuzzCheckNeverPanicsAndNeverAcceptsAnotherDigest(f *testing.F) {
-	token, root := forge{}.strike(f)
+	token, root := strike(f)
 	f.Add(token)
 	f.Add(token[:len(token)/2])
 	f.Add([]byte{0x30, 0x80, 0, 0})
@@ -313,7 +213,7 @@ func FuzzCheckNeverPanicsAndNeverAcceptsAnotherDigest(f *testing.F) {
 		if _, err := Check(der, other, []fairdraw.Hash{root}); !errors.Is(err, ErrToken) {
 			t.Errorf("%x: %v", der, err)
 		}
-		_, _ = complete(der, nil)
+		_, _ = complete(der, root, nil)
 		_, _ = tokenOf(der)
 	})
 }

@@ -11,6 +11,12 @@ import (
 	"triprize/internal/domain/fairdraw"
 )
 
+// imprint is MessageImprint of RFC 3161.
+type imprint struct {
+	Algorithm pkix.AlgorithmIdentifier
+	Digest    []byte
+}
+
 // timeStampReq is TimeStampReq of RFC 3161, without what we do not ask for.
 type timeStampReq struct {
 	Version int
@@ -41,9 +47,18 @@ func query(digest fairdraw.Hash) (der []byte, nonce *big.Int, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("timestamp: the nonce: %w", err)
 	}
-	algorithm := pkix.AlgorithmIdentifier{Algorithm: oidSHA256, Parameters: asn1.NullRawValue}
+	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1}, Parameters: asn1.NullRawValue} // SHA-256
 	der, err = asn1.Marshal(timeStampReq{Version: 1, Imprint: imprint{algorithm, digest[:]}, Nonce: nonce, CertReq: true})
 	return der, nonce, err
+}
+
+// exactly reads a value that takes all bytes.
+func exactly(der []byte, into any) error {
+	rest, err := asn1.Unmarshal(der, into)
+	if err == nil && len(rest) > 0 {
+		err = asn1.SyntaxError{Msg: "trailing data"}
+	}
+	return err
 }
 
 // tokenOf returns the token in an answer.
