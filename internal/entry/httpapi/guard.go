@@ -150,10 +150,7 @@ func (s *Server) charge(ctx context.Context, who call.Caller, isRead bool) ratel
 
 // share waits for the turn of a request.
 func (s *Server) share(ctx context.Context, o *openapi.Operation, request *call.Call) (leave func(), err error) {
-	if o.Method != http.MethodGet {
-		return s.shares.enterCommand(ctx, request.Caller)
-	}
-	return s.shares.enter(ctx, s.shares.reads, request.Caller)
+	return s.shares.enterRequest(ctx, o.Method == http.MethodGet, request.Caller)
 }
 
 // overLimit writes what is left of a limit to the answer. The Error is rate-limited when

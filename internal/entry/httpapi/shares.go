@@ -123,6 +123,15 @@ func (s *shares) enter(ctx context.Context, of *fair.Semaphore, who call.Caller)
 	return leave, nil
 }
 
+// enterRequest waits for the turn of a request. All those of anonymous callers count as reads: few are
+// served at once, also of those that verify a signature.
+func (s *shares) enterRequest(ctx context.Context, isRead bool, who call.Caller) (leave func(), err error) {
+	if isRead || who.Role == resource.Anonymous {
+		return s.enter(ctx, s.reads, who)
+	}
+	return s.enterCommand(ctx, who)
+}
+
 // enterCommand waits for the turn of a command. It counts as under way until leave, for a
 // short time at most.
 func (s *shares) enterCommand(ctx context.Context, who call.Caller) (leave func(), err error) {

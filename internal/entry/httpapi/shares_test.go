@@ -34,9 +34,9 @@ func TestFewAnonymousRequestsAreServedAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		served := 0
-		for range anonymousServed + anonymousOfAddress {
+		for i := range anonymousServed + anonymousOfAddress {
 			go func() {
-				if leave, err := s.enter(ctx, s.reads, call.Caller{Role: resource.Anonymous, Client: "a"}); err == nil {
+				if leave, err := s.enterRequest(ctx, i > 0, call.Caller{Role: resource.Anonymous, Client: "a"}); err == nil {
 					served++
 					<-ctx.Done()
 					leave()
@@ -47,7 +47,7 @@ func TestFewAnonymousRequestsAreServedAtOnce(t *testing.T) {
 		if served != anonymousServed {
 			t.Errorf("%d are served", served)
 		}
-		if _, err := s.enter(ctx, s.reads, call.Caller{Role: resource.Anonymous, Client: "a"}); fault.CodeOf(err) != fault.RateLimited {
+		if _, err := s.enterRequest(ctx, false, call.Caller{Role: resource.Anonymous, Client: "a"}); fault.CodeOf(err) != fault.RateLimited {
 			t.Errorf("one more of the address: %v", err)
 		}
 		if _, err := s.enter(ctx, s.reads, call.Caller{Role: resource.App, Client: "a"}); err != nil {
