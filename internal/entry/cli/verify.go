@@ -26,18 +26,30 @@ standard input. Each check says what it found, and the last lines what the proof
 and what it does not. docs/draw.md has the procedure and the list of the checks.
 
 A document with a beacon must be of drand's quicknet, or of a chain that you name with
---chain-hash. --labels names the winning positions as people do; the labels are what the
+--chain-hash. Its tokens count as witnesses when you name their authorities with --authority:
+an operator can be its own authority. --commitment and --freeze-hash compare with what you
+noted before the sale and before the draw: nothing else shows that nothing changed. --labels names the winning positions as people do; the labels are what the
 server says, and no part of the proof. Status 1 when a check fails, 2 when a file cannot be
 read, or is no proof but a refusal of the server.`,
 		Args: cobra.ExactArgs(1),
 	})
-	purchase := c.Flags().String("purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
-	against := c.Flags().String("against", "", "file: another proof document of the campaign, which must be the same")
-	hashes := c.Flags().StringArray("chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
+	var in verifyInput
+	c.Flags().StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
+	c.Flags().StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
+	c.Flags().StringArrayVar(&in.chains, "chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
+	c.Flags().StringArrayVar(&in.authorities, "authority", nil, "SHA-256 of the root certificate (DER) of a timestamp authority that you trust: 64 hex digits; may be repeated")
+	c.Flags().StringVar(&in.commitment, "commitment", "", "the commitment that you noted before the sale: 64 hex digits")
+	c.Flags().StringVar(&in.freezeHash, "freeze-hash", "", "the hash of the freeze record that you noted before the draw: 64 hex digits")
 	labels := c.Flags().String("labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		report, err := verifyFiles(cmd.InOrStdin(), args[0], *purchase, *against, *hashes)
+		in.proof, in.stdin = args[0], cmd.InOrStdin()
+		for _, name := range []string{"commitment", "freeze-hash"} {
+			if f := c.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+				return undecidedIf(fmt.Errorf("--%s is empty", name))
+			}
+		}
+		report, err := in.verify()
 		if err != nil {
 			return undecidedIf(err)
 		}
@@ -52,25 +64,28 @@ read, or is no proof but a refusal of the server.`,
 	return c
 }
 
-// verifyFiles verifies a proof document, with a proof of purchase and another document if
-// they are named.
-func verifyFiles(stdin io.Reader, proof, purchase, against string, hashes []string) (report verify.Report, err error) {
-	var o verify.Options
-	for _, text := range hashes {
-		var hash fairdraw.Hash
-		if err := hash.UnmarshalText([]byte(strings.ToLower(text))); err != nil {
-			return report, fmt.Errorf("--chain-hash %q: %w", text, err)
-		}
-		o.Chains = append(o.Chains, hash)
+// verifyInput is what the command is given: names of files, and hashes as text.
+type verifyInput struct {
+	stdin                    io.Reader
+	proof, purchase, against string
+	chains, authorities      []string
+	commitment, freezeHash   string
+}
+
+// verify verifies a proof document, with a proof of purchase and another document if they are named.
+func (in verifyInput) verify() (report verify.Report, err error) {
+	o, err := in.options()
+	if err != nil {
+		return report, err
 	}
-	document := stdin
-	if proof == "-" {
-		proof = ""
+	document := in.stdin
+	if in.proof == "-" {
+		in.proof = ""
 	}
 	for _, input := range []struct {
 		name string
 		into *io.Reader
-	}{{proof, &document}, {purchase, &o.Purchase}, {against, &o.Against}} {
+	}{{in.proof, &document}, {in.purchase, &o.Purchase}, {in.against, &o.Against}} {
 		if input.name == "" {
 			continue
 		}
@@ -90,6 +105,42 @@ func verifyFiles(stdin io.Reader, proof, purchase, against string, hashes []stri
 		}
 	}
 	return verify.Proof(document, o)
+}
+
+// options returns what the hashes say.
+func (in verifyInput) options() (o verify.Options, err error) {
+	if o.Chains, err = hashesOf("--chain-hash", in.chains); err != nil {
+		return o, err
+	}
+	if o.Authorities, err = hashesOf("--authority", in.authorities); err != nil {
+		return o, err
+	}
+	for _, noted := range []struct {
+		name, text string
+		into       **fairdraw.Hash
+	}{{"--commitment", in.commitment, &o.Commitment}, {"--freeze-hash", in.freezeHash, &o.FreezeHash}} {
+		if noted.text == "" {
+			continue
+		}
+		hashes, err := hashesOf(noted.name, []string{noted.text})
+		if err != nil {
+			return o, err
+		}
+		*noted.into = &hashes[0]
+	}
+	return o, nil
+}
+
+// hashesOf reads the values of an option.
+func hashesOf(option string, texts []string) (hashes []fairdraw.Hash, err error) {
+	for _, text := range texts {
+		var hash fairdraw.Hash
+		if err := hash.UnmarshalText([]byte(strings.ToLower(text))); err != nil {
+			return nil, fmt.Errorf("%s %q: it must be 64 hex digits", option, text)
+		}
+		hashes = append(hashes, hash)
+	}
+	return hashes, nil
 }
 
 // noProblem returns what it has read, or an error when that is no document but the refusal of a
@@ -130,6 +181,7 @@ func printVerified(out io.Writer, r verify.Report, called *drawLabels) {
 	for _, c := range r.Checks {
 		say(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
 	}
+	say(out, "\n%s", r.Headline)
 	for _, w := range r.Won {
 		say(out, "\nThis purchase has won prize %d, %s, with position %s.", w.Prize, cell(&w.Name), called.place(w))
 	}
