@@ -179,7 +179,9 @@ func (p *tab) verdict() string {
 // report is what the engine of the page returns.
 type report struct {
 	Verdict  string
+	Headline string
 	Checks   []check
+	Meaning  struct{ Shows, Open []string }
 	Purchase []struct {
 		Layer, Column int
 		Prizes        []struct{ Prize int }
@@ -198,15 +200,28 @@ func (r report) with(status string) (names []string) {
 	return names
 }
 
+// told is what the user of the engine says besides the files.
+type told struct {
+	ChainHashes []string `json:"chainHashes,omitempty"`
+	Authorities []string `json:"authorities,omitempty"`
+	Commitment  string   `json:"commitment,omitempty"`
+	FreezeHash  string   `json:"freezeHash,omitempty"`
+}
+
 // verify runs the engine inside the page. purchase may be nil.
 func (p *tab) verify(proof, purchase []byte, chainHashes ...string) report {
 	p.t.Helper()
+	return p.verifyTold(proof, purchase, told{ChainHashes: chainHashes})
+}
+
+func (p *tab) verifyTold(proof, purchase []byte, user told) report {
+	p.t.Helper()
 	var r report
 	p.eval(fmt.Sprintf(`(() => {
-		const bytes = (text) => text === null ? null : Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-		const { verdict, checks, purchase } = drawVerifier.verify(bytes(%s), { purchase: bytes(%s), chainHashes: %s });
-		return { verdict, checks, purchase };
-	})()`, quote(proof), quote(purchase), quote(append([]string{}, chainHashes...))), &r)
+		const bytes = (text) => text === null ? undefined : Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+		const { verdict, headline, checks, meaning, purchase } = drawVerifier.verify(bytes(%s), { ...%s, purchase: bytes(%s) });
+		return { verdict, headline, checks, meaning, purchase };
+	})()`, quote(proof), quote(user), quote(purchase)), &r)
 	return r
 }
 

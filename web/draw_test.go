@@ -27,6 +27,7 @@ type draw struct {
 	beacon      bool
 	authorities []*tsasim.Authority
 	unsold      func(layer, column int) bool
+	ahead       time.Duration // of the operator's clock
 }
 
 // chain has a round that is due hours after the tests, so that an authority is always in time.
@@ -65,6 +66,7 @@ func (d draw) rules() fairdraw.Rules {
 func (d draw) proof(t *testing.T, line int) (proof, purchase []byte) {
 	t.Helper()
 	made := drawn.New(d.rules(), d.unsold).WithWitness(d.authorities...)
+	made.FrozenAt = made.FrozenAt.Add(d.ahead)
 	if d.beacon {
 		made.Chain = chain()
 	}

@@ -137,6 +137,15 @@ func tokensOf(t *testing.T, proof []byte) (tokens [][]byte) {
 	return document.Witness
 }
 
+func commitmentOf(t *testing.T, proof []byte) string {
+	t.Helper()
+	var document struct{ Commitment string }
+	if err := json.Unmarshal(proof, &document); err != nil {
+		t.Fatal(err)
+	}
+	return document.Commitment
+}
+
 func freezeHashOf(t *testing.T, proof []byte) fairdraw.Hash {
 	t.Helper()
 	var document struct {

@@ -10,18 +10,28 @@ import (
 	"testing"
 )
 
-// vectors is what this page uses of proof-vectors.json: files are beside it.
+// vectors is what this page uses of proof-vectors.json and witness-vectors.json: files are beside them.
 type vectors struct {
-	Proofs []struct {
-		Name, File string
-		ChainHash  string `json:"chain_hash"`
-		Purchases  []string
-	}
-	WrongProofs []struct {
-		Name, File, Check string
-		ChainHash         string `json:"chain_hash"`
-	} `json:"wrong_proofs"`
+	Proofs         []vector
+	WrongProofs    []vector                                    `json:"wrong_proofs"`
 	WrongPurchases []struct{ Name, File, Proof, Check string } `json:"wrong_purchases"`
+}
+
+type vector struct {
+	Name, File  string
+	ChainHash   string `json:"chain_hash"`
+	Authorities []string
+	Headline    string // of a right document
+	Purchases   []string
+	Check       string // that fails, of a wrong one
+}
+
+func (v vector) told() told {
+	user := told{Authorities: v.Authorities}
+	if v.ChainHash != "" {
+		user.ChainHashes = []string{v.ChainHash}
+	}
+	return user
 }
 
 const vectorsFolder = "../internal/domain/fairdraw/testdata"
@@ -37,39 +47,35 @@ func readVector(t *testing.T, name string) []byte {
 
 func TestThePublishedVectorsVerifyAndTheWrongOnesFailAsTheySay(t *testing.T) {
 	t.Parallel()
-	var v vectors
-	if err := json.Unmarshal(readVector(t, "proof-vectors.json"), &v); err != nil {
-		t.Fatal(err)
-	}
-	if len(v.Proofs) == 0 || len(v.WrongProofs) == 0 || len(v.WrongPurchases) == 0 {
-		t.Fatal("there are no vectors")
-	}
 	p := open(t, newSite(t, nil).URL+"/verify")
-	named := func(hash string) []string {
-		if hash == "" {
-			return nil
+	for _, list := range []string{"proof-vectors.json", "witness-vectors.json"} {
+		var v vectors
+		if err := json.Unmarshal(readVector(t, list), &v); err != nil {
+			t.Fatal(err)
 		}
-		return []string{hash}
-	}
-	for _, good := range v.Proofs {
-		proof := readVector(t, good.File)
-		if r := p.verify(proof, nil, named(good.ChainHash)...); r.Verdict != "verified" {
-			t.Errorf("%s: %+v", good.Name, r)
+		if len(v.Proofs) == 0 || len(v.WrongProofs) == 0 {
+			t.Fatalf("%s has no vectors", list)
 		}
-		for _, purchase := range good.Purchases {
-			if r := p.verify(proof, readVector(t, purchase), named(good.ChainHash)...); r.Verdict != "verified" || len(r.Purchase) == 0 {
-				t.Errorf("%s, %s: %+v", good.Name, purchase, r)
+		for _, good := range v.Proofs {
+			proof := readVector(t, good.File)
+			if r := p.verifyTold(proof, nil, good.told()); r.Verdict != "verified" || (good.Headline != "" && r.Headline != good.Headline) {
+				t.Errorf("%s: %+v", good.Name, r)
+			}
+			for _, purchase := range good.Purchases {
+				if r := p.verifyTold(proof, readVector(t, purchase), good.told()); r.Verdict != "verified" || len(r.Purchase) == 0 {
+					t.Errorf("%s, %s: %+v", good.Name, purchase, r)
+				}
 			}
 		}
-	}
-	for _, wrong := range v.WrongProofs {
-		if r := p.verify(readVector(t, wrong.File), nil, named(wrong.ChainHash)...); r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) {
-			t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+		for _, wrong := range v.WrongProofs {
+			if r := p.verifyTold(readVector(t, wrong.File), nil, wrong.told()); r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) {
+				t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+			}
 		}
-	}
-	for _, wrong := range v.WrongPurchases {
-		if r := p.verify(readVector(t, wrong.Proof), readVector(t, wrong.File)); r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) {
-			t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+		for _, wrong := range v.WrongPurchases {
+			if r := p.verify(readVector(t, wrong.Proof), readVector(t, wrong.File)); r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) {
+				t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+			}
 		}
 	}
 }

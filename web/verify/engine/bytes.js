@@ -64,16 +64,12 @@ export function equal(a, b) {
   return true;
 }
 
-// compare orders bytes as numbers of one length.
-export function compare(a, b) {
-  for (let i = 0; i < a.length && i < b.length; i++) if (a[i] !== b[i]) return a[i] - b[i];
-  return a.length - b.length;
-}
-
 // unbase64 returns bytes, or null for any but the one right spelling.
 export function unbase64(text) {
-  if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text)) return null;
-  const raw = atob(text);
-  if (btoa(raw) !== text) return null; // loose bits
-  return Uint8Array.from(raw, (c) => c.charCodeAt(0));
+  try {
+    const raw = atob(text);
+    return btoa(raw) === text ? Uint8Array.from(raw, (c) => c.charCodeAt(0)) : null; // atob takes other spellings, too
+  } catch {
+    return null;
+  }
 }

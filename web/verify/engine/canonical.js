@@ -5,9 +5,10 @@
 // FormError says where a document is not what it must be.
 export class FormError extends Error {}
 
+export const largest = 256 << 20; // bytes of a document; 500,500 positions are 100 MB
+export const largestMember = 16 << 20; // bytes of a member of a document, and of an element of its long list
 const deepest = 16; // lists and objects in each other; a document has 4
 const quote = 0x22, backslash = 0x5c;
-const escapes = { b: "\b", t: "\t", n: "\n", f: "\f", r: "\r", '"': '"', "\\": "\\" };
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 // encode returns the canonical text of a value. JSON.stringify escapes strings as RFC 8785 does.
@@ -20,10 +21,13 @@ export function encode(value) {
   return JSON.stringify(value);
 }
 
-// read returns the value of a canonical document. The elements of the list of that name in
-// the outermost object go to each, one by one, and are not kept: the list may be long.
-export function read(bytes, listName, each) {
-  const reader = new Reader(bytes, listName, each);
+// read returns an object. known has a check for each member that it may have, which takes the
+// value and the name: a member is checked as it is read, so that a wrong file is not read to its
+// end. The elements of the list of that name go to each, one by one, and are not kept: the list
+// may be long. bytes is null for a file that was too long to be read.
+export function read(bytes, known, listName, each) {
+  if (bytes === null || bytes.length > largest) throw new FormError(`the file has more than ${largest >> 20} MiB, so it was not read`);
+  const reader = new Reader(bytes, known, listName, each);
   if (bytes.length === 0) throw new FormError("the file is empty");
   const value = reader.value(0);
   if (reader.at !== bytes.length) reader.fail("there is something after the document");
@@ -31,9 +35,11 @@ export function read(bytes, listName, each) {
 }
 
 class Reader {
-  constructor(bytes, listName, each) {
+  constructor(bytes, known, listName, each) {
     this.bytes = bytes;
     this.at = 0;
+    this.until = largestMember; // where what is read now must end
+    this.known = known;
     this.listName = listName;
     this.each = each;
   }
@@ -42,7 +48,25 @@ class Reader {
     throw new FormError(`byte ${this.at}: ${what}`);
   }
 
+  // inTime fails when what is read now is too long.
+  inTime() {
+    if (this.at > this.until) this.fail(`a member has more than ${largestMember >> 20} MiB`);
+  }
+
+  // outermost reads a member of the document.
+  outermost(name) {
+    if (!this.known.has(name)) throw new FormError(`the document has a member ${JSON.stringify(name)}, which is not known`);
+    this.until = this.at + largestMember;
+    const streamed = name === this.listName && this.bytes[this.at] === 0x5b;
+    const value = streamed ? this.list(2, this.each) : this.value(1);
+    this.inTime();
+    this.known.get(name)(value, name);
+    this.until = this.at + largestMember; // for the next name
+    return value;
+  }
+
   value(depth) {
+    this.inTime();
     const c = this.bytes[this.at];
     if (c === 0x7b) return this.object(depth + 1);
     if (c === 0x5b) return this.list(depth + 1, null);
@@ -91,8 +115,7 @@ class Reader {
       }
       before = name;
       this.expect(0x3a, "a colon");
-      const streamed = depth === 1 && name === this.listName && this.bytes[this.at] === 0x5b;
-      members[name] = streamed ? this.list(depth + 1, this.each) : this.value(depth);
+      members[name] = depth === 1 ? this.outermost(name) : this.value(depth);
       if (this.bytes[this.at] !== 0x2c) break;
       this.at++;
     }
@@ -109,8 +132,10 @@ class Reader {
     }
     for (let i = 0; ; i++) {
       const element = this.value(depth);
-      if (each) each(element, i, this.at);
-      else elements.push(element);
+      if (each) {
+        each(element, i, this.at);
+        this.until = this.at + largestMember;
+      } else elements.push(element);
       if (this.bytes[this.at] !== 0x2c) break;
       this.at++;
     }
@@ -122,7 +147,7 @@ class Reader {
     const start = this.at;
     let value = 0;
     while (this.bytes[this.at] >= 0x30 && this.bytes[this.at] <= 0x39) {
-      value = value * 10 + this.bytes[this.at++] - 0x30;
+      value = value * 10 + (this.bytes[this.at++] - 0x30); // exact up to 2^53, and never rounded below it
       if (value > Number.MAX_SAFE_INTEGER) this.fail("a number is above 2^53 - 1");
     }
     if (this.bytes[start] === 0x30 && this.at > start + 1) this.fail("a number begins with 0");
@@ -143,6 +168,7 @@ class Reader {
       if (c >= 0x80) plain = false;
       this.at++;
     }
+    this.inTime();
     const text = plain && this.at - start < 1024
       ? String.fromCharCode.apply(null, this.bytes.subarray(start, this.at))
       : this.decode(start);
@@ -159,38 +185,30 @@ class Reader {
     }
   }
 
-  // escaped reads the rest of a string that has a backslash: this.at is on it.
+  // escaped reads the rest of a string that has a backslash, from its start: this.at is on it.
   escaped(start) {
-    let text = this.decode(start);
-    for (;;) {
-      const c = this.bytes[this.at];
-      if (c === quote) {
-        this.at++;
-        return text;
-      }
-      if (c === backslash) {
-        text += this.escape();
-        continue;
-      }
-      if (c === undefined) this.fail("the file ends within a text");
-      if (c < 0x20) this.fail("a control character stands in a text");
-      const from = this.at;
-      while (this.bytes[this.at] !== quote && this.bytes[this.at] !== backslash && this.bytes[this.at] >= 0x20) this.at++;
-      text += this.decode(from);
+    while (this.bytes[this.at] !== quote) {
+      if (this.bytes[this.at] === undefined) this.fail("the file ends within a text");
+      this.at += this.bytes[this.at] === backslash ? 2 : 1;
     }
+    this.inTime();
+    const raw = `"${this.decode(start)}"`;
+    const text = parsed(raw);
+    if (text === null || JSON.stringify(text) !== raw || loneSurrogate.test(text)) {
+      this.at = start;
+      this.fail("a text is not escaped as canonical JSON does");
+    }
+    this.at++;
+    return text;
   }
+}
 
-  escape() {
-    const letter = String.fromCharCode(this.bytes[this.at + 1]);
-    if (Object.hasOwn(escapes, letter)) {
-      this.at += 2;
-      return escapes[letter];
-    }
-    const code = String.fromCharCode(...this.bytes.subarray(this.at + 1, this.at + 6));
-    if (!/^u00[01][0-9a-f]$/.test(code)) this.fail("a character is not escaped as canonical JSON does");
-    const character = String.fromCharCode(parseInt(code.slice(1), 16));
-    if (JSON.stringify(character) !== `"\\${code}"`) this.fail("a character is not escaped as canonical JSON does");
-    this.at += 6;
-    return character;
+const loneSurrogate = /\p{Surrogate}/u;
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
   }
 }

@@ -3,9 +3,9 @@
 
 import { sha256 } from "@noble/hashes/sha2.js";
 import { chainHash, dueAt, isSigned, newestAt, quicknet, testID } from "./beacon.js";
-import { compare, concat, hex, unbase64, unhex, utf8 } from "./bytes.js";
+import { concat, hex, unbase64, unhex, utf8 } from "./bytes.js";
 import { FormError, encode } from "./canonical.js";
-import { TokenError, UnknownError } from "./der.js";
+import { TokenError } from "./der.js";
 import { rulesForm, version } from "./form.js";
 import { selectFor } from "./selection.js";
 import { microseconds, show } from "./time.js";
@@ -18,7 +18,7 @@ export class NotMade extends Error {}
 export class UnknownChain extends Failed {}
 
 const fail = (why) => { throw new Failed(why); };
-const count = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
+const count = (n, what) => `${n.toLocaleString("en")} ${n === 1 ? what : `${what}s`.replace("ys", "ies")}`;
 const noBeacon = "The rules promise no beacon; there is nothing to check.";
 
 export function rules(d) {
@@ -37,11 +37,13 @@ export function rules(d) {
   if (r.witness) {
     if (r.witness.length === 0) fail("witness is there and names nobody");
     if (!r.beacon) fail("there is a witness without a beacon: it would have no time to be in");
+    if (r.witness.length > mostAuthorities) fail(`there are ${count(r.witness.length, "authority")}, and at most ${mostAuthorities} may be named`);
     if (new Set(r.witness).size < r.witness.length) fail("an authority is named twice");
   }
   return `${count(r.layers.length, "layer")} with ${count(positionsOf(r), "position")}, ${count(r.prizes.length, "prize")}.`;
 }
 
+const mostAuthorities = 16;
 const largest = 0xffffffff; // number of a layer, a column, or of seconds between rounds
 
 function checkLayers(r) {
@@ -54,7 +56,6 @@ function checkLayers(r) {
     layers.set(layer, positions);
   });
   if ("base_length" in r && r.layers.length !== r.base_length) fail(`a triangle with base length ${r.base_length} does not have ${r.layers.length} layers`);
-  if (!Number.isSafeInteger(positionsOf(r))) fail("there are more positions than a number of this document can say");
   return layers;
 }
 
@@ -75,7 +76,7 @@ export function commitment(d) {
   const rulesHash = sha256(utf8(encode(d.rules)));
   const found = sha256(concat(utf8(version + " commit\0"), unhex(d.campaign_id), rulesHash, unhex(d.secret)));
   if (hex(found) !== d.commitment) fail(`rules and secret give ${hex(found)}, and the commitment is ${d.commitment}`);
-  return `Rules and secret are those that were committed to before the sale, if ${d.commitment} was published then.`;
+  return "Rules and secret give the commitment that the document states.";
 }
 
 export function soldList(d) {
@@ -122,7 +123,7 @@ export function freezeHash(d) {
   });
   const found = hex(sha256(utf8(`${version} freeze\0${record}`)));
   if (found !== d.freeze_hash) fail(`the freeze record has the hash ${found}, and the document says ${d.freeze_hash}`);
-  return "The freeze record, made from this document, has the hash that it states. Compare it with the one that was shown before the draw.";
+  return "The freeze record, made from this document, has the hash that it states.";
 }
 
 export function chain(d, { chainHashes }) {
@@ -131,12 +132,13 @@ export function chain(d, { chainHashes }) {
   if (!d.beacon) fail("the rules promise a beacon, and the document has none");
   if (!promised) fail("the document has a beacon that the rules do not know");
   const found = chainHash(d.beacon);
+  if (found === null) fail(`no chain has a period of ${d.beacon.period_s} s`);
   if (found !== d.beacon.chain_hash) fail(`the chain's data have the hash ${found}, and the document says ${d.beacon.chain_hash}`);
   if (found !== promised.chain_hash) fail(`the rules promise the chain ${promised.chain_hash}, and this is ${found}`);
   if (d.beacon.period_s !== promised.period_s) fail(`the rules promise rounds of ${promised.period_s} s, and the chain has ${d.beacon.period_s} s`);
   if (found === quicknet) return "It is quicknet, drand's public chain.";
   const test = d.beacon.beacon_id === testID ? " This is a test chain: its maker knows every round beforehand." : "";
-  if (!chainHashes.includes(found)) throw new UnknownChain(`${found} is not quicknet, drand's public chain. Whoever made this chain may know its rounds beforehand. If you trust it, name its hash.${test}`);
+  if (!chainHashes.includes(found)) throw new UnknownChain(`${found} is not quicknet, drand's public chain. Its maker may know its rounds beforehand. If you trust it, name its hash.${test}`);
   return `It is the chain that you named, ${found}.${test}`;
 }
 
@@ -171,45 +173,52 @@ function notThere() {
   throw new NotMade("the document has no beacon");
 }
 
-export function witness(d) {
+// witness puts what the tokens say into d.stamps: {authority, time, early} of each. authorities (a
+// Set) are those that the user trusts.
+export function witness(d, { authorities }) {
   const roots = d.rules.witness;
+  d.stamps = [];
   if (!roots) {
     if (d.witness.length > 0) fail("there are timestamps, and the rules name no authority");
     return "The rules promise no witness; there is nothing to check.";
   }
-  if (d.witness.length === 0) return "Unwitnessed: no authority answered in time, so nobody else says when the freeze record was there.";
+  if (d.witness.length === 0) return `Unwitnessed: the rules promise ${count(roots.length, "authority")}, and there is no timestamp.`;
+  if (d.witness.length > roots.length) fail(`there are ${count(d.witness.length, "timestamp")}, and the rules name ${count(roots.length, "authority")}`);
   if (!d.beacon || d.round === null || d.beacon.period_s < 1) throw new NotMade("without a round there is no time to be in");
-  const due = dueAt(d.beacon, d.round);
-  let before = null;
-  const words = d.witness.map((text, i) => {
-    const token = oneToken(text, i, d, roots);
-    const authority = unhex(token.authority);
-    if (before && compare(before, authority) >= 0) fail(`timestamp ${i + 1}: its authority is named twice, or out of order`);
+  const due = dueAt(d.beacon, d.round), accepted = new Set(roots);
+  let before = "";
+  d.stamps = d.witness.map((text, i) => {
+    const { authority, time, accuracy } = oneToken(text, i, d.freeze_hash, accepted);
+    if (authority <= before) fail(`timestamp ${i + 1}: its authority is named twice, or out of order`);
     before = authority;
-    if (token.time + token.accuracy >= due) fail(`timestamp ${i + 1} is of ${show(token.time)}, and the round was due at ${show(due)}`);
-    return `${show(token.time)} (root ${token.authority.slice(0, 16)}…)`;
+    if (time + accuracy >= due) fail(`timestamp ${i + 1} is of ${show(time)}, and the round was due at ${show(due)}`);
+    return { authority, time, early: time + accuracy + minute < microseconds(d.frozen_at) };
   });
-  return `The freeze record was there before the round was due, says ${count(words.length, "authority").replace("authoritys", "authorities")}: ${words.join(", ")}.`;
+  return d.stamps.map(({ authority, time, early }) =>
+    `Stamped at ${show(time)}, before the round was due, by the authority ${authority}, which ${authorities.has(authority) ? "you named" : "only the operator named"}.` +
+    (early ? ` That is more than a minute before the list was frozen at ${d.frozen_at}: a clock is wrong.` : "")).join(" ");
 }
 
-const tokens = new Map(); // what was found of the last tokens: whoever checks many files waits once for each
+const minute = 60_000_000n; // microseconds
 
-function oneToken(text, i, d, roots) {
-  const key = [text, d.freeze_hash, ...roots].join();
+// What was found of the last tokens: a caller that checks many files with them waits once for each.
+const tokens = new Map();
+
+function oneToken(text, i, freezeHash, accepted) {
+  const key = [freezeHash, ...accepted, text].join();
   if (!tokens.has(key)) {
-    if (tokens.size >= 16) tokens.clear();
-    tokens.set(key, lookAt(text, d, roots));
+    if (tokens.size >= mostAuthorities) tokens.clear();
+    tokens.set(key, lookAt(text, freezeHash, accepted));
   }
   const { token, error } = tokens.get(key);
   if (error instanceof TokenError) fail(`timestamp ${i + 1}: ${error.message}`);
-  if (error instanceof UnknownError) throw new NotMade(`timestamp ${i + 1} has what this page cannot check: ${error.message}`);
   if (error) throw error;
   return token;
 }
 
-function lookAt(text, d, roots) {
+function lookAt(text, freezeHash, accepted) {
   try {
-    return { token: checkToken(unbase64(text), unhex(d.freeze_hash), roots) };
+    return { token: checkToken(unbase64(text), unhex(freezeHash), accepted) };
   } catch (error) {
     return { error };
   }
@@ -231,4 +240,10 @@ export function trust(d) {
   const wanted = d.rules.beacon ? "beacon" : "operator";
   if (d.trust !== wanted) fail(`the document says ${JSON.stringify(d.trust)}; by its rules it is "${wanted}"`);
   return `What this rests on is named as it is: "${wanted}".`;
+}
+
+// noted holds what the user noted against what the document states.
+export function noted(stated, wanted) {
+  if (stated !== wanted) fail(`you noted ${wanted}, and the document states ${stated}`);
+  return "It is the one that you noted.";
 }

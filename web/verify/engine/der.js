@@ -1,8 +1,9 @@
 // A reader of DER (X.690), strict: one spelling per value, nothing left over.
 
-// TokenError says what is wrong with a timestamp token; UnknownError, what this page cannot check.
+import { hex } from "./bytes.js";
+
+// TokenError says what is wrong with a timestamp token, or is not accepted in one.
 export class TokenError extends Error {}
-export class UnknownError extends Error {}
 
 export const tags = { boolean: 0x01, integer: 0x02, bits: 0x03, octets: 0x04, null: 0x05, oid: 0x06, utcTime: 0x17, time: 0x18, sequence: 0x30, set: 0x31 };
 const deepest = 32;
@@ -82,19 +83,26 @@ export class List {
   }
 }
 
+const longestOID = 32; // bytes that are read as numbers
+
+// oid returns an OBJECT IDENTIFIER with dots, a very long one in hex.
 export function oid(node) {
   if (!node.is(tags.oid) || node.content.length === 0) throw new TokenError("it has no object identifier where one must be");
   const parts = [];
-  let value = 0;
+  let value = 0n, begun = false;
   for (const b of node.content) {
-    value = value * 128 + (b & 0x7f);
-    if (!(b & 0x80)) {
-      parts.push(value);
-      value = 0;
-    }
+    if (!begun && b === 0x80) throw new TokenError("it is not DER: an object identifier is not the shortest");
+    begun = b >= 0x80;
+    if (node.content.length > longestOID) continue;
+    value = value * 128n + BigInt(b & 0x7f);
+    if (begun) continue;
+    parts.push(value);
+    value = 0n;
   }
-  const first = Math.min(2, Math.floor(parts[0] / 40));
-  return [first, parts[0] - 40 * first, ...parts.slice(1)].join(".");
+  if (begun) throw new TokenError("it has an object identifier without its end");
+  if (parts.length === 0) return hex(node.content);
+  const first = parts[0] < 80n ? parts[0] / 40n : 2n;
+  return [first, parts[0] - 40n * first, ...parts.slice(1)].join(".");
 }
 
 // integer returns an INTEGER as BigInt. With content only (an implicit tag) pass the node all the same.
@@ -105,6 +113,13 @@ export function integer(node) {
   let value = 0n;
   for (const b of c) value = (value << 8n) | BigInt(b);
   return c[0] & 0x80 ? value - (1n << BigInt(8 * c.length)) : value;
+}
+
+// small returns an INTEGER from 0 to most, both BigInt.
+export function small(node, most) {
+  const value = integer(node);
+  if (value < 0n || value > most) throw new TokenError(`it has a number that is not from 0 to ${most}`);
+  return value;
 }
 
 export function boolean(node) {
@@ -118,18 +133,34 @@ export function bits(node) {
   return node.content.subarray(1);
 }
 
+// flags returns the first eight of a BIT STRING; the first is 0x80.
+export function flags(node) {
+  const [unused, ...bytes] = node.content;
+  const loose = bytes.length === 0 ? unused : bytes.at(-1) & ((1 << unused) - 1);
+  if (!node.is(tags.bits) || !(unused < 8) || loose !== 0) throw new TokenError("it has a bit string that is not DER");
+  return bytes[0] ?? 0;
+}
+
 const decoder = new TextDecoder();
 
-// time returns a UTCTime or GeneralizedTime in microseconds since 1970.
+// wholeTime returns the time of a certificate: a UTCTime or GeneralizedTime without a fraction.
+export function wholeTime(node) {
+  const text = decoder.decode(node.content);
+  if (text.includes(".")) throw new TokenError("a certificate has a time with a fraction of a second");
+  return node.is(tags.utcTime) ? microseconds((Number(text.slice(0, 2)) >= 50 ? "19" : "20") + text) : time(node);
+}
+
+// time returns a GeneralizedTime in microseconds since 1970.
 export function time(node) {
-  let text = decoder.decode(node.content);
-  if (node.is(tags.utcTime)) text = (Number(text.slice(0, 2)) >= 50 ? "19" : "20") + text;
-  else if (!node.is(tags.time)) throw new TokenError("it has no time where one must be");
+  if (!node.is(tags.time)) throw new TokenError("it has no time where one must be");
+  return microseconds(decoder.decode(node.content));
+}
+
+function microseconds(text) {
   const found = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d{0,8}[1-9]))?Z$/.exec(text);
   const iso = found && `${found[1]}-${found[2]}-${found[3]}T${found[4]}:${found[5]}:${found[6]}.000Z`;
   const milliseconds = found ? Date.parse(iso) : NaN;
-  if (Number.isNaN(milliseconds) || new Date(milliseconds).toISOString() !== iso) throw new TokenError(`${JSON.stringify(text)} is no time`);
-  const fraction = (found[7] ?? "").padEnd(9, "0");
-  const rest = BigInt(fraction);
-  return BigInt(milliseconds) * 1000n + (rest + 999n) / 1000n; // a finer time counts as the later microsecond
+  if (Number.isNaN(milliseconds) || text.startsWith("0000") || new Date(milliseconds).toISOString() !== iso) throw new TokenError(`${JSON.stringify(text)} is no time`);
+  const nanoseconds = BigInt((found[7] ?? "").padEnd(9, "0"));
+  return BigInt(milliseconds) * 1000n + (nanoseconds + 999n) / 1000n; // a finer time counts as the later microsecond
 }

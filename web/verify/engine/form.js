@@ -1,6 +1,6 @@
 // The form of the documents: which members there are, and how each is spelled.
 
-import { FormError, read } from "./canonical.js";
+import { FormError, largestMember, read } from "./canonical.js";
 import { putHex, unbase64 } from "./bytes.js";
 import { microseconds } from "./time.js";
 import { leafSize } from "./tree.js";
@@ -15,7 +15,10 @@ const matching = (pattern, what) => (value, path) => {
 };
 const hash = matching(/^[0-9a-f]{64}$/, "64 hex digits in lower case");
 const nonce = matching(/^[0-9a-f]{32}$/, "32 hex digits in lower case");
-const hexText = matching(/^(?:[0-9a-f]{2})*$/, "an even number of hex digits in lower case");
+const publicKey = matching(/^[0-9a-f]{192}$/, "192 hex digits in lower case");
+const hexText = (value, path) => {
+  if (typeof value !== "string" || value.length % 2 !== 0 || /[^0-9a-f]/.test(value)) throw new FormError(`${path} must be an even number of hex digits in lower case`);
+};
 const id = matching(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, "a UUID in lower case");
 const instant = (value, path) => {
   if (typeof value !== "string" || microseconds(value) === null) throw new FormError(`${path} must be a time such as 2026-11-22T09:30:00.123456Z`);
@@ -38,14 +41,14 @@ const anyObject = (value, path) => {
 const object = (members) => {
   const checks = Object.entries(members).map(([name, check]) => [name.replace("?", ""), check, name.endsWith("?")]);
   const known = new Set(checks.map(([name]) => name));
-  return (value, path) => {
+  return Object.assign((value, path) => {
     anyObject(value, path);
     for (const [name, check, optional] of checks) {
       if (name in value) check(value[name], path ? `${path}.${name}` : name);
       else if (!optional) throw new FormError(`${path || "the document"} has no member ${name}`);
     }
     for (const name in value) if (!known.has(name)) throw new FormError(`${path || "the document"} has a member ${JSON.stringify(name)}, which is not known`);
-  };
+  }, { known: new Map(checks) });
 };
 
 const soldLine = object({ layer: whole, column: whole, purchase_id: id, holder: hash });
@@ -61,7 +64,7 @@ const proof = object({
   version: constant(version), campaign_id: id, rules: anyObject, commitment: hash, secret: hash,
   sold: list(() => {}), root: hash, count: whole, frozen_at: instant, round: orNull(whole), freeze_hash: hash,
   beacon: orNull(object({
-    chain_hash: hash, public_key: hexText, genesis_time: whole, genesis_seed: hexText, beacon_id: text, period_s: whole,
+    chain_hash: hash, public_key: publicKey, genesis_time: whole, genesis_seed: hash, beacon_id: text, period_s: whole,
     round: whole, signature: hexText, randomness: hash,
   })),
   witness: list(base64), winners: list(winner), trust: text,
@@ -127,7 +130,7 @@ export class Leaves {
 // readProof returns a proof document with its sold list as leaves.
 export function readProof(bytes, progress) {
   const leaves = new Leaves();
-  const document = read(bytes, "sold", (line, i, at) => {
+  const document = read(bytes, proof.known, "sold", (line, i, at) => {
     leaves.add(line, `sold[${i}]`);
     if (i % 16384 === 0) progress(at / bytes.length);
   });
@@ -137,7 +140,8 @@ export function readProof(bytes, progress) {
 }
 
 export function readPurchaseProof(bytes) {
-  const document = read(bytes);
+  if (bytes?.length > largestMember) throw new FormError(`the file has more than ${largestMember >> 20} MiB`);
+  const document = read(bytes, purchaseProof.known);
   purchaseProof(document, "");
   if (document.leaves.length === 0) throw new FormError("leaves must not be empty");
   return document;

@@ -1,20 +1,16 @@
 // The engine of the page: it stands in a script of its own, which also runs as a worker, so
 // that a long list does not stop the page. It asks no server and no clock.
 
-import { isChainHash, verify } from "./verify.js";
+import { largest } from "./canonical.js";
+import { isHash, verify } from "./verify.js";
 
-const largest = 256 << 20; // bytes; 500,500 positions are 100 MB
-
-// checkFiles verifies what two blobs hold; purchase may be null.
-async function checkFiles({ proof, purchase, chainHashes }, progress) {
-  for (const blob of [proof, purchase]) {
-    if (blob && blob.size > largest) throw new Error(`The file has ${Math.round(blob.size / 2 ** 20).toLocaleString("en")} MiB. No proof has more than ${largest >> 20} MiB, so it was not read.`);
-  }
-  const bytesOf = async (blob) => new Uint8Array(await blob.arrayBuffer());
-  return verify(await bytesOf(proof), { purchase: purchase && (await bytesOf(purchase)), chainHashes, progress });
+// checkFiles verifies what two blobs hold; purchase may be null. options are those of verify.
+async function checkFiles({ proof, purchase, options }, progress) {
+  const bytesOf = async (blob) => (blob.size > largest ? null : new Uint8Array(await blob.arrayBuffer()));
+  return verify(await bytesOf(proof), { ...options, purchase: purchase ? await bytesOf(purchase) : undefined, progress });
 }
 
-globalThis.drawVerifier = { verify, checkFiles, isChainHash, largest };
+globalThis.drawVerifier = { verify, checkFiles, isHash, largest };
 
 if (typeof WorkerGlobalScope !== "undefined" && globalThis instanceof WorkerGlobalScope) {
   globalThis.onmessage = async ({ data }) => {

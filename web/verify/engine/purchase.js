@@ -31,8 +31,7 @@ export function inclusion(p, d) {
 
 // outcomeOf returns the positions of a purchase, each with what it won.
 export function outcomeOf(p, d) {
-  return p.leaves.map(({ layer, column }) => ({
-    layer, column,
-    prizes: d.winners.filter((w) => w.layer === layer && w.column === column).map(({ prize, name }) => ({ prize, name })),
-  }));
+  const at = (position) => `${position.layer} ${position.column}`;
+  const won = new Map(d.winners.map((w) => [at(w), { prize: w.prize, name: w.name }])); // no position wins twice
+  return p.leaves.map(({ layer, column }) => ({ layer, column, prizes: won.has(at({ layer, column })) ? [won.get(at({ layer, column }))] : [] }));
 }

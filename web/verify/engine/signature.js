@@ -1,10 +1,10 @@
 // Signatures of timestamp tokens and certificates: RSA (PKCS #1 v1.5) and ECDSA on
-// the curves of NIST. Others, and SHA-1, are not known here.
+// three curves of NIST, with SHA-256, -384 or -512. Nothing else is accepted.
 
 import { p256, p384, p521 } from "@noble/curves/nist.js";
 import { sha256, sha384, sha512 } from "@noble/hashes/sha2.js";
 import { hex } from "./bytes.js";
-import { List, TokenError, UnknownError, bits, integer, oid, parse, tags } from "./der.js";
+import { List, TokenError, bits, integer, oid, parse, tags } from "./der.js";
 
 const hashes = {
   "2.16.840.1.101.3.4.2.1": { hash: sha256, prefix: "3031300d060960864801650304020105000420" },
@@ -16,7 +16,7 @@ const ecdsaWith = { "1.2.840.10045.4.3.2": "2.16.840.1.101.3.4.2.1", "1.2.840.10
 const rsa = "1.2.840.113549.1.1.1", ec = "1.2.840.10045.2.1";
 const curves = { "1.2.840.10045.3.1.7": p256, "1.3.132.0.34": p384, "1.3.132.0.35": p521 };
 
-// algorithm returns {id, parameters} of an AlgorithmIdentifier; parameters may be null.
+// algorithm returns {id, parameters} of an AlgorithmIdentifier; parameters are null if there are none.
 export function algorithm(node) {
   const list = new List(node, "the name of an algorithm");
   const id = oid(list.take());
@@ -25,38 +25,39 @@ export function algorithm(node) {
   return { id, parameters };
 }
 
+const isNull = (parameters) => parameters.is(tags.null) && parameters.content.length === 0;
+
+// plain returns the id of an algorithm of a hash or a signature: such a one has no parameters, or a NULL.
+function plain({ id, parameters }) {
+  if (parameters && !isNull(parameters)) throw new TokenError(`it has the algorithm ${id} with parameters, which are not accepted`);
+  return id;
+}
+
 // hashOf returns the function of a hash's AlgorithmIdentifier.
-export function hashOf({ id }) {
-  if (!Object.hasOwn(hashes, id)) throw new UnknownError(`the hash function ${id}`);
+export function hashOf(named) {
+  const id = plain(named);
+  if (!Object.hasOwn(hashes, id)) throw new TokenError(`it has the hash function ${id}, which is not accepted`);
   return hashes[id].hash;
 }
 
 // verify tells whether a signature over a message is that of a key (SubjectPublicKeyInfo).
 // digest is the AlgorithmIdentifier that CMS states beside it, or null in a certificate.
-export function verify(keyInfo, { id }, digest, message, signature) {
+export function verify(keyInfo, named, digest, message, signature) {
+  const id = plain(named);
   const info = new List(keyInfo, "a public key");
   const kind = algorithm(info.take());
   const key = bits(info.take());
   info.end();
-  if (kind.id === rsa) {
-    const [modulus, exponent] = rsaKey(key);
-    const hash = id === rsa ? digest?.id : rsaWith[id];
-    if (!hash) throw new UnknownError(`the signature algorithm ${id}`);
-    agree(hash, digest);
-    return verifyPKCS1(modulus, exponent, hash, message, signature);
-  }
-  if (kind.id === ec && kind.parameters && Object.hasOwn(ecdsaWith, id)) {
-    const curve = curves[oid(kind.parameters)];
-    if (!curve) throw new UnknownError(`the curve ${oid(kind.parameters)}`);
-    agree(ecdsaWith[id], digest);
-    return verifyECDSA(curve, key, hashes[ecdsaWith[id]].hash(message), signature);
-  }
-  throw new UnknownError(`the signature algorithm ${id} with the key ${kind.id}`);
-}
-
-function agree(hash, digest) {
-  if (!Object.hasOwn(hashes, hash)) throw new UnknownError(`the hash function ${hash}`);
+  const hash = kind.id === rsa ? (id === rsa ? digest?.id : rsaWith[id]) : kind.id === ec ? ecdsaWith[id] : null;
+  if (!hash || !Object.hasOwn(hashes, hash)) throw new TokenError(`it has the signature algorithm ${id} with the key ${kind.id}, which is not accepted`);
   if (digest && digest.id !== hash) throw new TokenError("its signature names another hash function than its signer");
+  if (kind.id === rsa) {
+    if (!kind.parameters || !isNull(kind.parameters)) throw new TokenError("an RSA key has another form than it must have");
+    return verifyPKCS1(...rsaKey(key), hash, message, signature);
+  }
+  const curve = kind.parameters && curves[oid(kind.parameters)];
+  if (!curve || key[0] !== 4) throw new TokenError("it has a key of a curve, or in a form, that is not accepted"); // 4: both coordinates
+  return verifyECDSA(curve, key, hashes[hash].hash(message), signature);
 }
 
 function verifyECDSA(curve, key, hash, signature) {
@@ -71,8 +72,8 @@ function rsaKey(key) {
   const list = new List(parse(key), "an RSA key");
   const modulus = integer(list.take(tags.integer)), exponent = integer(list.take(tags.integer));
   list.end();
-  const size = modulus.toString(2).length;
-  if (size < 2048 || size > 8192 || exponent < 3n || exponent >= 1n << 32n || exponent % 2n === 0n) throw new UnknownError(`an RSA key of ${size} bits with the exponent ${exponent}`);
+  const size = modulus > 0n ? modulus.toString(2).length : 0;
+  if (size < 2048 || size > 8192 || modulus % 2n === 0n || exponent < 3n || exponent >= 1n << 31n || exponent % 2n === 0n) throw new TokenError(`it has an RSA key that is not accepted, of ${size} bits, with the exponent ${exponent}`);
   return [modulus, exponent];
 }
 

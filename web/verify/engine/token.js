@@ -3,20 +3,22 @@
 import { sha1 } from "@noble/hashes/legacy.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { equal, hex } from "./bytes.js";
-import { checkSigner, readCertificate, rootOf } from "./certificate.js";
-import { List, TokenError, UnknownError, boolean, integer, oid, parse, tags, time } from "./der.js";
+import { authorityOf, checkSigner, readCertificate, readExtensions } from "./certificate.js";
+import { List, TokenError, boolean, integer, oid, parse, small, tags, time } from "./der.js";
 import { algorithm, hashOf, verify } from "./signature.js";
 
-const signedData = "1.2.840.113549.1.7.2", tstInfo = "1.2.840.113549.1.9.16.1.4", sha256Name = "2.16.840.1.101.3.4.2.1";
+const signedData = "1.2.840.113549.1.7.2", tstInfo = "1.2.840.113549.1.9.16.1.4";
 const contentType = "1.2.840.113549.1.9.3", messageDigest = "1.2.840.113549.1.9.4";
 const signingCertificate = "1.2.840.113549.1.9.16.2.12", signingCertificateV2 = "1.2.840.113549.1.9.16.2.47";
 
 const longest = 65536; // bytes of a token
+const mostCertificates = 8;
+const mostVersion = 0x7fffffffn; // of data and signer; it is not looked at
 
 // checkToken returns {authority, time, accuracy} of a token over a SHA-256 hash: authority is the
-// hash of the root certificate, one of roots (both hex); time and accuracy are in microseconds.
-// It throws a TokenError, or an UnknownError for what it cannot check.
-export function checkToken(der, digest, roots) {
+// hash of the root certificate, one of authorities (a Set; both hex); time and accuracy are in
+// microseconds. It throws a TokenError.
+export function checkToken(der, digest, authorities) {
   if (der.length > longest) throw new TokenError(`it has more than ${longest} bytes`);
   const { content, certificates, signer } = readSignedData(der);
   const certificate = certificates.find((c) => signer.isBy(c));
@@ -27,9 +29,7 @@ export function checkToken(der, digest, roots) {
   if (!verify(certificate.key, signer.signatureAlgorithm, signer.digest, signed, signer.signature)) throw new TokenError("its signature is wrong");
   const info = readInfo(content, digest);
   checkSigner(certificate);
-  const known = new Set(roots);
-  const root = rootOf(certificate, certificates, info.time, (raw) => known.has(hex(sha256(raw))));
-  return { authority: hex(sha256(root.der)), ...info };
+  return { authority: authorityOf(certificate, certificates, info.time, authorities), ...info };
 }
 
 function readSignedData(der) {
@@ -39,7 +39,7 @@ function readSignedData(der) {
   outer.end();
   const list = new List(wrapped.take(), "the signed data");
   wrapped.end();
-  if (integer(list.take(tags.integer)) > 0x7fffffffn) throw new TokenError("its version is none");
+  small(list.take(tags.integer), mostVersion);
   list.take(tags.set);
   const encapsulated = new List(list.take(), "the content");
   if (oid(encapsulated.take()) !== tstInfo) throw new TokenError("it is not a timestamp");
@@ -47,7 +47,9 @@ function readSignedData(der) {
   const content = explicit.take(tags.octets).content;
   explicit.end();
   encapsulated.end();
-  const certificates = (list.optional(0xa0)?.children() ?? []).map(readCertificate); // throws for what is no certificate
+  const held = list.optional(0xa0)?.children() ?? [];
+  if (held.length > mostCertificates) throw new TokenError(`it has more than ${mostCertificates} certificates`);
+  const certificates = held.map(readCertificate); // throws for what is no certificate
   list.optional(0xa1); // lists of revoked certificates
   const signers = list.take(tags.set).children();
   list.end();
@@ -57,7 +59,7 @@ function readSignedData(der) {
 
 function readSigner(node) {
   const list = new List(node, "the signer");
-  integer(list.take(tags.integer));
+  small(list.take(tags.integer), mostVersion);
   const name = list.take();
   const digest = algorithm(list.take());
   const attributes = list.take(0xa0);
@@ -69,14 +71,10 @@ function readSigner(node) {
 }
 
 function matcher(name) {
-  if (name.is(0x80)) {
-    return (c) => {
-      const extension = c.extensions.get("2.5.29.14");
-      return Boolean(extension) && equal(extension.value.children()[0].content, name.content);
-    };
-  }
+  if (name.is(0x80)) throw new TokenError("its signer is not named by issuer and serial number");
   const list = new List(name, "the signer's name");
   const issuer = list.take(tags.sequence).raw, serial = hex(list.take(tags.integer).content);
+  list.end();
   return (c) => c.serial === serial && equal(c.issuer, issuer);
 }
 
@@ -103,31 +101,37 @@ function checkSigningCertificate(attributes, certificate) {
   if (!v2 && !v1) throw new TokenError("its signature does not name its certificate");
   for (const [attribute, standard] of [[v2, sha256], [v1, sha1]]) {
     if (!attribute) continue;
-    const first = new List(new List(new List(attribute, "the signer's attribute").take(), "the signer's attribute").take(), "the signer's attribute");
+    const lists = new List(attribute, "the name of the signer's certificate");
+    const first = new List(new List(lists.take(), lists.what).take(), lists.what);
+    lists.optional(tags.sequence); // policies
+    lists.end();
     const named = attribute === v2 ? first.optional(tags.sequence) : null;
     const hash = named ? hashOf(algorithm(named)) : standard;
     if (!equal(first.take(tags.octets).content, hash(certificate.der))) throw new TokenError("its signature names another certificate");
+    first.optional(tags.sequence); // issuer and serial number, again
+    first.end();
   }
 }
 
 function readInfo(content, digest) {
   const list = new List(parse(content), "the statement");
-  if (integer(list.take(tags.integer)) !== 1n) throw new UnknownError("this version of the statement");
+  if (integer(list.take(tags.integer)) !== 1n) throw new TokenError("its statement has a version that is not known");
   oid(list.take()); // policy
   const imprint = new List(list.take(), "the statement's hash");
-  if (algorithm(imprint.take()).id !== sha256Name || !equal(imprint.take(tags.octets).content, digest)) throw new TokenError("it is over another hash than freeze_hash");
+  if (hashOf(algorithm(imprint.take())) !== sha256 || !equal(imprint.take(tags.octets).content, digest)) throw new TokenError("it is over another hash than freeze_hash");
   imprint.end();
   integer(list.take(tags.integer)); // serial number
   const at = time(list.take(tags.time));
   const accuracy = list.optional(tags.sequence);
   const ordering = list.optional(tags.boolean);
   if (ordering) boolean(ordering);
-  list.optional(tags.integer); // nonce
+  const nonce = list.optional(tags.integer);
+  if (nonce) integer(nonce);
   list.optional(0xa0); // the authority's name
   const extensions = list.optional(0xa1);
   list.end();
-  for (const one of extensions?.children() ?? []) {
-    if (one.children()[1]?.is(tags.boolean)) throw new UnknownError("a critical extension of the statement");
+  for (const [id, { critical }] of extensions ? readExtensions(extensions) : []) {
+    if (critical) throw new TokenError(`its statement has the critical extension ${id}, which is not accepted`);
   }
   return { time: at, accuracy: accuracy ? readAccuracy(accuracy) : 0n };
 }
@@ -135,12 +139,9 @@ function readInfo(content, digest) {
 function readAccuracy(node) {
   const list = new List(node, "the accuracy");
   let sum = 0n;
-  for (const [tag, unit, most] of [[tags.integer, 1_000_000n, 1n << 40n], [0x80, 1000n, 999n], [0x81, 1n, 999n]]) {
+  for (const [tag, unit, most] of [[tags.integer, 1_000_000n, 1_000_000_000n], [0x80, 1000n, 999n], [0x81, 1n, 999n]]) {
     const found = list.optional(tag);
-    if (!found) continue;
-    const value = integer(found);
-    if (value < 0n || value > most) throw new TokenError("its accuracy is no duration");
-    sum += value * unit;
+    if (found) sum += small(found, most) * unit;
   }
   list.end();
   return sum;

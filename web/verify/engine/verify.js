@@ -4,7 +4,7 @@ import * as checks from "./checks.js";
 import { FormError } from "./canonical.js";
 import { readProof, readPurchaseProof } from "./form.js";
 import { inclusion, outcomeOf, purchaseCampaign } from "./purchase.js";
-import { meaning } from "./meaning.js";
+import { headline, meaning } from "./meaning.js";
 
 // In this order; each with its name in docs/draw.md. Those that need rules are not made without.
 const all = [
@@ -18,7 +18,7 @@ const all = [
   ["chain", checks.chain, ["rules"]],
   ["round", checks.round, ["rules"]],
   ["signature", checks.signature, ["rules"]],
-  ["randomness", checks.randomness],
+  ["randomness", checks.randomness, ["rules"]],
   ["witness", checks.witness, ["rules"]],
   ["winners", checks.winners, ["rules", "sold-list"]],
   ["trust", checks.trust, ["rules"]],
@@ -26,15 +26,21 @@ const all = [
 
 const largestPicture = 4_000_000; // positions
 
-// verify returns {verdict, onlyChainUnknown, checks: [{name, status, text}], campaign, purchase}. The verdict is
-// "verified", "failed", or "incomplete" if a check was not made. proof and purchase are bytes;
-// purchase may be null. chainHashes are those that the user trusts besides quicknet's. progress
-// is called with what is done and how much of it, from 0 to 1.
-export function verify(proof, { purchase = null, chainHashes = [], progress = () => {} } = {}) {
+const longestText = 2000; // characters of what a check says: it may quote a document
+
+// verify returns {verdict, headline, onlyChainUnknown, checks: [{name, status, text}], campaign, purchase}.
+// The verdict is "verified" if every check holds, or "failed". proof and purchase are bytes, or null
+// for a file that is too long; purchase is undefined if there is none. All else is what the user says,
+// hashes in lower-case hex: chainHashes and authorities are those that it trusts (quicknet's chain
+// is), commitment and freezeHash what it noted, or null. progress is called with what is done and how
+// much of it, from 0 to 1.
+export function verify(proof, { purchase, chainHashes = [], authorities = [], commitment = null, freezeHash = null, progress = () => {} } = {}) {
+  const options = { chainHashes, authorities: new Set(authorities), commitment, freezeHash };
   const results = [];
   const run = (name, needs, work) => {
     const missing = needs.find((n) => results.find((r) => r.name === n)?.status !== "ok");
-    results.push({ name, ...(missing ? { status: "not-made", text: `Without the check ${missing} it means nothing.` } : attempt(work)) });
+    const result = missing ? { status: "not-made", text: `Without the check ${missing} it means nothing.` } : attempt(work);
+    results.push({ name, ...result, text: shortened(result.text) });
     return results.at(-1).status === "ok";
   };
   let document = null, mine = null;
@@ -43,9 +49,11 @@ export function verify(proof, { purchase = null, chainHashes = [], progress = ()
     return "It is one proof document in canonical form.";
   });
   for (const [name, check, needs = []] of all) {
-    run(name, ["form", ...needs], () => check(document, { chainHashes }, (part) => progress("Hashing", part)));
+    run(name, ["form", ...needs], () => check(document, options, (part) => progress("Hashing", part)));
   }
-  if (purchase) {
+  if (commitment) run("noted-commitment", ["form"], () => checks.noted(document.commitment, commitment));
+  if (freezeHash) run("noted-freeze-hash", ["form"], () => checks.noted(document.freeze_hash, freezeHash));
+  if (purchase !== undefined) {
     run("purchase-form", [], () => {
       mine = readPurchaseProof(purchase);
       return "It is one proof of purchase in canonical form.";
@@ -55,12 +63,15 @@ export function verify(proof, { purchase = null, chainHashes = [], progress = ()
   }
   const ok = (...names) => names.every((name) => results.find((r) => r.name === name)?.status === "ok");
   const bad = results.filter((r) => r.status !== "ok");
+  const verified = bad.length === 0;
   return {
-    verdict: verdictOf(results),
+    verdict: verified ? "verified" : "failed",
+    headline: verified ? headline(document, options) : "not verified",
     onlyChainUnknown: bad.length === 1 && bad[0].unknownChain === true,
     checks: results,
     campaign: form ? campaignOf(document, ok("rules", "sold-list")) : null,
-    purchase: mine && verdictOf(results) === "verified" ? outcomeOf(mine, document) : null,
+    meaning: verified ? meaning(document, options) : null,
+    purchase: mine && verified ? outcomeOf(mine, document) : null,
   };
 }
 
@@ -68,21 +79,19 @@ function attempt(work) {
   try {
     return { status: "ok", text: work() };
   } catch (error) {
-    if (error instanceof checks.NotMade) return { status: "not-made", text: sentence(error.message) };
-    if (error instanceof checks.UnknownChain) return { status: "failed", text: sentence(error.message), unknownChain: true };
-    if (error instanceof checks.Failed || error instanceof FormError) return { status: "failed", text: sentence(error.message) };
+    const text = sentence(error.message);
+    if (error instanceof checks.NotMade) return { status: "not-made", text };
+    if (error instanceof checks.UnknownChain) return { status: "failed", text, unknownChain: true };
+    if (error instanceof checks.Failed || error instanceof FormError) return { status: "failed", text };
     return { status: "failed", text: `This page failed: ${error.message}` }; // a defect of ours never verifies
   }
 }
 
-const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
+const shortened = (text) => (text.length > longestText ? text.slice(0, longestText) + "…" : text);
 
-function verdictOf(results) {
-  if (results.some((r) => r.status === "failed")) return "failed";
-  return results.every((r) => r.status === "ok") ? "verified" : "incomplete";
-}
-
-// campaignOf returns what the page shows of a document. Without sound rules it has no layers.
+// campaignOf returns what the page shows of a document. Without sound rules, and
+// with more positions than a picture shows, it has no layers.
 function campaignOf(document, sound) {
   const { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners } = document;
   const campaign = { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners, layers: null };
@@ -90,8 +99,7 @@ function campaignOf(document, sound) {
   const { rules } = document;
   const positions = checks.positionsOf(rules);
   return {
-    ...campaign, positions, layers: rules.layers, triangle: "base_length" in rules,
-    meaning: meaning(document),
+    ...campaign, positions, layers: positions <= largestPicture ? rules.layers : null, triangle: "base_length" in rules,
     unsold: document.sold.length < positions && positions <= largestPicture ? unsold(rules, document.sold, positions) : null,
   };
 }
@@ -112,5 +120,5 @@ function unsold(rules, sold, positions) {
   return map;
 }
 
-// The hash of a chain, for whoever types one.
-export const isChainHash = (text) => /^[0-9a-f]{64}$/.test(text);
+// isHash tells whether a text is a hash as the options take it.
+export const isHash = (text) => /^[0-9a-f]{64}$/.test(text);

@@ -1,21 +1,36 @@
-// The requests that this page makes, and only for an address with ?campaign=: for the proof, and
-// for what the server calls the positions.
+// The requests that this page makes, and only for an address with ?campaign=: for the proof, for what
+// the server calls the positions, and before the draw for its state.
 
 const { largest } = globalThis.drawVerifier;
 
 // Undrawn is thrown for a campaign without a draw so far.
 export class Undrawn extends Error {}
 
-// downloadLabels returns what the server calls the positions, or null: without them the page
-// shows layers and columns.
-export async function downloadLabels(campaign) {
+const ask = (campaign, path) => fetch(`/v1/campaigns/${campaign.toLowerCase()}/draw${path}`, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error" });
+
+// answer returns what the server answers, or null.
+async function answer(campaign, path) {
   try {
-    const response = await fetch(`/v1/campaigns/${campaign.toLowerCase()}/draw/labels`, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error" });
-    const labels = response.ok ? await response.json() : null;
-    return Array.isArray(labels?.layers) ? labels : null;
+    const response = await ask(campaign, path);
+    return response.ok ? await response.json() : null;
   } catch {
     return null;
   }
+}
+
+// downloadLabels returns what the server calls the positions, or null: without them the page
+// shows layers and columns.
+export async function downloadLabels(campaign) {
+  const labels = await answer(campaign, "/labels");
+  return Array.isArray(labels?.layers) ? labels : null;
+}
+
+// undrawn says why there is no proof, as far as the server tells.
+async function undrawn(campaign) {
+  const draw = await answer(campaign, "");
+  if (draw?.state === "cancelled") return draw.freeze ? "The draw of this campaign was voided: nothing is drawn." : "This campaign was cancelled: nothing is drawn.";
+  const voids = typeof draw?.voids_at === "string" ? ` The operator has announced to void the draw at ${draw.voids_at.slice(0, 40)}. Until then anybody who has the signature of its round can post it, to /v1/campaigns/${campaign.toLowerCase()}/draw/round.` : "";
+  return `This campaign is not drawn yet. Its proof will be at this address after the draw.${voids}`;
 }
 
 export async function download(campaign, progress) {
@@ -23,11 +38,11 @@ export async function download(campaign, progress) {
   if (!location.protocol.startsWith("http")) throw new Error("This is a copy of the page without a server. Choose a file, or open the page at the server of the campaign.");
   let response;
   try {
-    response = await fetch(`/v1/campaigns/${campaign.toLowerCase()}/draw/proof`, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error" });
+    response = await ask(campaign, "/proof");
   } catch {
     throw new Error("The server cannot be reached.");
   }
-  if (response.status === 409) throw new Undrawn("This campaign is not drawn yet. Its proof will be at this address after the draw.");
+  if (response.status === 409) throw new Undrawn(await undrawn(campaign));
   if (!response.ok) throw new Error(await problemOf(response));
   const size = Number(response.headers.get("Content-Length"));
   const reader = response.body.getReader();

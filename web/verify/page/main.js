@@ -6,7 +6,7 @@ import { draw } from "./picture.js";
 import { run } from "./run.js";
 import { showBack, showReport, showStatus } from "./report.js";
 
-const { isChainHash } = globalThis.drawVerifier;
+const { isHash } = globalThis.drawVerifier;
 const byID = (id) => document.getElementById(id);
 
 const chosen = { proof: null, purchase: null }; // blobs
@@ -21,14 +21,9 @@ async function check() {
     showStatus(chosen.purchase ? "Now choose the proof of the draw." : "");
     return;
   }
-  const chainHash = byID("chain-hash").value.trim().toLowerCase();
-  if (chainHash !== "" && !isChainHash(chainHash)) {
-    showStatus("The chain hash must be 64 hex digits.", { problem: true });
-    return;
-  }
   showStatus("Checking …");
   try {
-    const report = await run({ ...chosen, chainHashes: chainHash ? [chainHash] : [] }, (what, part) => {
+    const report = await run({ ...chosen, options: readOptions() }, (what, part) => {
       if (mine === checks) showStatus(`${what} …`, { part });
     });
     if (mine !== checks) return;
@@ -37,6 +32,24 @@ async function check() {
   } catch (error) {
     if (mine === checks) showStatus(error.message, { problem: true });
   }
+}
+
+// Fields with hashes: the parameter of the address that fills each, and what is wrong with another text.
+const fields = {
+  "chain-hash": { parameter: "chain", wrong: "The chain hash must be 64 hex digits." },
+  authorities: { parameter: "authority", several: true, wrong: "Each authority must be the SHA-256 hash of its root certificate, 64 hex digits." },
+  commitment: { parameter: "commitment", wrong: "The commitment must be 64 hex digits." },
+  "freeze-hash": { parameter: "freeze_hash", wrong: "The hash of the freeze record must be 64 hex digits." },
+};
+
+// readOptions returns what the fields tell the engine. It throws for a text that is no hash.
+function readOptions() {
+  const [chainHashes, authorities, [commitment], [freezeHash]] = Object.entries(fields).map(([id, { several, wrong }]) => {
+    const hashes = byID(id).value.toLowerCase().split(/[\s,]+/).filter(Boolean);
+    if (!hashes.every(isHash) || (hashes.length > 1 && !several)) throw new Error(wrong);
+    return hashes;
+  });
+  return { chainHashes, authorities, commitment, freezeHash };
 }
 
 // A proof of purchase begins with its campaign, the proof of a draw with its beacon.
@@ -58,7 +71,7 @@ function listen() {
     chosen.purchase = target.files[0] ?? null;
     check();
   });
-  byID("chain-hash").addEventListener("change", check);
+  for (const id in fields) byID(id).addEventListener("change", check);
   byID("files").addEventListener("submit", (event) => {
     event.preventDefault();
     check();
@@ -72,14 +85,15 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
-// The address may name a campaign, and a chain that whoever gave it trusts: the page shows that
-// it was named.
+// The address may name a campaign, and what stands in the fields: the page shows that it did.
 async function fromAddress() {
   const address = new URLSearchParams(location.search);
-  const campaign = address.get("campaign"), chain = address.get("chain");
-  if (chain !== null) {
-    byID("chain-hash").value = chain;
-    byID("chain").open = true;
+  const campaign = address.get("campaign");
+  for (const [id, { parameter }] of Object.entries(fields)) {
+    if (!address.has(parameter)) continue;
+    byID(id).value = address.getAll(parameter).join("\n");
+    byID(id).closest("details").open = true;
+    byID("from-address").hidden = false;
   }
   if (campaign === null) return;
   try {

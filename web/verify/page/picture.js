@@ -14,7 +14,7 @@ export function draw() {
   const figure = document.getElementById("picture"), canvas = document.getElementById("canvas");
   if (!campaign) return;
   figure.hidden = false;
-  const widest = Math.max(...campaign.layers.map((l) => l.positions));
+  const widest = campaign.layers.reduce((most, { positions }) => Math.max(most, positions), 1);
   const width = figure.clientWidth;
   const cell = Math.min(largestCell, width / widest);
   const line = campaign.triangle ? cell : Math.max(cell, 3);

@@ -3,11 +3,12 @@
 import { draw, setPicture } from "./picture.js";
 
 const byID = (id) => document.getElementById(id);
-const mostLines = 1000; // of the table of winners
+const mostLines = 1000; // of the table of winners, and of the positions of a purchase
+const longestText = 2500; // characters: a document can have any
 
 function element(name, text, className) {
   const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
+  if (text !== undefined) made.textContent = text.length > longestText ? text.slice(0, longestText) + "…" : text;
   if (className) made.className = className;
   return made;
 }
@@ -33,21 +34,23 @@ export function showBack(shown) {
   back.replaceChildren(link("Go back", from), " · ", link("Look again", location.href));
 }
 
-const verdicts = {
-  verified: ["Verified", "Every check holds."],
-  failed: ["Not verified", "A check failed. This is not the proof of an honest draw, or not in its true form."],
-  chain: ["Every check but the chain’s", "All other checks hold. The draw is as good as its chain, and this page does not know it: whoever made it may know its rounds beforehand. If you trust it, name it above."],
-  incomplete: ["Not fully checked", "No check failed, but this page could not make all of them. Do not take this as verified."],
-};
+// verdictOf returns [class, words] of a report.
+function verdictOf({ verdict, headline, onlyChainUnknown }) {
+  if (onlyChainUnknown) return ["failed", "All other checks hold. The draw is as good as its chain, and this page does not know it: its maker may know its rounds beforehand. If you trust it, name it above."];
+  if (verdict === "failed") return ["failed", "A check failed. This is not the proof of an honest draw, or not in its true form."];
+  if (headline === "verified" || headline.startsWith("verified, witnessed")) return ["verified", "Every check holds."];
+  if (headline === "verified, unwitnessed") return ["weaker", "Every check holds. The rules promise a witness, and none is there: only the operator says when the freeze record was made."];
+  return ["weaker", "Every check holds. The timestamps show no more than the beacon alone. If you trust an authority of the check “witness”, name it above."];
+}
 
 // showReport shows a report, or nothing for null.
 export function showReport(report, labels = null) {
   byID("report").hidden = !report;
   setPicture(null);
   if (!report) return;
-  const [title, words] = verdicts[report.onlyChainUnknown ? "chain" : report.verdict];
-  byID("verdict").className = report.verdict;
-  byID("verdict-title").textContent = title;
+  const [className, words] = verdictOf(report);
+  byID("verdict").className = className;
+  byID("verdict-title").textContent = report.headline[0].toUpperCase() + report.headline.slice(1);
   const bad = report.checks.filter((c) => c.status !== "ok");
   byID("verdict-text").textContent = words + (bad.length ? " See: " + bad.map((c) => c.name).join(", ") + "." : "");
   const called = callerOf(labels, report.campaign?.campaign_id);
@@ -64,7 +67,7 @@ export function showReport(report, labels = null) {
 // callerOf returns a function from a position to what the server calls it, with the words that this
 // is not proven; without labels of the campaign it returns "".
 function callerOf(labels, campaign) {
-  const layers = new Map(labels?.campaign_id === campaign ? labels.layers.map((l) => [l.layer, l]) : []);
+  const layers = new Map(labels && labels.campaign_id === campaign ? labels.layers.map((l) => [l.layer, l]) : []);
   return (layer, column) => {
     const { positions, first_number: first, label } = layers.get(layer) ?? {};
     if (!(column >= 1 && column <= positions)) return "";
@@ -77,20 +80,20 @@ function showPurchase({ purchase, checks }, called) {
   section.hidden = !checks.some((c) => c.name === "purchase-form");
   const list = byID("purchase-list");
   list.replaceChildren();
-  for (const { layer, column, prizes } of purchase ?? []) {
+  for (const { layer, column, prizes } of purchase?.slice(0, mostLines) ?? []) {
     const won = prizes.length ? prizes.map(({ prize, name }) => `won prize ${prize}, ${name}`).join("; ") : "did not win";
     const name = called(layer, column);
     list.append(element("li", `Your position in layer ${layer}, column ${column}${name && ` (${name}, as the server says, not proven)`} took part and ${won}.`));
   }
+  if (purchase?.length > mostLines) list.append(element("li", `and ${(purchase.length - mostLines).toLocaleString("en")} more`));
   if (!purchase) list.append(element("li", "The two documents do not show that your positions took part; the checks below say why."));
 }
 
-function showMeaning({ campaign, verdict }) {
-  const section = byID("meaning");
-  section.hidden = verdict !== "verified" || !campaign?.meaning;
-  if (section.hidden) return;
-  byID("shows").replaceChildren(...campaign.meaning.shows.map((text) => element("li", text)));
-  byID("open").replaceChildren(...campaign.meaning.open.map((text) => element("li", text)));
+function showMeaning({ meaning }) {
+  byID("meaning").hidden = !meaning;
+  if (!meaning) return;
+  byID("shows").replaceChildren(...meaning.shows.map((text) => element("li", text)));
+  byID("open").replaceChildren(...meaning.open.map((text) => element("li", text)));
 }
 
 const words = { ok: "holds", failed: "fails", "not-made": "not made" };

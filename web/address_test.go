@@ -1,0 +1,101 @@
+//go:build web
+
+package web_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"triprize/internal/domain/fairdraw"
+	"triprize/internal/simulator/tsasim"
+)
+
+// fill puts a text into a field, and waits for what the page says then.
+func (p *tab) fill(id, text string) {
+	p.t.Helper()
+	p.eval(fmt.Sprintf(`(() => { const field = document.getElementById(%s); field.value = %s; field.dispatchEvent(new Event("change")); })()`, quote(id), quote(text)), nil)
+	p.done()
+}
+
+// The address can fill every field. The page says that it did: the address may be the operator's.
+func TestAnAddressNamesWhomToTrustAndWhatWasNoted(t *testing.T) {
+	t.Parallel()
+	one, two := tsasim.Start(t, tsasim.Options{ECDSA: true}), tsasim.Start(t, tsasim.Options{ECDSA: true, Number: 1})
+	proof, _ := draw{beacon: true, authorities: []*tsasim.Authority{one, two}}.proof(t, 0)
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(proof) })
+	address := s.URL + "/verify?campaign=" + campaignID.String() + "&chain=" + strings.ToUpper(chainHash())
+	p := open(t, address+"&authority="+rootOf(one)+"&authority="+rootOf(two)+"&commitment="+strings.Repeat("ab", 32)+"&freeze_hash="+freezeHashOf(t, proof).String())
+	p.done()
+	if text := p.text("verdict-text") + p.text("from-address"); p.verdict() != "failed" || !strings.Contains(text, "See: noted-commitment.") || !strings.Contains(text, "The address of this page has filled fields") {
+		t.Error(text)
+	}
+	p.fill("commitment", "")
+	if title := p.text("verdict-title"); title != "Verified, witnessed by 2 of 2" {
+		t.Error(title)
+	}
+	p = open(t, address+"&commitment="+strings.Repeat("ab", 32)+"&commitment="+strings.Repeat("cd", 32))
+	p.done()
+	if text := p.text("status"); text != "The commitment must be 64 hex digits." {
+		t.Error(text)
+	}
+}
+
+func rootOf(a *tsasim.Authority) string { return fairdraw.Hash(a.Root).String() }
+
+// The title says how far a proof goes, in a colour of its own where a promised witness is missing.
+func TestTheFieldsDecideHowFarAProofGoes(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	one, two := tsasim.Start(t, tsasim.Options{ECDSA: true}), tsasim.Start(t, tsasim.Options{ECDSA: true, Number: 1})
+	proof, _ := draw{beacon: true, authorities: []*tsasim.Authority{one, two}}.proof(t, 0)
+	p.choose("proof", file(t, "proof.json", proof))
+	p.done()
+	for _, c := range []struct{ field, text, title, class string }{
+		{"chain-hash", "xyz", "The chain hash must be 64 hex digits.", ""},
+		{"chain-hash", chainHash(), "Verified, stamped only by authorities that the operator named", "weaker"},
+		{"authorities", rootOf(one) + rootOf(two), "Each authority must be the SHA-256 hash of its root certificate, 64 hex digits.", ""},
+		{"authorities", strings.ToUpper(rootOf(one)), "Verified, witnessed by 1 of 2", "verified"},
+		{"authorities", "\n" + rootOf(one) + ",\n" + rootOf(two) + " ", "Verified, witnessed by 2 of 2", "verified"},
+		{"freeze-hash", freezeHashOf(t, proof).String()[1:], "The hash of the freeze record must be 64 hex digits.", ""},
+		{"freeze-hash", freezeHashOf(t, proof).String(), "Verified, witnessed by 2 of 2", "verified"},
+		{"commitment", strings.Repeat("ab", 32), "Not verified", "failed"},
+	} {
+		p.fill(c.field, c.text)
+		title := p.text("status")
+		if c.class != "" {
+			title = p.text("verdict-title")
+		}
+		if title != c.title || p.verdict() != c.class {
+			t.Errorf("%s %q: %q, %q", c.field, c.text, title, p.verdict())
+		}
+	}
+}
+
+// A campaign without a proof says why, and sends its visitor back.
+func TestACampaignWithoutADrawSendsItsVisitorBack(t *testing.T) {
+	t.Parallel()
+	for draw, want := range map[string]string{
+		`{"state": "drawing", "freeze": {}, "voids_at": "2026-12-01T10:00:00Z"}`: "The operator has announced to void the draw at 2026-12-01T10:00:00Z. Until then anybody who has the signature of its round can post it, to /v1/campaigns/" + campaignID.String() + "/draw/round.",
+		`{"state": "drawing", "freeze": {}, "voids_at": null}`:                   "This campaign is not drawn yet. Its proof will be at this address after the draw.Go back",
+		`{"state": "cancelled", "freeze": {}}`:                                   "The draw of this campaign was voided: nothing is drawn.",
+		`{"state": "cancelled", "freeze": null}`:                                 "This campaign was cancelled: nothing is drawn.",
+		``:                                                                       "This campaign is not drawn yet.",
+	} {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/proof") || draw == "" {
+				w.WriteHeader(http.StatusConflict)
+				return
+			}
+			_, _ = w.Write([]byte(draw))
+		})
+		p := open(t, s.URL+"/verify?campaign="+campaignID.String())
+		p.done()
+		var problem bool
+		p.eval(`document.getElementById("status").className === "problem"`, &problem)
+		if text := p.text("status") + p.text("back"); problem || !strings.Contains(text, want) || !strings.Contains(text, "Go back") {
+			t.Errorf("%s: %t: %s", draw, problem, text)
+		}
+	}
+}
