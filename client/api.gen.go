@@ -449,6 +449,25 @@ type AuthorizationDraft struct {
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
+// BeaconChain A chain of public randomness.
+type BeaconChain struct {
+	// ChainHash 32 bytes in lower-case hex.
+	ChainHash Hash `json:"chain_hash"`
+
+	// PublicKey Hex.
+	PublicKey string `json:"public_key"`
+
+	// GenesisTime Unix seconds.
+	GenesisTime int64 `json:"genesis_time"`
+
+	// GenesisSeed Hex.
+	GenesisSeed string `json:"genesis_seed"`
+	BeaconID    string `json:"beacon_id"`
+
+	// PeriodS Seconds between rounds.
+	PeriodS int `json:"period_s"`
+}
+
 // Board defines model for Board.
 type Board struct {
 	// BoardVersion Grows with every change of a position.
@@ -886,6 +905,9 @@ type Draw struct {
 
 	// Rules The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds.
 	Rules json.RawMessage `json:"rules"`
+
+	// Chain The beacon that the rules name, from publication on: anybody can verify its rounds with it. Null without a beacon.
+	Chain *BeaconChain `json:"chain"`
 }
 
 // DrawLabels What people call the positions of a campaign.
@@ -893,6 +915,19 @@ type DrawLabels struct {
 	// CampaignID A UUID.
 	CampaignID ID           `json:"campaign_id"`
 	Layers     []LayerLabel `json:"layers"`
+}
+
+// DrawList The list document of triprize-draw/1. docs/draw.md has every step.
+type DrawList struct {
+	// CampaignID A UUID.
+	CampaignID ID  `json:"campaign_id"`
+	Count      int `json:"count"`
+
+	// Root 32 bytes in lower-case hex.
+	Root Hash `json:"root"`
+
+	// Sold By layer and column.
+	Sold []SoldLine `json:"sold"`
 }
 
 // DrawProgress How far the draw of a sold-out campaign is.
@@ -2813,7 +2848,7 @@ func (c *Client) CancelCampaign(ctx context.Context, campaign CampaignID, body C
 // GetDraw is GET /v1/campaigns/{campaign}/draw: read the draw.
 //
 // The commitment from publication on; the freeze record from the freeze on; the wait of a draw meanwhile; the secret and
-// the winners once drawn. The event stream of the campaign tells when it changes. Anybody may read it, without a key too, once
+// the winners once drawn. `/draw/events` tells when it changes. Anybody may read it, without a key too, once
 // the campaign is published. Requests without a key are limited per address.
 //
 // For operator, app, user, viewer.
@@ -2833,6 +2868,11 @@ func (c *Client) RequestDraw(ctx context.Context, campaign CampaignID, options .
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/draw", campaign)}, options)
 }
 
+// streamDraw is GET /v1/campaigns/{campaign}/draw/events.
+func streamDraw(campaign CampaignID) request {
+	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/events", campaign)}
+}
+
 // GetDrawLabels is GET /v1/campaigns/{campaign}/draw/labels: read what people call the positions.
 //
 // The proof of a draw has layers and columns only. This says what people call them: `triprize verify --labels` and the page
@@ -2843,6 +2883,11 @@ func (c *Client) RequestDraw(ctx context.Context, campaign CampaignID, options .
 // For operator, app, user, viewer.
 func (c *Client) GetDrawLabels(ctx context.Context, campaign CampaignID, options ...CallOption) (DrawLabels, error) {
 	return send[DrawLabels](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/labels", campaign)}, options)
+}
+
+// getDrawList is GET /v1/campaigns/{campaign}/draw/list.
+func getDrawList(campaign CampaignID) request {
+	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/list", campaign)}
 }
 
 // getDrawProof is GET /v1/campaigns/{campaign}/draw/proof.

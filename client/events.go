@@ -59,6 +59,15 @@ func (c *Client) FollowJob(ctx context.Context, id JobID) iter.Seq2[Job, error] 
 	return follow(ctx, c, streamJob(id), "job", Job.Final)
 }
 
+// FollowDraw iterates over what is public of a draw: as it is now, and after each change. The
+// freeze record comes as soon as it is stored: note its hash before RoundDueAt. It ends when
+// the campaign is completed or cancelled, or with an error, as Follow does.
+func (c *Client) FollowDraw(ctx context.Context, campaign CampaignID) iter.Seq2[Draw, error] {
+	return follow(ctx, c, streamDraw(campaign), "draw", func(d Draw) bool {
+		return d.State == CampaignStateCompleted || d.State == CampaignStateCancelled
+	})
+}
+
 const (
 	maxEvent      = 1 << 20 // bytes of a line, and of an event
 	pauseFirst    = 2 * time.Second

@@ -81,7 +81,7 @@ func TestAStreamEndsWithTheLastEvent(t *testing.T) {
 			if strings.HasPrefix(r.URL.Path, "/v1/jobs/") {
 				return stream(w, "event: job\ndata: {\"state\":\"queued\"}\n\nevent: job\ndata: {\"state\":\"failed\",\"problem\":{\"code\":\"sold-out\"}}\n\n")
 			}
-			return stream(w, "event: campaign\ndata: {\"state\":\"completed\"}\n\n")
+			return stream(w, "event: "+map[bool]string{true: "draw", false: "campaign"}[strings.HasSuffix(r.URL.Path, "/draw/events")]+"\ndata: {\"state\":\"completed\"}\n\n")
 		}
 		var states []client.JobState
 		for j, err := range s.client().FollowJob(t.Context(), jobID) {
@@ -95,7 +95,12 @@ func TestAStreamEndsWithTheLastEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if !slices.Equal(states, []client.JobState{client.JobStateQueued, client.JobStateFailed}) || len(s.seen()) != 2 {
+		for d, err := range s.client().FollowDraw(t.Context(), campaign) {
+			if err != nil || d.State != client.CampaignStateCompleted {
+				t.Fatal(d, err)
+			}
+		}
+		if !slices.Equal(states, []client.JobState{client.JobStateQueued, client.JobStateFailed}) || len(s.seen()) != 3 {
 			t.Errorf("%v after %d requests", states, len(s.seen()))
 		}
 	})

@@ -18,6 +18,12 @@ func (c *Client) Proof(ctx context.Context, campaign CampaignID) (io.ReadCloser,
 	return c.long(ctx, getDrawProof(campaign))
 }
 
+// DrawList opens the frozen list of a campaign, as it is: canonical JSON, for type DrawList.
+// It is a stream as Proof is. Before the freeze the error has CodeStateConflict.
+func (c *Client) DrawList(ctx context.Context, campaign CampaignID) (io.ReadCloser, error) {
+	return c.long(ctx, getDrawList(campaign))
+}
+
 // PurchasesCSV opens a table of the purchases of a campaign that params select, without
 // Cursor and Limit: a header and a line for each, for package encoding/csv. As with Proof,
 // a read that fails means that the table is not complete. Close it.

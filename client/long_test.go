@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,7 @@ import (
 	"triprize.example/client"
 )
 
-func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
+func TestAProofOrAListIsAStreamAndAPartOfItIsAnError(t *testing.T) {
 	t.Parallel()
 	answers := map[uuid.UUID]func(w http.ResponseWriter){}
 	whole, cut, early := uuid.New(), uuid.New(), uuid.New()
@@ -30,7 +31,7 @@ func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for id, answer := range answers {
-			if r.URL.Path == "/v1/campaigns/"+id.String()+"/draw/proof" && r.Header.Get("Authorization") == "Bearer key" {
+			if path := "/v1/campaigns/" + id.String() + "/draw"; (r.URL.Path == path+"/proof" || r.URL.Path == path+"/list") && r.Header.Get("Authorization") == "Bearer key" {
 				answer(w)
 			}
 		}
@@ -40,8 +41,8 @@ func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := func(id uuid.UUID) (string, error) {
-		body, err := c.Proof(t.Context(), id)
+	read := func(open func(context.Context, client.CampaignID) (io.ReadCloser, error), id uuid.UUID) (string, error) {
+		body, err := open(t.Context(), id)
 		if err != nil {
 			return "", err
 		}
@@ -49,14 +50,16 @@ func TestAProofIsAStreamAndAPartOfItIsAnError(t *testing.T) {
 		text, err := io.ReadAll(body)
 		return string(text), err
 	}
-	if text, err := read(whole); err != nil || text != "{}" {
-		t.Errorf("%q, %v", text, err)
-	}
-	if text, err := read(cut); err == nil {
-		t.Errorf("a part is taken for the whole: %q", text)
-	}
-	if _, err := read(early); !isRefusal(err, client.CodeStateConflict) {
-		t.Errorf("before the draw: %v", err)
+	for _, open := range []func(context.Context, client.CampaignID) (io.ReadCloser, error){c.Proof, c.DrawList} {
+		if text, err := read(open, whole); err != nil || text != "{}" {
+			t.Errorf("%q, %v", text, err)
+		}
+		if text, err := read(open, cut); err == nil {
+			t.Errorf("a part is taken for the whole: %q", text)
+		}
+		if _, err := read(open, early); !isRefusal(err, client.CodeStateConflict) {
+			t.Errorf("too early: %v", err)
+		}
 	}
 }
 

@@ -74,16 +74,16 @@ END $$;
 CREATE CONSTRAINT TRIGGER freezes_come_before_their_round AFTER INSERT ON freezes DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.round IS NOT NULL) EXECUTE FUNCTION freezes_come_before_their_round();
 
--- The nodes of a frozen tree that stand over 1,024 leaves each (the last over the rest), so
--- that the path of a leaf needs no more than its own 1,024 leaves.
+-- The frozen list: the nodes of its tree that stand over 1,024 leaves each (the last over the
+-- rest), and these leaves of 56 bytes. The path of a leaf needs no more than its own 1,024.
 CREATE TABLE freeze_subtrees (
     campaign_id uuid    NOT NULL REFERENCES freezes,
     number      integer NOT NULL CHECK (number >= 0),
-    layer       integer NOT NULL, -- of its first leaf
-    col         integer NOT NULL,
     hash        bytea   NOT NULL CHECK (octet_length(hash) = 32),
+    leaves      bytea   NOT NULL CHECK (octet_length(leaves) BETWEEN 56 AND 56 * 1024 AND octet_length(leaves) % 56 = 0),
     PRIMARY KEY (campaign_id, number)
 );
+ALTER TABLE freeze_subtrees ALTER COLUMN leaves SET STORAGE EXTERNAL; -- hashes cannot be compressed
 CREATE TRIGGER freeze_subtrees_are_immutable BEFORE UPDATE OR DELETE ON freeze_subtrees FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER freeze_subtrees_are_not_truncated BEFORE TRUNCATE ON freeze_subtrees FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 

@@ -503,7 +503,7 @@ export interface paths {
         /**
          * Read the draw
          * @description The commitment from publication on; the freeze record from the freeze on; the wait of a draw meanwhile; the secret and
-         *     the winners once drawn. The event stream of the campaign tells when it changes. Anybody may read it, without a key too, once
+         *     the winners once drawn. `/draw/events` tells when it changes. Anybody may read it, without a key too, once
          *     the campaign is published. Requests without a key are limited per address.
          */
         get: operations["getDraw"];
@@ -537,6 +537,56 @@ export interface paths {
          *     what is read does not fit what was frozen. Compressed with gzip for who accepts that. One server sends a few proofs at a time only.
          */
         get: operations["getDrawProof"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/campaigns/{campaign}/draw/list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the frozen list
+         * @description The sold positions that the prizes are drawn from, from the freeze on: with it, the freeze record and the round, anybody
+         *     computes the outcome. It is canonical JSON (RFC 8785) and the same bytes for ever; it has no personal data. Anybody may read
+         *     it, without a key too. Before the freeze it is 409. It is there too when the draw is void.
+         *     It may be long, one line for each sold position. An answer that breaks off is no list: the connection is cut when
+         *     what is read does not fit what was frozen. Compressed with gzip for who accepts that. One server sends a few proofs and lists at a time only.
+         */
+        get: operations["getDrawList"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/campaigns/{campaign}/draw/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow a draw
+         * @description Server-sent events named `draw`: what is public of the draw at once, and whenever it changes: the commitment, the freeze
+         *     record with its hash and the round, the wait, the secret and the winners. Note `freeze.hash` before `round_due_at`: the proof has
+         *     the same. Nobody's `user_id` is in it. Anybody may follow a published campaign, without a key too: a few streams per address.
+         *     Reconnect with `Last-Event-ID`, and an event that you have seen is not repeated.
+         *
+         *     The last event is named `end`; its data is a StreamEnd with the reason. A stream without it was cut. It ends
+         *     after some minutes, and when the campaign is completed or cancelled. A browser reconnects by itself.
+         */
+        get: operations["streamDraw"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2792,6 +2842,24 @@ export interface components {
             rules: {
                 [key: string]: unknown;
             } | null;
+            /** @description The beacon that the rules name, from publication on: anybody can verify its rounds with it. Null without a beacon. */
+            chain: components["schemas"]["BeaconChain"] | null;
+        };
+        /** @description A chain of public randomness. */
+        BeaconChain: {
+            chain_hash: components["schemas"]["Hash"];
+            /** @description Hex. */
+            public_key: string;
+            /**
+             * Format: int64
+             * @description Unix seconds.
+             */
+            genesis_time: number;
+            /** @description Hex. */
+            genesis_seed: string;
+            beacon_id: string;
+            /** @description Seconds between rounds. */
+            period_s: number;
         };
         /** @description The freeze record of a campaign, with its hash. */
         Freeze: {
@@ -2850,6 +2918,14 @@ export interface components {
             first_number: number;
             /** @description Null: its positions are called by their number. */
             label: string | null;
+        };
+        /** @description The list document of triprize-draw/1. docs/draw.md has every step. */
+        DrawList: {
+            campaign_id: components["schemas"]["ID"];
+            count: number;
+            root: components["schemas"]["Hash"];
+            /** @description By layer and column. */
+            sold: components["schemas"]["SoldLine"][];
         };
         /** @description The proof document of triprize-draw/1. docs/draw.md has every step. */
         DrawProof: {
@@ -3614,7 +3690,7 @@ export interface components {
          */
         ETag: string;
         /**
-         * @description The proof never changes, so a client that has it with this tag has it for ever. With gzip the tag is weak (`W/`).
+         * @description The document never changes, so a client that has it with this tag has it for ever. With gzip the tag is weak (`W/`).
          * @example "9f86d081884c7d659a2feaa0c55ad015"
          */
         ProofTag: string;
@@ -3758,6 +3834,7 @@ export type StripeEvent = components['schemas']['StripeEvent'];
 export type StripeReceipt = components['schemas']['StripeReceipt'];
 export type Winner = components['schemas']['Winner'];
 export type Draw = components['schemas']['Draw'];
+export type BeaconChain = components['schemas']['BeaconChain'];
 export type Freeze = components['schemas']['Freeze'];
 export type CampaignWait = components['schemas']['CampaignWait'];
 export type Timestamp = components['schemas']['Timestamp'];
@@ -3765,6 +3842,7 @@ export type DrawProgress = components['schemas']['DrawProgress'];
 export type Hash = components['schemas']['Hash'];
 export type DrawLabels = components['schemas']['DrawLabels'];
 export type LayerLabel = components['schemas']['LayerLabel'];
+export type DrawList = components['schemas']['DrawList'];
 export type DrawProof = components['schemas']['DrawProof'];
 export type SoldLine = components['schemas']['SoldLine'];
 export type ProofBeacon = components['schemas']['ProofBeacon'];
@@ -5045,6 +5123,96 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["StateConflict"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getDrawList: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The list document. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    ETag: components["headers"]["ProofTag"];
+                    "Cache-Control": components["headers"]["CacheControl"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DrawList"];
+                };
+            };
+            304: components["responses"]["NotModified"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    streamDraw: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the last event that was seen; browsers send it when they reconnect. */
+                "Last-Event-ID"?: components["parameters"]["LastEventID"];
+            };
+            path: {
+                /** @description The id of a campaign. */
+                campaign: components["parameters"]["CampaignID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream of events; their data is a Draw, that of the last one a StreamEnd. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Cache-Control": components["headers"]["CacheControl"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example retry: 2000
+                     *
+                     *     id: 5d3c
+                     *     event: draw
+                     *     data: {"state":"active"}
+                     *
+                     *     event: end
+                     *     data: {"reason":"age"}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The stream is over: `Last-Event-ID` is the last event. Browsers then stop reconnecting. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];

@@ -1,6 +1,6 @@
 // The client: every operation of the contract, typed, with its retries.
 
-import type { Board, Campaign, CampaignEvent, CancellationRequest, Hold, HoldExtension, HoldRequest, PaymentDraft, PaymentTry, PurchaseRequest } from "./api.gen.js";
+import type { Board, Campaign, CampaignEvent, CancellationRequest, Draw, Hold, HoldExtension, HoldRequest, PaymentDraft, PaymentTry, PurchaseRequest } from "./api.gen.js";
 import { MalformedError, refusalOf, retryAfterOf, TriprizeError, UnreachableError } from "./errors.js";
 import { follow } from "./follow.js";
 import { awaitsAction, isFinal, jobOf, jobOfKind, type Job } from "./jobs.js";
@@ -115,11 +115,11 @@ export class Triprize {
   }
 
   /**
-   * Opens an answer that is long or not JSON: the proof of a draw, a table (accept: "text/csv"). Read its body to the
+   * Opens an answer that is long or not JSON: the proof of a draw, the frozen list, a table (accept: "text/csv"). Read its body to the
    * end; a read that fails means that it is not complete. The bound of time is for its head only.
    */
   async open<P extends PathsWith<"get">>(path: P, ...[options]: Optional<Arguments<Operation<"get", P>> & { accept?: string }>): Promise<Response> {
-    const parts: Parts & { accept?: string } = options ?? {};
+    const parts = (options as (Parts & { accept?: string }) | undefined) ?? {};
     const sent: Sent = { method: "GET", path: addressOf(path, parts.path, parts.query), accept: parts.accept ?? "*/*" };
     return this.#repeated(sent, parts.signal, async () => {
       const deadline = new Deadline(parts.signal, this.#settings.timeoutMs);
@@ -218,6 +218,20 @@ export class Triprize {
     }
   }
 
+  /**
+   * Yields what is public of a draw as it is now, and after each change. The freeze record comes as soon as it is stored:
+   * note its hash before `round_due_at`. It ends when the campaign is completed or cancelled.
+   */
+  async *followDraw(campaign: string, options: { signal?: AbortSignal } = {}): AsyncGenerator<Draw, void, undefined> {
+    for await (const data of this.#follow("/v1/campaigns/{campaign}/draw/events", "draw", { campaign }, undefined, options.signal)) {
+      const draw = data as Draw;
+      yield draw;
+      if (draw.state === completed || draw.state === cancelled) {
+        return;
+      }
+    }
+  }
+
   async *#followCampaign(campaign: string, query: object | undefined, signal: AbortSignal | undefined): AsyncGenerator<CampaignEvent, void, undefined> {
     for await (const data of this.#follow("/v1/campaigns/{campaign}/events", "campaign", { campaign }, query, signal)) {
       const event = data as CampaignEvent;
@@ -286,6 +300,7 @@ export class Triprize {
 }
 
 const completed: Campaign["state"] = "completed";
+const cancelled: Campaign["state"] = "cancelled";
 
 function signalled(signal: AbortSignal | undefined): { signal?: AbortSignal } {
   return signal === undefined ? {} : { signal };

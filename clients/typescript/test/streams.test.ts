@@ -76,6 +76,19 @@ test("a stream is taken up where it broke, until the job is final", async (t) =>
   assert.equal(s.asked.length, 4);
 });
 
+test("a draw is followed until it is over", async (t) => {
+  const s = await simulate(t, (n, response) => {
+    send(response, n, "draw", { state: n === 1 ? "drawing" : "completed" });
+    response.end();
+  });
+  const states: string[] = [];
+  for await (const now of s.client().followDraw(campaign)) {
+    states.push(now.state);
+  }
+  assert.deepEqual(states, ["drawing", "completed"]);
+  assert.equal(s.asked[0]?.url, `/v1/campaigns/${campaign}/draw/events`);
+});
+
 test("a stream ends when the server says that it is over", async (t) => {
   for (const end of ["event", "204"]) {
     const s = await simulate(t, (n, response) => {

@@ -10,9 +10,10 @@
 //	sold list ──Tree───┴─▶ FreezeRecord        (published before the round)
 //	secret, root, randomness ─▶ Entropy ─▶ Stream ─▶ Select
 //
-// A draw leaves a [Proof] for everybody ([WriteProof], [ReadProof]) and a [PurchaseProof]
-// for each buyer. Both are read and written line by line. A document has one spelling;
-// every other one is a [FormError].
+// A frozen campaign has a [List] for everybody ([WriteList], [ReadList]). A draw leaves a
+// [Proof] for everybody ([WriteProof], [ReadProof]) and a [PurchaseProof] for each buyer.
+// Lists are read and written line by line. A document has one spelling; every other one is
+// a [FormError].
 //
 // Integers are big-endian, strings are UTF-8, H is SHA-256. testdata/draw-vectors.json
 // comes from an independent implementation. testdata/proof-vectors.json is made here, and

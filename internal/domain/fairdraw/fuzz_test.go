@@ -43,6 +43,20 @@ func FuzzAProofIsReadInItsOnlySpellingOrRefused(f *testing.F) {
 	})
 }
 
+func FuzzAListIsReadInItsOnlySpellingOrRefused(f *testing.F) {
+	seeds(f, "list-*.json")
+	f.Fuzz(func(t *testing.T, document []byte) {
+		l, lines, err := readList(string(document))
+		var form *FormError
+		if err != nil && !errors.As(err, &form) {
+			t.Fatalf("refused without a place: %v", err)
+		}
+		if err == nil && writeList(t, l, lines) != string(document) {
+			t.Fatalf("written again it is\n%s", writeList(t, l, lines))
+		}
+	})
+}
+
 func FuzzAProofOfPurchaseIsReadInItsOnlySpellingOrRefused(f *testing.F) {
 	seeds(f, "*purchase*.json")
 	f.Fuzz(func(t *testing.T, document []byte) {

@@ -9,6 +9,9 @@ import (
 	"triprize/internal/domain/shape"
 )
 
+// LeafSize is the length in bytes of a leaf.
+const LeafSize = 4 + 4 + 16 + sha256.Size
+
 // NonceSize is the length in bytes of a purchase's nonce, known only to its owner.
 const NonceSize = 16
 
@@ -63,9 +66,21 @@ func (l SoldLine) Position() shape.Position {
 // Leaf returns layer (4) || column (4) || purchase_id (16) || holder (32), the bytes that
 // stand in the tree.
 func (l SoldLine) Leaf() []byte {
-	leaf := make([]byte, 0, 4+4+16+sha256.Size)
+	return l.AppendLeaf(make([]byte, 0, LeafSize))
+}
+
+// AppendLeaf appends the leaf.
+func (l SoldLine) AppendLeaf(leaf []byte) []byte {
 	leaf = binary.BigEndian.AppendUint32(leaf, uint32(l.Layer))  //nolint:gosec // Tree.Append bounds it
 	leaf = binary.BigEndian.AppendUint32(leaf, uint32(l.Column)) //nolint:gosec // Tree.Append bounds it
 	leaf = append(leaf, l.PurchaseID[:]...)
 	return append(leaf, l.Holder[:]...)
+}
+
+// LineOf returns the line of a leaf, which has LeafSize bytes.
+func LineOf(leaf []byte) SoldLine {
+	return SoldLine{
+		Layer: int(binary.BigEndian.Uint32(leaf)), Column: int(binary.BigEndian.Uint32(leaf[4:])),
+		PurchaseID: uuid.UUID(leaf[8:24]), Holder: Hash(leaf[24:LeafSize]),
+	}
 }

@@ -23,6 +23,8 @@ type (
 		WrongProofs    []wrongProofVector    `json:"wrong_proofs"`
 		WrongPurchases []wrongPurchaseVector `json:"wrong_purchases"`
 		Against        []againstVector       `json:"against"`
+		Lists          []listVector          `json:"lists"`
+		WrongLists     []wrongListVector     `json:"wrong_lists"`
 	}
 	roundVector struct {
 		ChainHash  Hash   `json:"chain_hash"`
@@ -54,6 +56,16 @@ type (
 		Name   string   `json:"name"`
 		Files  []string `json:"files"`
 		Differ bool     `json:"differ"`
+	}
+	listVector struct {
+		Name  string `json:"name"`
+		File  string `json:"file"`
+		Proof string `json:"proof"`
+	}
+	wrongListVector struct {
+		Name  string `json:"name"`
+		File  string `json:"file"`
+		Check string `json:"check"`
 	}
 )
 
@@ -122,6 +134,7 @@ func makeVectors(t testing.TB) *made {
 	m.wrongPurchases(t)
 	m.rightBounds(t)
 	m.wrongBounds(t)
+	m.lists(t)
 	index, err := json.MarshalIndent(m.proofVectors, "", " ")
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,15 @@ func WriteProof(w io.Writer, p Proof, sold iter.Seq2[SoldLine, error]) error {
 	if err != nil {
 		return fmt.Errorf("fairdraw.WriteProof(%s): %w", p.CampaignID, err)
 	}
+	if err := writeAround(w, head, sold, append([]byte{','}, tail[1:]...)); err != nil {
+		return fmt.Errorf("fairdraw.WriteProof(%s): %w", p.CampaignID, err)
+	}
+	return nil
+}
+
+// writeAround writes the object head with the list of sold positions as one more member, and
+// behind it tail, which ends the object.
+func writeAround(w io.Writer, head []byte, sold iter.Seq2[SoldLine, error], tail []byte) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	text := append(head[:len(head)-1:len(head)-1], `,"sold":[`...)
 	for l, err := range sold {
@@ -50,24 +59,20 @@ func WriteProof(w io.Writer, p Proof, sold iter.Seq2[SoldLine, error]) error {
 			err = l.checkValues()
 		}
 		if err != nil {
-			return fmt.Errorf("fairdraw.WriteProof(%s): the sold list: %w", p.CampaignID, err)
+			return fmt.Errorf("the sold list: %w", err)
 		}
 		if _, err := out.Write(l.appendTo(text)); err != nil {
-			return fmt.Errorf("fairdraw.WriteProof(%s): %w", p.CampaignID, err)
+			return err
 		}
 		text = append(text[:0], ',') // before the next line
 	}
 	if len(text) == 1 {
 		text = text[:0] // there is none
 	}
-	text = append(append(text, "],"...), tail[1:]...)
-	if _, err := out.Write(text); err != nil {
-		return fmt.Errorf("fairdraw.WriteProof(%s): %w", p.CampaignID, err)
+	if _, err := out.Write(append(append(text, ']'), tail...)); err != nil {
+		return err
 	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("fairdraw.WriteProof(%s): %w", p.CampaignID, err)
-	}
-	return nil
+	return out.Flush()
 }
 
 // parts returns the objects before and after the list of sold positions.

@@ -55,6 +55,8 @@ var mayCall = map[string]string{
 	"requestDraw":          "operator",
 	"getDraw":              "operator app user viewer nobody",
 	"getDrawProof":         "operator app user viewer nobody",
+	"getDrawList":          "operator app user viewer nobody",
+	"streamDraw":           "operator app user viewer nobody",
 	"getDrawLabels":        "operator app user viewer nobody",
 	"getJob":               "operator app user",
 	"streamJob":            "operator app user",

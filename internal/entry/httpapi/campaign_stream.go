@@ -82,7 +82,7 @@ func (s campaignHandlers) StreamCampaign(ctx context.Context, r operations.Strea
 	if now.Over() && now.Version == seen {
 		return response.Stream{Over: true}, nil
 	}
-	release, err := s.streams.Acquire(who.Client, s.mostStreams(who.Caller))
+	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
-	"triprize/internal/testkit/servers"
 )
 
 // drawnCampaign sells a campaign of six positions and waits for its draw. It returns the
@@ -95,6 +95,17 @@ func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
 	if a, rest, err := plain(t, http.MethodHead, url, nil); err != nil || a.StatusCode != http.StatusOK || len(rest) > 0 || a.Header.Get("ETag") != tag {
 		t.Errorf("HEAD: %v, %v", a, err)
 	}
+	list, lines, err := plain(t, http.MethodGet, s.URLs[0]+path+"/list", nil)
+	if err != nil || list.StatusCode != http.StatusOK || list.Header.Get("Cache-Control") != first.Header.Get("Cache-Control") || len(list.Header.Get("ETag")) != 34 {
+		t.Fatalf("the list: %v, %v", list, err)
+	}
+	var leaves fairdraw.Tree
+	if l, err := fairdraw.ReadList(bytes.NewReader(lines), leaves.Append); err != nil || l.Root != p.Root || leaves.Root() != p.Root || l.Count != 6 {
+		t.Errorf("%s: %v", lines, err)
+	}
+	if a, _, err := plain(t, http.MethodGet, s.URLs[0]+path+"/list", map[string]string{"If-None-Match": list.Header.Get("ETag")}); err != nil || a.StatusCode != http.StatusNotModified {
+		t.Errorf("the list again: %v, %v", a, err)
+	}
 	own := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+purchase.String()+"/proof", nil, nil)
 	mine, err := fairdraw.ReadPurchaseProof(bytes.NewReader(own.Body))
 	if err != nil || len(mine.Leaves) != 3 || mine.Root != p.Root || mine.CheckPaths() != nil || !strings.HasPrefix(own.Header.Get("Cache-Control"), "private") {
@@ -108,7 +119,7 @@ func TestAnonymousCallersLearnNothingAboutDrafts(t *testing.T) {
 	draft := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID
 	missing, published := uuid.New(), s.Campaign(3)
 	detail := func(a fleet.Answer, id uuid.UUID) string { return strings.ReplaceAll(a.Refusal(), id.String(), "") }
-	for _, end := range []string{"/draw", "/draw/proof"} {
+	for _, end := range []string{"/draw", "/draw/proof", "/draw/list", "/draw/events"} {
 		none := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+missing.String()+end, nil, nil)
 		hidden := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+draft.String()+end, nil, nil)
 		if none.Status != http.StatusNotFound || hidden.Status != http.StatusNotFound || detail(none, missing) != detail(hidden, draft) {
@@ -122,8 +133,10 @@ func TestAnonymousCallersLearnNothingAboutDrafts(t *testing.T) {
 		t.Errorf("a published campaign: %v", a)
 	}
 	for _, key := range []string{"", s.App} {
-		if a := s.Do(0, key, http.MethodGet, "/v1/campaigns/"+published.String()+"/draw/proof", nil, nil); a.Status != http.StatusConflict || a.Refusal() != "state-conflict" {
-			t.Errorf("a proof before the draw: %v", a)
+		for _, end := range []string{"/draw/proof", "/draw/list"} {
+			if a := s.Do(0, key, http.MethodGet, "/v1/campaigns/"+published.String()+end, nil, nil); a.Status != http.StatusConflict || a.Refusal() != "state-conflict" {
+				t.Errorf("%s before the draw: %v", end, a)
+			}
 		}
 	}
 	bought := s.Buy(fleet.Order{Campaign: published, User: "mina", Wait: true}).Result.PurchaseID
@@ -138,15 +151,16 @@ func TestAnonymousCallersLearnNothingAboutDrafts(t *testing.T) {
 func TestAFalseListIsCutOffAndNotServed(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy).With()
-	path, purchase := drawnCampaign(s)
-	servers.Exec(t, s.DB, `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, purchase)
-	for _, encoding := range []string{"identity", "gzip"} {
-		if a, body, err := plain(t, http.MethodGet, s.URLs[0]+path+"/proof", map[string]string{"Accept-Encoding": encoding}); err == nil {
-			t.Errorf("%s: a whole answer: %v %s", encoding, a, body)
+	path, _ := drawnCampaign(s)
+	id := uuid.MustParse(strings.Split(path, "/")[3])
+	fixture.TamperList(t, s.DB, id)
+	for _, end := range []string{"/proof", "/list"} {
+		for _, encoding := range []string{"identity", "gzip"} {
+			if a, body, err := plain(t, http.MethodGet, s.URLs[0]+path+end, map[string]string{"Accept-Encoding": encoding}); err == nil {
+				t.Errorf("%s, %s: a whole answer: %v %s", end, encoding, a, body)
+			}
 		}
 	}
-	s.AwaitMetric(0, `triprize_proofs_total{outcome="false-list"}`, 2)
-	if _, err := s.DB.Exec(t.Context(), `UPDATE purchases SET user_id = 'mina' WHERE id = $1`, purchase); err != nil { // for the audit at the end
-		t.Fatal(err)
-	}
+	s.AwaitMetric(0, `triprize_proofs_total{outcome="false-list"}`, 4)
+	fixture.TamperList(t, s.DB, id) // for the audit at the end
 }

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -49,10 +51,7 @@ func (s drawHandlers) GetDraw(ctx context.Context, r operations.GetDrawRequestOb
 	if who.Role != resource.Anonymous {
 		return readDraw(ctx, s.db, r.Campaign, who.Caller)
 	}
-	found, err := s.read.Get(ctx, r.Campaign, func(known readcache.Copy[drawAnswer]) bool {
-		return known.ReadAt.After(s.changes.ChangedAt(r.Campaign))
-	})
-	return found.Value, err
+	return s.publicDraw(ctx, r.Campaign)
 }
 
 // refusalTo returns the refusal that a caller gets: anonymous callers learn nothing about drafts, not
@@ -70,13 +69,24 @@ func (s drawHandlers) refusalTo(ctx context.Context, who call.Caller, id uuid.UU
 func noCampaign(id uuid.UUID) error { return fault.New(fault.NotFound, "there is no campaign %s", id) }
 
 // drawAnswer is an encoded contract.Draw.
-type drawAnswer []byte
+type drawAnswer struct {
+	body   []byte
+	tag    string // identifies the body
+	isOver bool   // nothing will change any more
+}
+
+func newDrawAnswer(d contract.Draw) (drawAnswer, error) {
+	body, err := json.Marshal(d) //nolint:gosec // a secret that is in it is public
+	sum := sha256.Sum256(body)
+	return drawAnswer{body: body, tag: base64.RawURLEncoding.EncodeToString(sum[:9]),
+		isOver: d.State == contract.CampaignStateCompleted || d.State == contract.CampaignStateCancelled}, err
+}
 
 // Send implements operations.Answer.
 func (a drawAnswer) Send(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAuthorization) // who may see winners sees them
 	c.Set(fiber.HeaderCacheControl, notStored)
-	return response.SendJSON(c, http.StatusOK, false, a)
+	return response.SendJSON(c, http.StatusOK, false, a.body)
 }
 
 // newDrawsCache returns a cache of what anonymous callers read of draws.
@@ -87,25 +97,25 @@ func newDrawsCache(db postgres.DB, timeout time.Duration) *readcache.Cache[uuid.
 			err = noCampaign(id)
 		}
 		if err != nil {
-			return nil, err
+			return drawAnswer{}, err
 		}
-		return json.Marshal(resource.Draw(now)) //nolint:gosec // a secret that is in it is public
-	}, func(a drawAnswer) int { return len(a) })
+		return newDrawAnswer(resource.Draw(now))
+	}, func(a drawAnswer) int { return len(a.body) })
 }
 
 // readDraw reads a draw with those winners whom the caller may see.
 func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who call.Caller) (drawAnswer, error) {
 	now, err := proof.StateOf(ctx, db, id)
 	if err != nil {
-		return nil, err
+		return drawAnswer{}, err
 	}
 	document := resource.Draw(now)
 	if who.Role != resource.Viewer {
 		if err := addWinners(ctx, db, document.Winners, who); err != nil {
-			return nil, err
+			return drawAnswer{}, err
 		}
 	}
-	return json.Marshal(document) //nolint:gosec // a secret that is in it is public
+	return newDrawAnswer(document)
 }
 
 // addWinners says of winners who they are, as far as the caller may see it.

@@ -38,7 +38,7 @@ type intake struct {
 	closed   *closedSales
 	backlog  *backlog
 	jobs     *subscription.Jobs
-	streams  *callerlimit.Limit
+	streams  places
 	waits    *callerlimit.Limit
 	shares   *shares
 	draining context.Context // ends at shutdown: waits and streams end with it
@@ -55,7 +55,7 @@ func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalCl
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
 		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger, shares.announced),
-		streams: callerlimit.New("event streams", settings.Streams.MaxOpen),
+		streams: newPlaces("event streams", settings.Streams.MaxOpen),
 		waits:   callerlimit.New("waiting requests", settings.API.MaxConnections),
 	}
 }
@@ -71,13 +71,20 @@ func (s *intake) requireCampaign(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
-// mostStreams is how many streams a caller may have open here: an app has many users.
+// mostStreams is how many streams a caller may have open here: an app has many users. Without
+// a rate of addresses, all anonymous callers may have the address of a proxy.
 func (s *intake) mostStreams(who call.Caller) int {
-	if who.Role == resource.User {
+	switch {
+	case who.Role == resource.User:
 		return s.settings.Streams.MaxPerUser
+	case who.Role == resource.Anonymous && s.settings.Limits.AddressRate > 0:
+		return streamsOfAddress
 	}
 	return s.settings.Streams.MaxPerClient
 }
+
+// streamsOfAddress is how many streams one address may have open without a key.
+const streamsOfAddress = 4
 
 // command returns the job request of a command, which is done and answered at once.
 // status is that of the answer when it succeeds.

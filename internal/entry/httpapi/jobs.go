@@ -165,7 +165,7 @@ func (s jobHandlers) StreamJob(ctx context.Context, r operations.StreamJobReques
 		waiter.Stop()
 		return response.Stream{Over: true}, nil
 	}
-	release, err := s.streams.Acquire(who.Client, s.mostStreams(who.Caller))
+	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
 	if err != nil {
 		waiter.Stop()
 		return nil, err

@@ -9,58 +9,52 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/service/proof"
 	"triprize/internal/store/campaign"
 )
 
-// proofs sends proof documents: a few at a time, each as slowly as its reader reads it,
-// within a time.
+// proofs sends proof and list documents: a few at a time, each as slowly as its reader reads
+// it, within a time.
 type proofs struct {
-	service       *proof.Service
-	open          *callerlimit.Limit
-	openAnonymous *callerlimit.Limit // of these, for anonymous callers: the others are left to callers with a key
-	ended         *prometheus.CounterVec
+	places
+	service *proof.Service
+	ended   *prometheus.CounterVec
 }
 
 func newProofs(service *proof.Service, most int, registry prometheus.Registerer) *proofs {
-	p := &proofs{service: service, open: callerlimit.New("proofs", most), openAnonymous: callerlimit.New("proofs without a key", max(1, most/2)),
+	p := &proofs{places: newPlaces("proofs", most), service: service,
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_proofs_total",
-			Help: "Proof documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the sold list is not the frozen one."}, []string{"outcome"})}
+			Help: "Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one."}, []string{"outcome"})}
 	registry.MustRegister(p.ended)
 	return p
 }
 
-// enter takes a place for a caller.
-func (p *proofs) enter(who call.Caller, most int) (release func(), err error) {
-	place, err := p.open.Acquire(who.Client, most)
-	if err != nil || who.Role != resource.Anonymous {
-		return place, err
-	}
-	leave, err := p.openAnonymous.Acquire(who.Client, most)
-	if err != nil {
-		place()
-		return nil, err
-	}
-	return func() { leave(); place() }, nil
-}
-
 // GetDrawProof streams the proof document of a campaign, or answers with 304.
 func (s drawHandlers) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
+	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proofs.service.Document)
+}
+
+// GetDrawList streams the list document of a campaign, or answers with 304.
+func (s drawHandlers) GetDrawList(ctx context.Context, r operations.GetDrawListRequestObject) (operations.Answer, error) {
+	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proofs.service.List)
+}
+
+func (s drawHandlers) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*proof.Document, error)) (operations.Answer, error) {
 	who := call.Of(ctx)
-	document, err := s.proofs.service.Document(ctx, r.Campaign)
+	document, err := open(ctx, id)
 	if err != nil {
-		return nil, s.refusalTo(ctx, who.Caller, r.Campaign, err)
+		return nil, s.refusalTo(ctx, who.Caller, id, err)
 	}
 	answer := proofAnswer{server: s, document: document}
-	answer.tagged = response.Tagged{Tag: `"` + document.Tag + `"`}.Matched(r.Params.IfNoneMatch)
+	answer.tagged = response.Tagged{Tag: `"` + document.Tag + `"`}.Matched(ifNoneMatch)
 	if answer.tagged.Unchanged {
 		return answer, nil
 	}
@@ -68,7 +62,7 @@ func (s drawHandlers) GetDrawProof(ctx context.Context, r operations.GetDrawProo
 	return answer, err
 }
 
-// proofAnswer is a proof document that is about to be sent.
+// proofAnswer is a proof or list document that is about to be sent.
 type proofAnswer struct {
 	server   drawHandlers
 	document *proof.Document
@@ -102,9 +96,9 @@ func (a proofAnswer) ended(outcome string, err error) {
 	switch {
 	case errors.Is(err, proof.ErrNotFrozenList):
 		outcome = "false-list"
-		a.server.logger.Error("a proof was cut off: the sold list is not the one that was frozen", "error", err)
+		a.server.logger.Error("a proof or a list was cut off: the stored list is not the one that was frozen", "error", err)
 	case outcome == "failed":
-		a.server.logger.Warn("a proof was cut off", "error", err)
+		a.server.logger.Warn("a proof or a list was cut off", "error", err)
 	}
 	a.server.proofs.ended.WithLabelValues(outcome).Inc()
 }

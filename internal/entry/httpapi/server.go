@@ -98,7 +98,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
-	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.Open)
+	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
 	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, key, provider); err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (s *Server) shutdown() {
 			s.logCutOff(ctx)
 			return
 		case <-ticker.C:
-			if silent++; s.inFlight.Load() > 0 || s.streams.Open() > 0 || s.handlers.proofs.open.Open() > 0 || s.handlers.exports.open.Open() > 0 {
+			if silent++; s.inFlight.Load() > 0 || s.streams.taken() > 0 || s.handlers.proofs.taken() > 0 || s.handlers.exports.open.Open() > 0 {
 				silent = 0
 			}
 		}

@@ -27,7 +27,7 @@ func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.Stream
 		return nil, err
 	}
 	place := response.ValueOf(r.Params.LastEventID)
-	release, err := s.streams.Acquire(who.Client, s.mostStreams(who.Caller))
+	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
 	if err != nil {
 		return nil, err
 	}
@@ -41,20 +41,23 @@ func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.Stream
 			place = listener.Place(0)
 		}
 		first := stream.Event{ID: place, Name: "listening", Data: []byte("{}")} // from here on nothing is lost
-		source := make(chan stream.Event)
-		fetching, stop := context.WithCancel(context.Background()) // Relay says why it ends
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer close(source)
-			s.fetch(fetching, listener, source)
-		}()
-		_ = stream.Relay(w, s.settings.Streams, source, func(e stream.Event) stream.Event { return e }, end, first) // the client is gone
-		stop()
-		for range source { // lets fetch end
-		}
-		<-done
+		s.relay(w, end, func(ctx context.Context, out chan<- stream.Event) { s.fetch(ctx, listener, out) }, first)
 	}}, nil
+}
+
+// relay sends what events passes on until that returns, or the stream ends: its context ends
+// then.
+func (s *intake) relay(w *bufio.Writer, end <-chan struct{}, events func(ctx context.Context, out chan<- stream.Event), first ...stream.Event) {
+	source := make(chan stream.Event)
+	passing, stop := context.WithCancel(context.Background()) // Relay says why it ends
+	go func() {
+		defer close(source)
+		events(passing, source)
+	}()
+	_ = stream.Relay(w, s.settings.Streams, source, func(e stream.Event) stream.Event { return e }, end, first...) // the client is gone
+	stop()
+	for range source { // lets events end
+	}
 }
 
 // fetch passes on the events of a listener until ctx ends, or another connection has taken

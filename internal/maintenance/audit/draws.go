@@ -56,7 +56,7 @@ type drawRecords struct {
 // redo repeats one freeze and its draw, and returns what is wrong, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
 	e := drawRecords{id: id}
-	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkTokens, e.checkRecord, e.checkDraw} {
+	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkSold, e.checkTokens, e.checkRecord, e.checkDraw} {
 		if wrong, err := check(ctx, tx); err != nil || wrong != "" {
 			return wrong, err
 		}
@@ -96,10 +96,10 @@ func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, 
 	return "", nil
 }
 
-// checkList compares the sold list with the frozen root and its subtrees.
+// checkList compares the stored list with the frozen root and its subtrees.
 func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	var tree fairdraw.Tree
-	for line, err := range purchase.SoldLines(ctx, tx, e.id) {
+	for line, err := range drawrecord.ListOf(ctx, tx, e.id) {
 		if err == nil {
 			err = tree.Append(line)
 		}
@@ -109,14 +109,38 @@ func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, e
 		e.sold = append(e.sold, line)
 	}
 	if tree.Root() != e.frozen.Root || tree.Count() != e.frozen.Count {
-		return "the sold list is not the one that was frozen", nil
+		return "the stored list is not the one that was frozen", nil
 	}
 	stored, err := drawrecord.SubtreesOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
 	if !slices.Equal(stored, tree.Subtrees()) {
-		return "its subtrees are not those of the sold list", nil
+		return "its subtrees are not those of the stored list", nil
+	}
+	return "", nil
+}
+
+// checkSold compares the sold positions with the stored list. Those of a campaign that was
+// cancelled since are given back.
+func (e *drawRecords) checkSold(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+	c, err := campaign.Get(ctx, tx, e.id)
+	if err != nil || c.State == campaign.Cancelled {
+		return "", err
+	}
+	const another = "the sold positions are not those of the stored list"
+	rest := e.sold
+	for line, err := range purchase.SoldLines(ctx, tx, e.id) {
+		if err != nil {
+			return "", err
+		}
+		if len(rest) == 0 || rest[0] != line {
+			return another, nil
+		}
+		rest = rest[1:]
+	}
+	if len(rest) > 0 {
+		return another, nil
 	}
 	return "", nil
 }

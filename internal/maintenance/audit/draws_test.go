@@ -66,10 +66,12 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		finding string // or invariant
 		sql     string
 	}{
-		{complete, "the sold list is not the one that was frozen", `UPDATE freezes SET root = sha256(root) WHERE campaign_id = $1`},
-		{waiting, "the sold list is not the one that was frozen", `UPDATE purchases SET user_id = 'somebody else' WHERE campaign_id = $1`},
-		{complete, "its subtrees are not those of the sold list", `UPDATE freeze_subtrees SET hash = sha256(hash) WHERE campaign_id = $1`},
-		{complete, "its subtrees are not those of the sold list", `DELETE FROM freeze_subtrees WHERE campaign_id = $1`},
+		{complete, "the stored list is not the one that was frozen", `UPDATE freezes SET root = sha256(root) WHERE campaign_id = $1`},
+		{waiting, "the stored list is not the one that was frozen", `UPDATE freeze_subtrees SET leaves = set_byte(leaves, 55, get_byte(leaves, 55) # 1) WHERE campaign_id = $1`},
+		{complete, "the stored list is not the one that was frozen", `DELETE FROM freeze_subtrees WHERE campaign_id = $1`},
+		{complete, "its subtrees are not those of the stored list", `UPDATE freeze_subtrees SET hash = sha256(hash) WHERE campaign_id = $1`},
+		{waiting, "the sold positions are not those of the stored list", `UPDATE purchases SET user_id = 'somebody else' WHERE campaign_id = $1`},
+		{waiting, "the sold positions are not those of the stored list", `UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL WHERE campaign_id = $1 AND (layer, col) = (3, 3)`},
 		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET record = replace(record, '"count":6', '"count":7') WHERE campaign_id = $1`},
 		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET frozen_at = frozen_at - interval '1 microsecond' WHERE campaign_id = $1`},
 		{complete, "its freeze record is not what it was frozen with", `UPDATE freezes SET round = round + 1 WHERE campaign_id = $1`},

@@ -3,6 +3,7 @@ package draw_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,8 +148,8 @@ func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// The list cannot change between freeze and draw; if it has, nothing is drawn.
-func TestACampaignWhoseListChangedAfterTheFreezeIsNotDrawn(t *testing.T) {
+// The winners come from the list that was stored at the freeze, and from no other.
+func TestADrawTakesTheStoredListAndNoOther(t *testing.T) {
 	t.Parallel()
 	db, s := servers.DB(t), newSigner(t)
 	id := withBeacon(t, db, s)
@@ -156,17 +157,21 @@ func TestACampaignWhoseListChangedAfterTheFreezeIsNotDrawn(t *testing.T) {
 	drawer := drawerWith(t, db, draw.Options{})
 	_, err := drawer.Run(t.Context(), ref)
 	_ = waits(t, err)
-	_, err = db.Exec(t.Context(), `UPDATE purchases SET user_id = 'somebody else' WHERE id = (SELECT purchase_id FROM positions WHERE campaign_id = $1 LIMIT 1)`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.know(t, db, *frozen(t, db, id).Round)
-	if _, err := drawer.Run(t.Context(), ref); err == nil {
-		t.Error("it was drawn")
+	fixture.TamperList(t, db, id)
+	if _, err := drawer.Run(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "the stored list has root") {
+		t.Errorf("with another list: %v", err)
 	}
 	if lock, _ := execution(t, db, id); lock != nil || state(t, db, id) != campaign.Drawing {
 		t.Errorf("lock %v, the campaign is %s", lock, state(t, db, id))
 	}
+	fixture.TamperList(t, db, id)
+	servers.Exec(t, db, `UPDATE purchases SET user_id = user_id || '?' WHERE campaign_id = $1`, id)
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
+		t.Errorf("with other purchases: %v", err)
+	}
+	servers.Exec(t, db, `UPDATE purchases SET user_id = rtrim(user_id, '?') WHERE campaign_id = $1`, id)
+	fixture.Sound(t, db)
 }
 
 func TestAListThatItsCounterDoesNotKnowIsNotFrozen(t *testing.T) {

@@ -23,7 +23,7 @@ func TestARecordIsStoredBeforeItsRoundIsDueOrNotAtAll(t *testing.T) {
 	fixture.SellOut(t, db, id)
 	store := func(round uint64) error {
 		f := drawrecord.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now(), Round: &round}
-		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawrecord.InsertFreeze(t.Context(), tx, f, nil) })
+		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawrecord.InsertFreeze(t.Context(), tx, f, nil, nil) })
 	}
 	err := store(s.RoundAt(time.Now()))
 	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "freezes_come_before_their_round" {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,7 +41,7 @@ func (a *attempt) freeze(ctx context.Context) error {
 			return err
 		}
 	}
-	tree, err := a.read(ctx)
+	tree, err := a.read(purchase.SoldLines(ctx, a.db, a.ref.CampaignID))
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (a *attempt) freeze(ctx context.Context) error {
 		if a.frozen, err = a.newFreeze(ctx, tx, tree); err != nil {
 			return err
 		}
-		return drawrecord.InsertFreeze(ctx, tx, a.frozen, tree.Subtrees())
+		return drawrecord.InsertFreeze(ctx, tx, a.frozen, a.sold, tree.Subtrees())
 	})
 	if err != nil {
 		return err
@@ -148,10 +149,10 @@ func (a *attempt) open(ctx context.Context) error {
 }
 
 // read reads the sold list and builds its tree.
-func (a *attempt) read(ctx context.Context) (*fairdraw.Tree, error) {
+func (a *attempt) read(list iter.Seq2[fairdraw.SoldLine, error]) (*fairdraw.Tree, error) {
 	var tree fairdraw.Tree
 	a.sold = make([]fairdraw.SoldLine, 0, listCapacity)
-	for line, err := range purchase.SoldLines(ctx, a.db, a.ref.CampaignID) {
+	for line, err := range list {
 		if err == nil {
 			err = tree.Append(line)
 		}

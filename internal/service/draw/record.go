@@ -22,12 +22,12 @@ func (a *attempt) choose(ctx context.Context, randomness []byte) ([]fairdraw.Win
 	}
 	id := a.ref.CampaignID
 	if a.sold == nil {
-		tree, err := a.read(ctx)
+		tree, err := a.read(drawrecord.ListOf(ctx, a.db, id))
 		if err != nil {
 			return nil, err
 		}
 		if root := tree.Root(); root != a.frozen.Root || tree.Count() != a.frozen.Count {
-			return nil, fmt.Errorf("draw.choose(%s): the sold list has root %s over %d positions, the frozen one had %s over %d", id, root, tree.Count(), a.frozen.Root, a.frozen.Count)
+			return nil, fmt.Errorf("draw.choose(%s): the stored list has root %s over %d positions, the frozen one had %s over %d", id, root, tree.Count(), a.frozen.Root, a.frozen.Count)
 		}
 	}
 	entropy := fairdraw.Entropy(a.secret[:], id, a.frozen.Root, randomness)

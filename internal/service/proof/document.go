@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -17,12 +18,11 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
-	"triprize/internal/store/purchase"
 )
 
-// ErrNotFrozenList means that the sold list in the tables is not the one that was frozen:
-// somebody has changed rows that never change.
-var ErrNotFrozenList = errors.New("proof: the sold list is not the one that was frozen")
+// ErrNotFrozenList means that the stored list is not the one that was frozen: somebody has
+// changed rows that never change.
+var ErrNotFrozenList = errors.New("proof: the stored list is not the one that was frozen")
 
 // Service makes proofs.
 type Service struct{ db postgres.DB }
@@ -34,14 +34,32 @@ const pages = 2
 // connections of db at a time.
 func NewService(db postgres.DB) *Service { return &Service{db: newLimitedDB(db, pages)} }
 
-// Document is the proof document of a drawn campaign, before its lines are read.
+// Document is a document with the frozen list of a campaign, before its lines are read.
 type Document struct {
 	Tag   string // identifies its bytes
-	proof fairdraw.Proof
+	list  fairdraw.List
+	write func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error
 	db    postgres.DB
 }
 
-// Document returns the document of a campaign. The Error is state-conflict when the
+// List returns the list document of a campaign. The Error is state-conflict before the
+// freeze, and not-found when there is no campaign.
+func (s *Service) List(ctx context.Context, id uuid.UUID) (*Document, error) {
+	frozen, ok, err := drawrecord.FreezeOf(ctx, s.db, id)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, s.refusal(ctx, id, "its list is there when it is frozen")
+	}
+	list := fairdraw.List{CampaignID: id, Count: frozen.Count, Root: frozen.Root}
+	return &Document{Tag: hashOf([][]byte{id[:], []byte(strconv.Itoa(list.Count)), list.Root[:]}), list: list, db: s.db,
+		write: func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error {
+			return fairdraw.WriteList(w, list, sold)
+		}}, nil
+}
+
+// Document returns the proof document of a campaign. The Error is state-conflict when the
 // campaign is not drawn, and not-found when there is none.
 func (s *Service) Document(ctx context.Context, id uuid.UUID) (*Document, error) {
 	bound, published, err := campaign.CommitmentOf(ctx, s.db, id)
@@ -53,18 +71,21 @@ func (s *Service) Document(ctx context.Context, id uuid.UUID) (*Document, error)
 		return nil, err
 	}
 	if !published || !isDrawn {
-		return nil, s.refusal(ctx, id)
+		return nil, s.refusal(ctx, id, "its proof is there when it is drawn")
 	}
 	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: bound.Rules, Commitment: fairdraw.Hash(bound.Commitment),
 		Secret: drawn.Secret, Trust: drawn.Trust, Winners: winnersOf(drawn)}
 	if err := s.addFreeze(ctx, &p); err != nil {
 		return nil, err
 	}
-	return &Document{Tag: tagOf(p, drawn), proof: p, db: s.db}, nil
+	return &Document{Tag: tagOf(p, drawn), list: fairdraw.List{CampaignID: id, Count: p.Count, Root: p.Root}, db: s.db,
+		write: func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error {
+			return fairdraw.WriteProof(w, p, sold)
+		}}, nil
 }
 
-// refusal returns why a campaign has no proof.
-func (s *Service) refusal(ctx context.Context, id uuid.UUID) error {
+// refusal returns why a campaign does not have a document. then says when it will.
+func (s *Service) refusal(ctx context.Context, id uuid.UUID, then string) error {
 	c, err := campaign.Get(ctx, s.db, id)
 	switch {
 	case err != nil:
@@ -72,7 +93,7 @@ func (s *Service) refusal(ctx context.Context, id uuid.UUID) error {
 	case c.State == campaign.Cancelled:
 		return fault.New(fault.StateConflict, "the campaign is cancelled: it is never drawn")
 	default:
-		return fault.New(fault.StateConflict, "the campaign is %s: its proof is there when it is drawn", c.State)
+		return fault.New(fault.StateConflict, "the campaign is %s: %s", c.State, then)
 	}
 }
 
@@ -140,28 +161,28 @@ func winnersOf(d drawrecord.Draw) []fairdraw.ProofWinner {
 // tagOf identifies the bytes of a document without its lines: the root stands for these,
 // and the commitment for the rules.
 func tagOf(p fairdraw.Proof, d drawrecord.Draw) string {
-	h := sha256.New()
-	write := func(part []byte) { fmt.Fprintf(h, "%d:%s", len(part), part) }
 	winners, _ := json.Marshal(p.Winners) // cannot fail
-	for _, part := range [][]byte{[]byte(p.Version), p.CampaignID[:], p.Commitment[:], p.FreezeHash[:], p.Secret[:], d.Randomness, []byte(p.Trust), winners} {
-		write(part)
-	}
-	for _, token := range p.Witness {
-		write(token)
+	return hashOf(append([][]byte{[]byte(p.Version), p.CampaignID[:], p.Commitment[:], p.FreezeHash[:], p.Secret[:], d.Randomness, []byte(p.Trust), winners}, p.Witness...))
+}
+
+func hashOf(parts [][]byte) string {
+	h := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // Write writes the document. After an error it is not complete. ErrNotFrozenList is one.
 func (d *Document) Write(ctx context.Context, w io.Writer) error {
-	return fairdraw.WriteProof(w, d.proof, d.lines(ctx))
+	return d.write(w, d.lines(ctx))
 }
 
-// lines yields the sold list. It ends in an error unless it is the frozen one.
+// lines yields the stored list. It ends in an error unless it is the frozen one.
 func (d *Document) lines(ctx context.Context) iter.Seq2[fairdraw.SoldLine, error] {
 	return func(yield func(fairdraw.SoldLine, error) bool) {
 		var tree fairdraw.Tree
-		for line, err := range purchase.SoldLines(ctx, d.db, d.proof.CampaignID) {
+		for line, err := range drawrecord.ListOf(ctx, d.db, d.list.CampaignID) {
 			if err == nil {
 				err = tree.Append(line)
 			}
@@ -169,7 +190,7 @@ func (d *Document) lines(ctx context.Context) iter.Seq2[fairdraw.SoldLine, error
 				return
 			}
 		}
-		if tree.Root() != d.proof.Root || tree.Count() != d.proof.Count {
+		if tree.Root() != d.list.Root || tree.Count() != d.list.Count {
 			yield(fairdraw.SoldLine{}, fmt.Errorf("%w: %d lines have the root %s", ErrNotFrozenList, tree.Count(), tree.Root()))
 		}
 	}

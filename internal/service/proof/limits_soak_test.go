@@ -116,6 +116,14 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 		}
 		return document.Write(t.Context(), io.Discard)
 	})
+	timed(t, "the list", func() error {
+		document, err := proofs.List(t.Context(), id)
+		if err != nil {
+			return err
+		}
+		return document.Write(t.Context(), io.Discard)
+	})
+	t.Logf("the stored list has %s", servers.Value[string](t, db, `SELECT pg_size_pretty(pg_total_relation_size('freeze_subtrees'))`))
 	reader, writer := io.Pipe()
 	timed(t, "the proof, read back", func() error {
 		go func() {

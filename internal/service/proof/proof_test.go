@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,8 +23,10 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
+	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/proof"
 	"triprize/internal/service/sale"
+	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
@@ -133,24 +136,111 @@ func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	drawn(t, db, fixture.SellOut(t, db, id))
-	victim := purchases(t, db, id)[3]
-	servers.Exec(t, db, `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, victim.ID)
+	_, right := written(t, db, id)
+	fixture.TamperList(t, db, id)
 	service := proof.NewService(db)
 	document, err := service.Document(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	if err := document.Write(t.Context(), &out); !errors.Is(err, proof.ErrNotFrozenList) {
-		t.Errorf("got %v", err)
+	list, err := service.List(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := fairdraw.ReadProof(&out, func(fairdraw.SoldLine) error { return nil }); err == nil {
-		t.Error("what was written can be read as a whole document")
+	var proofText, listText bytes.Buffer
+	for out, d := range map[*bytes.Buffer]*proof.Document{&proofText: document, &listText: list} {
+		if err := d.Write(t.Context(), out); !errors.Is(err, proof.ErrNotFrozenList) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if _, err := fairdraw.ReadProof(&proofText, func(fairdraw.SoldLine) error { return nil }); err == nil {
+		t.Error("what was written can be read as a whole proof")
+	}
+	if _, err := fairdraw.ReadList(&listText, func(fairdraw.SoldLine) error { return nil }); err == nil {
+		t.Error("what was written can be read as a whole list")
 	}
 	for _, p := range purchases(t, db, id) { // nobody gets a path in a tree that is not the frozen one
 		if _, err := service.Purchase(t.Context(), p); !errors.Is(err, proof.ErrNotFrozenList) {
 			t.Errorf("purchase %s: %v", p.ID, err)
 		}
+	}
+	fixture.TamperList(t, db, id)
+	victim := purchases(t, db, id)[3].ID // the list is stored: a purchase that changes later is wrong alone
+	servers.Exec(t, db, `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, victim)
+	if _, now := written(t, db, id); !bytes.Equal(now, right) {
+		t.Error("the proof is another")
+	}
+	for _, p := range purchases(t, db, id) {
+		if _, err := service.Purchase(t.Context(), p); errors.Is(err, proof.ErrNotFrozenList) != (p.ID == victim) {
+			t.Errorf("purchase %s: %v", p.ID, err)
+		}
+	}
+}
+
+// The list is public while the draw waits for its round: with it, anybody computes the outcome.
+func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
+	t.Parallel()
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := servers.DB(t)
+	draft := fixture.Draft(50) // 1,275 lines: two subtrees
+	draft.Policies.Beacon = true
+	id := fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
+	service := proof.NewService(db)
+	ref := fixture.SellOut(t, db, id)
+	if _, err := service.List(t.Context(), id); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("before the freeze: %v", err)
+	}
+	if _, err := service.List(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("of no campaign: %v", err)
+	}
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{}, servers.Logger(t))
+	if _, err := drawer.Run(t.Context(), ref); !errors.As(err, new(*draw.Waiting)) {
+		t.Fatalf("it does not wait: %v", err)
+	}
+	read := func() (tag string, text []byte, l fairdraw.List, lines []fairdraw.SoldLine) {
+		t.Helper()
+		document, err := service.List(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := document.Write(t.Context(), &out); err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.Clone(out.Bytes())
+		if l, err = fairdraw.ReadList(&out, func(line fairdraw.SoldLine) error { lines = append(lines, line); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return document.Tag, text, l, lines
+	}
+	tag, text, l, lines := read()
+	now, err := proof.StateOf(t.Context(), db, id)
+	if err != nil || l.Root != now.Freeze.Root || l.Count != 1275 || l.CampaignID != id || bytes.Contains(text, []byte("buyer-")) ||
+		now.Chain == nil || now.Chain.Hash() != chain.Hash() || now.Draw != nil {
+		t.Errorf("%+v, the draw shows %+v, %v", l, now.Freeze, err)
+	}
+	if check, err := l.Check(lines); err != nil {
+		t.Errorf("%s: %v", check, err)
+	}
+	round := chain.Sign(*now.Progress.Round)
+	in(t, db, func(tx pgx.Tx) error { return drawrecord.KeepRound(t.Context(), tx, chain.Hash(), round) })
+	var rules fairdraw.Rules
+	if err := json.Unmarshal(now.Rules, &rules); err != nil {
+		t.Fatal(err)
+	}
+	computed := fairdraw.Winners(fairdraw.Select(rules.Prizes, lines, fairdraw.NewStream(fairdraw.Entropy(now.Freeze.Secret[:], id, l.Root, round.Randomness[:]))))
+	drawn(t, db, ref)
+	_, document := written(t, db, id)
+	var sold []fairdraw.SoldLine
+	p, err := fairdraw.ReadProof(bytes.NewReader(document), func(line fairdraw.SoldLine) error { sold = append(sold, line); return nil })
+	if err != nil || !slices.Equal(sold, lines) || !reflect.DeepEqual(p.Winners, computed) || len(computed) == 0 {
+		t.Errorf("the proof has %d lines and the winners %+v, computed before: %+v, %v", len(sold), p.Winners, computed, err)
+	}
+	if again, same, _, _ := read(); again != tag || !bytes.Equal(same, text) {
+		t.Error("after the draw the list has other bytes")
 	}
 }
 
@@ -231,10 +321,12 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 	})
 	fixture.SellOut(t, db, id)
 	var tree fairdraw.Tree
+	var list []fairdraw.SoldLine
 	for line, err := range purchase.SoldLines(t.Context(), db, id) {
 		if err != nil || tree.Append(line) != nil {
 			t.Fatal(err)
 		}
+		list = append(list, line)
 	}
 	number := chain.RoundAt(time.Now()) + fairdraw.RoundsAhead
 	frozen := drawrecord.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(time.Now()).Time, Round: &number}
@@ -244,7 +336,7 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 		t.Fatal(err)
 	}
 	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(drawrecord.InsertFreeze(t.Context(), tx, frozen, tree.Subtrees()),
+		return errors.Join(drawrecord.InsertFreeze(t.Context(), tx, frozen, list, tree.Subtrees()),
 			drawrecord.NoteWait(t.Context(), tx, id, drawrecord.Wait{Reason: "round due", RetryAt: chain.DueAt(number)}))
 	})
 	now, err := proof.StateOf(t.Context(), db, id)

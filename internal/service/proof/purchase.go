@@ -36,7 +36,7 @@ func (s *Service) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.P
 	made := fairdraw.PurchaseProof{CampaignID: p.CampaignID, Root: frozen.Root, Count: frozen.Count}
 	numbers, among := byPage(p.Items, subtrees)
 	for _, number := range numbers {
-		lines, err := purchase.SoldFrom(ctx, s.db, p.CampaignID, subtrees[number].First, fairdraw.SubtreeLeaves)
+		lines, err := drawrecord.LinesUnder(ctx, s.db, p.CampaignID, number)
 		if err != nil {
 			return none, err
 		}

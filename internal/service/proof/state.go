@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
@@ -20,6 +21,7 @@ type State struct {
 	Commitment *fairdraw.Hash // nil before publication
 	Rules      []byte         // canonical JSON; nil before publication
 	Trust      string         // that the rules allow; empty before publication
+	Chain      *beacon.Chain  // of the beacon in the rules; nil: none, or before publication
 	Progress   drawrecord.Progress
 	Freeze     *fairdraw.FreezeRecord // nil: not frozen yet
 	Timestamps []drawrecord.Token
@@ -47,6 +49,11 @@ func StateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s State, err er
 	s.Commitment, s.Trust = &commitment, fairdraw.TrustOperator
 	if rules.Beacon != nil {
 		s.Trust = fairdraw.TrustBeacon
+		chain, _, err := drawrecord.ChainOf(ctx, db, rules.Beacon.ChainHash)
+		if err != nil {
+			return s, err
+		}
+		s.Chain = &chain
 	}
 	if s.Shape, err = campaign.ShapeOf(ctx, db, id); err != nil {
 		return s, err

@@ -21,7 +21,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, id)
-	seen := make(map[string]string)
+	seen, draws := make(map[string]string), make(map[string]string)
 	look := func(what string) campaign.Progress {
 		t.Helper()
 		list, err := subscription.ReadProgress(t.Context(), db, []uuid.UUID{id})
@@ -32,10 +32,24 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 			t.Errorf("%s is told as %s", what, before)
 		}
 		seen[list[0].Version] = what
+		if of := list[0].DrawVersion(); draws[of] != "" {
+			t.Errorf("%s is told to the followers of the draw as %s", what, draws[of])
+		} else {
+			draws[of] = what
+		}
 		return list[0]
 	}
 	if p := look("drawing"); p.Draw != nil {
 		t.Errorf("before the freeze: %+v", p.Draw)
+	}
+	before, err := subscription.ReadProgress(t.Context(), db, []uuid.UUID{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before[0].Counts.Sold--
+	before[0].Board--
+	if draws[before[0].DrawVersion()] != "drawing" {
+		t.Error("a sale is told to the followers of the draw")
 	}
 	until := time.Now().Add(time.Minute)
 	wait := func(reason string, at time.Time) {
@@ -49,8 +63,8 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 		t.Errorf("a freeze that waits: %+v, %+v", p.Draw, p.Waiting)
 	}
 	root := fairdraw.Hash{1}
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		return drawrecord.InsertFreeze(t.Context(), tx, drawrecord.Freeze{CampaignID: id, Record: []byte("{}"), Root: root, Count: 6, FrozenAt: time.Now()}, nil)
+	err = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		return drawrecord.InsertFreeze(t.Context(), tx, drawrecord.Freeze{CampaignID: id, Record: []byte("{}"), Root: root, Count: 6, FrozenAt: time.Now()}, nil, nil)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -60,6 +60,11 @@ func (s Progress) WithGivingBack(g GivingBack) Progress {
 	return s
 }
 
+// DrawVersion is a Version that changes with the state, the wait and the draw alone.
+func (s Progress) DrawVersion() string {
+	return Progress{CampaignID: s.CampaignID, State: s.State, Waiting: s.Waiting, Draw: s.Draw}.hash()
+}
+
 // Over reports whether nothing will change any more.
 func (s Progress) Over() bool {
 	return s.State == Completed || s.State == Cancelled && (s.GivingBack == nil || s.GivingBack.Over)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,29 +41,26 @@ func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, 
 	return f, true, nil
 }
 
-// InsertFreeze stores a freeze and its subtrees, in order. The primary key refuses a second.
-func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, subtrees []fairdraw.Subtree) error {
+// InsertFreeze stores a freeze with its list, and the subtrees over it, in order. The primary
+// key refuses a second.
+func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, list []fairdraw.SoldLine, subtrees []fairdraw.Subtree) error {
 	_, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, record, root, sold, frozen_at, round) VALUES ($1, $2, $3, $4, $5, $6)`,
 		f.CampaignID, string(f.Record), f.Root[:], f.Count, f.FrozenAt, f.Round)
 	if err != nil {
 		return fmt.Errorf("drawrecord.InsertFreeze(%s): %w", f.CampaignID, err)
 	}
-	rows := make([][]any, len(subtrees))
-	for i, s := range subtrees {
-		rows[i] = []any{f.CampaignID, i, s.First.Layer, s.First.Column, s.Hash[:]}
-	}
-	_, err = tx.CopyFrom(ctx, pgx.Identifier{"freeze_subtrees"}, []string{"campaign_id", "number", "layer", "col", "hash"}, pgx.CopyFromRows(rows))
-	return fault.At(err, "drawrecord.InsertFreeze(%s): the subtrees", f.CampaignID)
-}
-
-// SubtreesOf returns the stored nodes of a frozen tree in order.
-func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.Subtree, error) {
-	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s fairdraw.Subtree, err error) {
-		var hash []byte
-		if err = row.Scan(&s.First.Layer, &s.First.Column, &hash); err == nil {
-			s.Hash = fairdraw.Hash(hash)
-		}
-		return s, err
-	}, `SELECT layer, col, hash FROM freeze_subtrees WHERE campaign_id = $1 ORDER BY number`, id)
-	return list, fault.At(err, "drawrecord.SubtreesOf(%s)", id)
+	pages, number := slices.Collect(slices.Chunk(list, fairdraw.SubtreeLeaves)), 0
+	_, err = tx.CopyFrom(ctx, pgx.Identifier{"freeze_subtrees"}, []string{"campaign_id", "number", "hash", "leaves"},
+		pgx.CopyFromFunc(func() ([]any, error) {
+			if number == len(subtrees) {
+				return nil, nil
+			}
+			var leaves []byte
+			for _, line := range pages[number] {
+				leaves = line.AppendLeaf(leaves)
+			}
+			number++
+			return []any{f.CampaignID, number - 1, subtrees[number-1].Hash[:], leaves}, nil
+		}))
+	return fault.At(err, "drawrecord.InsertFreeze(%s): the list", f.CampaignID)
 }

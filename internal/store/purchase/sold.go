@@ -21,7 +21,7 @@ const soldPage = 8192
 // SoldLines yields every sold position of a campaign as it is published, by layer and
 // column. It reads them page by page, so the list is whole only when it cannot change
 // meanwhile: the campaign is drawing or completed, or db is a snapshot. It ends at the
-// first error.
+// first error. From the freeze on, drawrecord.ListOf has the list.
 func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
 	return soldLines(ctx, db, campaignID, soldPage)
 }
@@ -30,7 +30,7 @@ func soldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID, size i
 	return func(yield func(fairdraw.SoldLine, error) bool) {
 		var next shape.Position
 		for {
-			page, err := SoldFrom(ctx, db, campaignID, next, size)
+			page, err := soldFrom(ctx, db, campaignID, next, size)
 			if err != nil {
 				yield(fairdraw.SoldLine{}, fmt.Errorf("purchase.SoldLines(%s): %w", campaignID, err))
 				return
@@ -48,10 +48,10 @@ func soldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID, size i
 	}
 }
 
-// SoldFrom returns up to n sold positions of a campaign as they are published, by layer
+// soldFrom returns up to n sold positions of a campaign as they are published, by layer
 // and column, the first of them at first or behind it. The positions are chosen first, so
 // that only their purchases are looked up.
-func SoldFrom(ctx context.Context, db postgres.DB, campaignID uuid.UUID, first shape.Position, n int) ([]fairdraw.SoldLine, error) {
+func soldFrom(ctx context.Context, db postgres.DB, campaignID uuid.UUID, first shape.Position, n int) ([]fairdraw.SoldLine, error) {
 	page, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
 		var s fairdraw.Sold
 		var nonce []byte
@@ -65,5 +65,5 @@ func SoldFrom(ctx context.Context, db postgres.DB, campaignID uuid.UUID, first s
 		      ORDER BY layer, col LIMIT $4) s
 		JOIN purchases p ON p.id = s.purchase_id
 		ORDER BY s.layer, s.col`, campaignID, first.Layer, first.Column, n)
-	return page, fault.At(err, "purchase.SoldFrom(%s, %v)", campaignID, first)
+	return page, fault.At(err, "purchase.soldFrom(%s, %v)", campaignID, first)
 }

@@ -43,7 +43,9 @@ func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	request.Header.Set("Authorization", "Bearer "+key)
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
 	if lastEventID != "" {
 		request.Header.Set("Last-Event-ID", lastEventID)
 	}

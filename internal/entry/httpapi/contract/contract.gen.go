@@ -480,6 +480,25 @@ type AuthorizationDraft struct {
 	Reference Reference `json:"reference,omitempty"`
 }
 
+// BeaconChain A chain of public randomness.
+type BeaconChain struct {
+	// ChainHash 32 bytes in lower-case hex.
+	ChainHash Hash `json:"chain_hash"`
+
+	// PublicKey Hex.
+	PublicKey string `json:"public_key"`
+
+	// GenesisTime Unix seconds.
+	GenesisTime int64 `json:"genesis_time"`
+
+	// GenesisSeed Hex.
+	GenesisSeed string `json:"genesis_seed"`
+	BeaconID    string `json:"beacon_id"`
+
+	// PeriodS Seconds between rounds.
+	PeriodS int `json:"period_s"`
+}
+
 // Board defines model for Board.
 type Board struct {
 	// BoardVersion Grows with every change of a position.
@@ -920,6 +939,9 @@ type Draw struct {
 
 	// Rules The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds.
 	Rules json.RawMessage `json:"rules"`
+
+	// Chain The beacon that the rules name, from publication on: anybody can verify its rounds with it. Null without a beacon.
+	Chain *BeaconChain `json:"chain"`
 }
 
 // DrawLabels What people call the positions of a campaign.
@@ -927,6 +949,19 @@ type DrawLabels struct {
 	// CampaignID A UUID.
 	CampaignID ID           `json:"campaign_id"`
 	Layers     []LayerLabel `json:"layers"`
+}
+
+// DrawList The list document of triprize-draw/1. docs/draw.md has every step.
+type DrawList struct {
+	// CampaignID A UUID.
+	CampaignID ID  `json:"campaign_id"`
+	Count      int `json:"count"`
+
+	// Root 32 bytes in lower-case hex.
+	Root Hash `json:"root"`
+
+	// Sold By layer and column.
+	Sold []SoldLine `json:"sold"`
 }
 
 // DrawProgress How far the draw of a sold-out campaign is.
@@ -2591,8 +2626,20 @@ type RequestDrawParams struct {
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
+// StreamDrawParams defines parameters for StreamDraw.
+type StreamDrawParams struct {
+	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
+	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
+}
+
 // GetDrawLabelsParams defines parameters for GetDrawLabels.
 type GetDrawLabelsParams struct {
+	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+}
+
+// GetDrawListParams defines parameters for GetDrawList.
+type GetDrawListParams struct {
 	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }

@@ -1,6 +1,8 @@
 package resource
 
 import (
+	"encoding/hex"
+
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
@@ -16,6 +18,11 @@ func Draw(now proof.State) contract.Draw {
 		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt}
 	if now.Commitment != nil {
 		d.Commitment, d.Trust, d.Rules = hexOf(now.Commitment), &now.Trust, now.Rules
+	}
+	if c := now.Chain; c != nil {
+		hash := fairdraw.Hash(c.Hash())
+		d.Chain = &contract.BeaconChain{ChainHash: hash.String(), PublicKey: hex.EncodeToString(c.PublicKey), GenesisTime: c.GenesisTime,
+			GenesisSeed: hex.EncodeToString(c.GenesisSeed), BeaconID: c.ID, PeriodS: c.PeriodS}
 	}
 	if now.Freeze != nil {
 		d.Root, d.Secret = hexOf(&now.Freeze.Root), hexOf(now.Freeze.Secret)

@@ -40,9 +40,15 @@ type ServerInterface interface {
 	// RequestDraw Draw the prizes
 	// (POST /v1/campaigns/{campaign}/draw)
 	RequestDraw(c *fiber.Ctx, campaign CampaignID, params RequestDrawParams) error
+	// StreamDraw Follow a draw
+	// (GET /v1/campaigns/{campaign}/draw/events)
+	StreamDraw(c *fiber.Ctx, campaign CampaignID, params StreamDrawParams) error
 	// GetDrawLabels Read what people call the positions
 	// (GET /v1/campaigns/{campaign}/draw/labels)
 	GetDrawLabels(c *fiber.Ctx, campaign CampaignID, params GetDrawLabelsParams) error
+	// GetDrawList Read the frozen list
+	// (GET /v1/campaigns/{campaign}/draw/list)
+	GetDrawList(c *fiber.Ctx, campaign CampaignID, params GetDrawListParams) error
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(c *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error
@@ -613,6 +619,57 @@ func (siw *ServerInterfaceWrapper) RequestDraw(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// StreamDraw operation middleware
+func (siw *ServerInterfaceWrapper) StreamDraw(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StreamDrawParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID LastEventID
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Last-Event-ID, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Last-Event-ID: %w", err).Error())
+		}
+
+		params.LastEventID = &LastEventID
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.StreamDraw(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetDrawLabels operation middleware
 func (siw *ServerInterfaceWrapper) GetDrawLabels(c *fiber.Ctx) error {
 
@@ -651,6 +708,57 @@ func (siw *ServerInterfaceWrapper) GetDrawLabels(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetDrawLabels(c, campaign, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetDrawList operation middleware
+func (siw *ServerInterfaceWrapper) GetDrawList(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "campaign" -------------
+	var campaign CampaignID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetDrawListParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetDrawList(c, campaign, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -4141,7 +4249,11 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw", wrapper.RequestDraw)
 
+	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/events", wrapper.StreamDraw)
+
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/labels", wrapper.GetDrawLabels)
+
+	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/list", wrapper.GetDrawList)
 
 	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/proof", wrapper.GetDrawProof)
 
@@ -4368,6 +4480,11 @@ func RequestDraw200(body Job, err error) (Answer, error) {
 	return document{&body}, nil
 }
 
+type StreamDrawRequestObject struct {
+	Campaign CampaignID
+	Params   StreamDrawParams
+}
+
 type GetDrawLabelsRequestObject struct {
 	Campaign CampaignID
 	Params   GetDrawLabelsParams
@@ -4375,6 +4492,19 @@ type GetDrawLabelsRequestObject struct {
 
 // GetDrawLabels200 answers with a document, unless there is an error.
 func GetDrawLabels200(body DrawLabels, err error) (Answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return document{&body}, nil
+}
+
+type GetDrawListRequestObject struct {
+	Campaign CampaignID
+	Params   GetDrawListParams
+}
+
+// GetDrawList200 answers with a document, unless there is an error.
+func GetDrawList200(body DrawList, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -5172,9 +5302,15 @@ type StrictServerInterface interface {
 	// RequestDraw Draw the prizes
 	// (POST /v1/campaigns/{campaign}/draw)
 	RequestDraw(ctx context.Context, request RequestDrawRequestObject) (Answer, error)
+	// StreamDraw Follow a draw
+	// (GET /v1/campaigns/{campaign}/draw/events)
+	StreamDraw(ctx context.Context, request StreamDrawRequestObject) (Answer, error)
 	// GetDrawLabels Read what people call the positions
 	// (GET /v1/campaigns/{campaign}/draw/labels)
 	GetDrawLabels(ctx context.Context, request GetDrawLabelsRequestObject) (Answer, error)
+	// GetDrawList Read the frozen list
+	// (GET /v1/campaigns/{campaign}/draw/list)
+	GetDrawList(ctx context.Context, request GetDrawListRequestObject) (Answer, error)
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (Answer, error)
@@ -5448,10 +5584,24 @@ func (sh *strictHandler) RequestDraw(ctx *fiber.Ctx, campaign CampaignID, params
 	return send(ctx, answer, err)
 }
 
+// StreamDraw implements ServerInterface.
+func (sh *strictHandler) StreamDraw(ctx *fiber.Ctx, campaign CampaignID, params StreamDrawParams) error {
+	request := StreamDrawRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.StreamDraw(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
 // GetDrawLabels implements ServerInterface.
 func (sh *strictHandler) GetDrawLabels(ctx *fiber.Ctx, campaign CampaignID, params GetDrawLabelsParams) error {
 	request := GetDrawLabelsRequestObject{Campaign: campaign, Params: params}
 	answer, err := sh.ssi.GetDrawLabels(ctx.UserContext(), request)
+	return send(ctx, answer, err)
+}
+
+// GetDrawList implements ServerInterface.
+func (sh *strictHandler) GetDrawList(ctx *fiber.Ctx, campaign CampaignID, params GetDrawListParams) error {
+	request := GetDrawListRequestObject{Campaign: campaign, Params: params}
+	answer, err := sh.ssi.GetDrawList(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 

@@ -3,18 +3,16 @@ package httpapi
 import (
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 )
 
-// However many anonymous callers read proofs slowly, from however many addresses, half of the
-// places are left to who has a key.
-func TestAnonymousCallersLeaveHalfOfTheProofsToThoseWithAKey(t *testing.T) {
+// However many anonymous callers read proofs slowly or follow draws, from however many
+// addresses, half of the places are left to callers with a key.
+func TestAnonymousCallersLeaveHalfOfThePlacesToThoseWithAKey(t *testing.T) {
 	t.Parallel()
-	p := newProofs(nil, 4, prometheus.NewRegistry())
+	p := newPlaces("proofs", 4)
 	var leave []func()
 	for _, address := range []string{"a", "b", "c", "d"} {
 		release, err := p.enter(call.Caller{Role: resource.Anonymous, Client: address}, 2)
@@ -29,7 +27,7 @@ func TestAnonymousCallersLeaveHalfOfTheProofsToThoseWithAKey(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := p.enter(call.Caller{Role: resource.Operator, Client: "ops"}, 2); err != nil {
-			t.Errorf("who has a key: %v", err)
+			t.Errorf("a caller with a key: %v", err)
 		}
 	}
 	leave[0]()

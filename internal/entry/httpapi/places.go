@@ -1,0 +1,35 @@
+package httpapi
+
+import (
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/callerlimit"
+)
+
+// places bound what callers keep open. Anonymous callers have half of the places: the others
+// are left to callers with a key.
+type places struct {
+	all       *callerlimit.Limit
+	anonymous *callerlimit.Limit
+}
+
+func newPlaces(what string, most int) places {
+	return places{all: callerlimit.New(what, most), anonymous: callerlimit.New(what+" without a key", max(1, most/2))}
+}
+
+// enter takes a place for a caller, who may have most.
+func (p places) enter(who call.Caller, most int) (release func(), err error) {
+	place, err := p.all.Acquire(who.Client, most)
+	if err != nil || who.Role != resource.Anonymous {
+		return place, err
+	}
+	leave, err := p.anonymous.Acquire(who.Client, most)
+	if err != nil {
+		place()
+		return nil, err
+	}
+	return func() { leave(); place() }, nil
+}
+
+// taken returns how many places are taken.
+func (p places) taken() int { return p.all.Open() }
