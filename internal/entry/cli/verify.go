@@ -18,7 +18,7 @@ import (
 
 func verifyCommand() *cobra.Command {
 	c := checks(&cobra.Command{
-		Use:   "verify PROOF.json",
+		Use:   "verify PROOF.json | --void DRAW.json --list LIST.json --signature HEX",
 		Short: "Check the proof of a draw, offline; status 1 when it does not hold, 2 when it cannot be read",
 		Long: `Check the proof document of a draw (GET /v1/campaigns/{id}/draw/proof), step by step,
 with nothing but the document: no network, no key, no settings. "-" reads it from
@@ -28,23 +28,27 @@ and what it does not. docs/draw.md has the procedure and the list of the checks.
 A document with a beacon must be of drand's quicknet, or of a chain that you name with
 --chain-hash. Its tokens count as witnesses when you name their authorities with --authority:
 an operator can be its own authority. --commitment and --freeze-hash compare with what you
-noted before the sale and before the draw: nothing else shows that nothing changed. --labels names the winning positions as people do; the labels are what the
+noted before the sale and before the draw: nothing else shows that nothing changed. --void
+computes who would have won in a draw that was voided, from the signature of its round. --labels names the winning positions as people do; the labels are what the
 server says, and no part of the proof. Status 1 when a check fails, 2 when a file cannot be
 read, or is no proof but a refusal of the server.`,
-		Args: cobra.ExactArgs(1),
 	})
 	var in verifyInput
+	c.Args = func(c *cobra.Command, args []string) error { return cobra.ExactArgs(1-in.void.files())(c, args) }
 	c.Flags().StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
 	c.Flags().StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
 	c.Flags().StringArrayVar(&in.chains, "chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
 	c.Flags().StringArrayVar(&in.authorities, "authority", nil, "SHA-256 of the root certificate (DER) of a timestamp authority that you trust: 64 hex digits; may be repeated")
 	c.Flags().StringVar(&in.commitment, "commitment", "", "the commitment that you noted before the sale: 64 hex digits")
 	c.Flags().StringVar(&in.freezeHash, "freeze-hash", "", "the hash of the freeze record that you noted before the draw: 64 hex digits")
+	in.void.flags(c)
 	labels := c.Flags().String("labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		in.proof, in.stdin = args[0], cmd.InOrStdin()
-		for _, name := range []string{"commitment", "freeze-hash"} {
+		if in.stdin = cmd.InOrStdin(); len(args) == 1 {
+			in.proof = args[0]
+		}
+		for _, name := range []string{"commitment", "freeze-hash", "void", "list", "signature"} {
 			if f := c.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
 				return undecidedIf(fmt.Errorf("--%s is empty", name))
 			}
@@ -59,7 +63,7 @@ read, or is no proof but a refusal of the server.`,
 				return undecidedIf(err)
 			}
 		}
-		return reportVerified(cmd.OutOrStdout(), report, called, *asJSON)
+		return reportVerified(cmd.OutOrStdout(), report, called, in.void.file != "", *asJSON)
 	}
 	return c
 }
@@ -70,6 +74,7 @@ type verifyInput struct {
 	proof, purchase, against string
 	chains, authorities      []string
 	commitment, freezeHash   string
+	void                     voidInput
 }
 
 // verify verifies a proof document, with a proof of purchase and another document if they are named.
@@ -78,14 +83,17 @@ func (in verifyInput) verify() (report verify.Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	document := in.stdin
+	if err := in.void.check(); err != nil {
+		return report, err
+	}
+	document, draw, list := in.stdin, io.Reader(nil), io.Reader(nil)
 	if in.proof == "-" {
 		in.proof = ""
 	}
 	for _, input := range []struct {
 		name string
 		into *io.Reader
-	}{{in.proof, &document}, {in.purchase, &o.Purchase}, {in.against, &o.Against}} {
+	}{{in.proof, &document}, {in.purchase, &o.Purchase}, {in.against, &o.Against}, {in.void.file, &draw}, {in.void.list, &list}} {
 		if input.name == "" {
 			continue
 		}
@@ -96,13 +104,16 @@ func (in verifyInput) verify() (report verify.Report, err error) {
 		defer func() { _ = file.Close() }() // it was only read
 		*input.into = file
 	}
-	for _, input := range []*io.Reader{&document, &o.Purchase, &o.Against} {
-		if *input == nil {
+	for _, input := range []*io.Reader{&document, &o.Purchase, &o.Against, &draw, &list} {
+		if *input == nil || input == &document && draw != nil {
 			continue
 		}
 		if *input, err = noProblem(*input); err != nil {
 			return report, err
 		}
+	}
+	if draw != nil {
+		return in.void.verify(draw, list, o)
 	}
 	return verify.Proof(document, o)
 }
@@ -160,13 +171,16 @@ func noProblem(r io.Reader) (io.Reader, error) {
 }
 
 // reportVerified prints a report, and returns an error when the proof does not hold.
-func reportVerified(out io.Writer, r verify.Report, called *drawLabels, asJSON bool) error {
+func reportVerified(out io.Writer, r verify.Report, called *drawLabels, void, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(out).Encode(r); err != nil {
 			return undecidedIf(err)
 		}
 	} else {
 		printVerified(out, r, called)
+		if void {
+			printWouldHaveWon(out, r)
+		}
 	}
 	switch {
 	case r.OnlyChainUnknown:

@@ -132,6 +132,29 @@ func TestVerifyEndsWithTwoWhenItCannotSayAnything(t *testing.T) {
 	}
 }
 
+// --void takes three files in place of the proof, and no fewer.
+func TestVerifyTakesAVoidedDrawWithItsListAndItsRound(t *testing.T) {
+	t.Parallel()
+	proof, _ := drawnCampaign(t, 1)
+	signature := strings.Repeat("0", 96)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"verify", "--void", proof}, "--void needs --list and --signature"},
+		{[]string{"verify", "--void", proof, "--list", proof}, "--void needs --list and --signature"},
+		{[]string{"verify", proof, "--list", proof}, "belong to --void"},
+		{[]string{"verify", proof, "--void", proof, "--list", proof, "--signature", signature}, "accepts 0 arg"},
+		{[]string{"verify", "--void", proof, "--list", proof, "--signature", "00"}, "it must be 96 hex digits"},
+		{[]string{"verify", "--void", "/nowhere", "--list", proof, "--signature", signature}, "/nowhere"},
+		{[]string{"verify", "--void", proof, "--list", proof, "--signature", signature}, "the list cannot be read"},
+	} {
+		if out, errs, status := run(c.args...); status != 2 || out != "" || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: status %d, %s%s", c.args, status, out, errs)
+		}
+	}
+}
+
 // A refusal that was saved in place of a proof says nothing about the draw.
 func TestVerifySaysThatARefusalIsNoProof(t *testing.T) {
 	t.Parallel()
