@@ -34,7 +34,9 @@ server says, and no part of the proof. Status 1 when a check fails, 2 when a fil
 read, or is no proof but a refusal of the server.`,
 	})
 	var in verifyInput
-	c.Args = func(c *cobra.Command, args []string) error { return cobra.ExactArgs(1-in.void.files())(c, args) }
+	c.Args = func(c *cobra.Command, args []string) error {
+		return undecidedIf(cobra.ExactArgs(1-in.void.files())(c, args))
+	}
 	c.Flags().StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
 	c.Flags().StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
 	c.Flags().StringArrayVar(&in.chains, "chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
