@@ -20,6 +20,12 @@ const (
 	CheckTrust      = "trust"
 )
 
+// The names of the checks of what the user noted.
+const (
+	CheckNotedCommitment = "noted-commitment"
+	CheckNotedFreezeHash = "noted-freeze-hash"
+)
+
 // The names of the checks of a proof of purchase, and of that of two proof documents.
 const (
 	CheckPurchaseForm     = "purchase-form"

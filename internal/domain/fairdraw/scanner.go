@@ -16,7 +16,27 @@ type scanner struct {
 	seen []string // names of members
 }
 
-func newScanner(r io.Reader) *scanner { return &scanner{r: bufio.NewReaderSize(r, 64<<10)} }
+func newScanner(r io.Reader) *scanner {
+	return &scanner{r: bufio.NewReaderSize(&bounded{r, MaxDocument}, 64<<10)}
+}
+
+// MaxDocument bounds the length of a document, in bytes.
+const MaxDocument = 256 << 20
+
+// bounded refuses what is longer than a document may be.
+type bounded struct {
+	r    io.Reader
+	left int // bytes
+}
+
+// Read reads on.
+func (b *bounded) Read(into []byte) (int, error) {
+	n, err := b.r.Read(into)
+	if b.left -= n; b.left < 0 {
+		return 0, malformed("", "is longer than %d bytes", MaxDocument)
+	}
+	return n, err //nolint:wrapcheck // it is the reader's
+}
 
 // name reads what stands before the value of member i: its brace or comma, name and colon.
 func (s *scanner) name(members []string, i int) error {

@@ -76,8 +76,12 @@ func TestTheScriptOfTheSpecificationVerifiesEveryProof(t *testing.T) {
 	for _, p := range index(t).Proofs {
 		v, passed := judge(t, path, p.File, p.ChainHash)
 		var leftOut []string
-		if proof := load(t, p.File); proof.Beacon != nil {
+		proof := load(t, p.File)
+		if proof.Beacon != nil {
 			leftOut = append(leftOut, CheckSignature)
+		}
+		if promised := bytes.Contains(proof.Rules, []byte(`"witness":[`)); promised != (len(v["unwitnessed:"]) == 1) {
+			t.Errorf("%s: a witness is promised: %t; it says %v", p.Name, promised, v)
 		}
 		if !passed || len(v["failed"]) > 0 || !slices.Equal(v["not-made"], leftOut) {
 			t.Errorf("%s: %v", p.Name, v)

@@ -132,9 +132,9 @@ func makeVectors(t testing.TB) *made {
 	m.wrongDraws(t)
 	m.wrongBeacons(t)
 	m.wrongPurchases(t)
-	m.lists(t)
 	m.rightBounds(t)
 	m.wrongBounds(t)
+	m.lists(t)
 	index, err := json.MarshalIndent(m.proofVectors, "", " ")
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func (d *demo) verify(ctx context.Context) error {
 		return fmt.Errorf("saving the proof of the draw: %w", err)
 	}
 	d.report.Proof = file
-	report, err := verifyFiles(nil, file, "", "", nil)
+	report, err := verifyInput{proof: file}.verify()
 	if err != nil {
 		return err
 	}

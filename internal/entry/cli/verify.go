@@ -18,7 +18,7 @@ import (
 
 func verifyCommand() *cobra.Command {
 	c := checks(&cobra.Command{
-		Use:   "verify PROOF.json",
+		Use:   "verify PROOF.json | --void DRAW.json --list LIST.json --signature HEX",
 		Short: "Check the proof of a draw, offline; status 1 when it does not hold, 2 when it cannot be read",
 		Long: `Check the proof document of a draw (GET /v1/campaigns/{id}/draw/proof), step by step,
 with nothing but the document: no network, no key, no settings. "-" reads it from
@@ -26,18 +26,36 @@ standard input. Each check says what it found, and the last lines what the proof
 and what it does not. docs/draw.md has the procedure and the list of the checks.
 
 A document with a beacon must be of drand's quicknet, or of a chain that you name with
---chain-hash. --labels names the winning positions as people do; the labels are what the
+--chain-hash. Its tokens count as witnesses when you name their authorities with --authority:
+an operator can be its own authority. --commitment and --freeze-hash compare with what you
+noted before the sale and before the draw: nothing else shows that nothing changed. --void
+computes who would have won in a draw that was voided, from the signature of its round. --labels names the winning positions as people do; the labels are what the
 server says, and no part of the proof. Status 1 when a check fails, 2 when a file cannot be
 read, or is no proof but a refusal of the server.`,
-		Args: cobra.ExactArgs(1),
 	})
-	purchase := c.Flags().String("purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
-	against := c.Flags().String("against", "", "file: another proof document of the campaign, which must be the same")
-	hashes := c.Flags().StringArray("chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
+	var in verifyInput
+	c.Args = func(c *cobra.Command, args []string) error {
+		return undecidedIf(cobra.ExactArgs(1-in.void.files())(c, args))
+	}
+	c.Flags().StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
+	c.Flags().StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
+	c.Flags().StringArrayVar(&in.chains, "chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
+	c.Flags().StringArrayVar(&in.authorities, "authority", nil, "SHA-256 of the root certificate (DER) of a timestamp authority that you trust: 64 hex digits; may be repeated")
+	c.Flags().StringVar(&in.commitment, "commitment", "", "the commitment that you noted before the sale: 64 hex digits")
+	c.Flags().StringVar(&in.freezeHash, "freeze-hash", "", "the hash of the freeze record that you noted before the draw: 64 hex digits")
+	in.void.flags(c)
 	labels := c.Flags().String("labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		report, err := verifyFiles(cmd.InOrStdin(), args[0], *purchase, *against, *hashes)
+		if in.stdin = cmd.InOrStdin(); len(args) == 1 {
+			in.proof = args[0]
+		}
+		for _, name := range []string{"commitment", "freeze-hash", "void", "list", "signature"} {
+			if f := c.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+				return undecidedIf(fmt.Errorf("--%s is empty", name))
+			}
+		}
+		report, err := in.verify()
 		if err != nil {
 			return undecidedIf(err)
 		}
@@ -47,30 +65,37 @@ read, or is no proof but a refusal of the server.`,
 				return undecidedIf(err)
 			}
 		}
-		return reportVerified(cmd.OutOrStdout(), report, called, *asJSON)
+		return reportVerified(cmd.OutOrStdout(), report, called, in.void.file != "", *asJSON)
 	}
 	return c
 }
 
-// verifyFiles verifies a proof document, with a proof of purchase and another document if
-// they are named.
-func verifyFiles(stdin io.Reader, proof, purchase, against string, hashes []string) (report verify.Report, err error) {
-	var o verify.Options
-	for _, text := range hashes {
-		var hash fairdraw.Hash
-		if err := hash.UnmarshalText([]byte(strings.ToLower(text))); err != nil {
-			return report, fmt.Errorf("--chain-hash %q: %w", text, err)
-		}
-		o.Chains = append(o.Chains, hash)
+// verifyInput is what the command is given: names of files, and hashes as text.
+type verifyInput struct {
+	stdin                    io.Reader
+	proof, purchase, against string
+	chains, authorities      []string
+	commitment, freezeHash   string
+	void                     voidInput
+}
+
+// verify verifies a proof document, with a proof of purchase and another document if they are named.
+func (in verifyInput) verify() (report verify.Report, err error) {
+	o, err := in.options()
+	if err != nil {
+		return report, err
 	}
-	document := stdin
-	if proof == "-" {
-		proof = ""
+	if err := in.void.check(); err != nil {
+		return report, err
+	}
+	document, draw, list := in.stdin, io.Reader(nil), io.Reader(nil)
+	if in.proof == "-" {
+		in.proof = ""
 	}
 	for _, input := range []struct {
 		name string
 		into *io.Reader
-	}{{proof, &document}, {purchase, &o.Purchase}, {against, &o.Against}} {
+	}{{in.proof, &document}, {in.purchase, &o.Purchase}, {in.against, &o.Against}, {in.void.file, &draw}, {in.void.list, &list}} {
 		if input.name == "" {
 			continue
 		}
@@ -81,15 +106,54 @@ func verifyFiles(stdin io.Reader, proof, purchase, against string, hashes []stri
 		defer func() { _ = file.Close() }() // it was only read
 		*input.into = file
 	}
-	for _, input := range []*io.Reader{&document, &o.Purchase, &o.Against} {
-		if *input == nil {
+	for _, input := range []*io.Reader{&document, &o.Purchase, &o.Against, &draw, &list} {
+		if *input == nil || input == &document && draw != nil {
 			continue
 		}
 		if *input, err = noProblem(*input); err != nil {
 			return report, err
 		}
 	}
+	if draw != nil {
+		return in.void.verify(draw, list, o)
+	}
 	return verify.Proof(document, o)
+}
+
+// options returns what the hashes say.
+func (in verifyInput) options() (o verify.Options, err error) {
+	if o.Chains, err = hashesOf("--chain-hash", in.chains); err != nil {
+		return o, err
+	}
+	if o.Authorities, err = hashesOf("--authority", in.authorities); err != nil {
+		return o, err
+	}
+	for _, noted := range []struct {
+		name, text string
+		into       **fairdraw.Hash
+	}{{"--commitment", in.commitment, &o.Commitment}, {"--freeze-hash", in.freezeHash, &o.FreezeHash}} {
+		if noted.text == "" {
+			continue
+		}
+		hashes, err := hashesOf(noted.name, []string{noted.text})
+		if err != nil {
+			return o, err
+		}
+		*noted.into = &hashes[0]
+	}
+	return o, nil
+}
+
+// hashesOf reads the values of an option.
+func hashesOf(option string, texts []string) (hashes []fairdraw.Hash, err error) {
+	for _, text := range texts {
+		var hash fairdraw.Hash
+		if err := hash.UnmarshalText([]byte(strings.ToLower(text))); err != nil {
+			return nil, fmt.Errorf("%s %q: it must be 64 hex digits", option, text)
+		}
+		hashes = append(hashes, hash)
+	}
+	return hashes, nil
 }
 
 // noProblem returns what it has read, or an error when that is no document but the refusal of a
@@ -109,13 +173,16 @@ func noProblem(r io.Reader) (io.Reader, error) {
 }
 
 // reportVerified prints a report, and returns an error when the proof does not hold.
-func reportVerified(out io.Writer, r verify.Report, called *drawLabels, asJSON bool) error {
+func reportVerified(out io.Writer, r verify.Report, called *drawLabels, void, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(out).Encode(r); err != nil {
 			return undecidedIf(err)
 		}
 	} else {
 		printVerified(out, r, called)
+		if void {
+			printWouldHaveWon(out, r)
+		}
 	}
 	switch {
 	case r.OnlyChainUnknown:
@@ -130,6 +197,7 @@ func printVerified(out io.Writer, r verify.Report, called *drawLabels) {
 	for _, c := range r.Checks {
 		say(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
 	}
+	say(out, "\n%s", r.Headline)
 	for _, w := range r.Won {
 		say(out, "\nThis purchase has won prize %d, %s, with position %s.", w.Prize, cell(&w.Name), called.place(w))
 	}

@@ -74,7 +74,7 @@ func TestVerifySaysWhatEachCheckFoundAndWhatTheProofShows(t *testing.T) {
 	proof, purchase := drawnCampaign(t, 1)
 	out, errs, status := run("verify", proof, "--purchase", purchase)
 	for _, want := range []string{"ok        commitment", "ok        winners            the draw gives the same 1 winners of 1 prizes", "ok        inclusion",
-		"This purchase has won prize 1, A bicycle, with position 1/1.", "What this proof shows:", "What it does not show:", "trust in the operator alone"} {
+		"This purchase has won prize 1, A bicycle, with position 1/1.", "\n\nverified\n\n", "What this proof shows:", "What it does not show:", "trust in the operator alone"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}
@@ -108,6 +108,8 @@ func TestVerifyEndsWithOneWhenAProofDoesNotHold(t *testing.T) {
 		{[]string{"verify", changed}, `failed    trust              it says "beacon"`},
 		{[]string{"verify", changed, "--json"}, `"name":"trust","status":"failed"`},
 		{[]string{"verify", purchase}, "failed    form"},
+		{[]string{"verify", proof, "--commitment", strings.Repeat("A", 64)}, "failed    noted-commitment   you noted aaaa"},
+		{[]string{"verify", changed}, "\nnot verified\n"},
 		{[]string{"verify", proof, "--purchase", proof}, "failed    purchase-form"},
 		{[]string{"verify", proof, "--against", other}, "at most one of them is the campaign's"},
 	} {
@@ -122,9 +124,33 @@ func TestVerifyEndsWithTwoWhenItCannotSayAnything(t *testing.T) {
 	t.Parallel()
 	proof, _ := drawnCampaign(t, 1)
 	for _, args := range [][]string{{"verify"}, {"verify", proof, proof}, {"verify", "/nowhere/proof.json"}, {"verify", proof, "--purchase", "/nowhere"},
-		{"verify", proof, "--against", "/nowhere"}, {"verify", proof, "--chain-hash", "52db"}, {"verify", proof, "--unknown"}, {"verify", t.TempDir()}} {
+		{"verify", proof, "--against", "/nowhere"}, {"verify", proof, "--chain-hash", "52db"}, {"verify", proof, "--authority", "52db"},
+		{"verify", proof, "--commitment", ""}, {"verify", proof, "--commitment", "zz"}, {"verify", proof, "--freeze-hash", strings.Repeat("0", 63)}, {"verify", proof, "--unknown"}, {"verify", t.TempDir()}} {
 		if out, errs, status := run(args...); status != 2 || errs == "" || out != "" {
 			t.Errorf("%v: status %d, %s%s", args, status, out, errs)
+		}
+	}
+}
+
+// --void takes three files in place of the proof, and no fewer.
+func TestVerifyTakesAVoidedDrawWithItsListAndItsRound(t *testing.T) {
+	t.Parallel()
+	proof, _ := drawnCampaign(t, 1)
+	signature := strings.Repeat("0", 96)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"verify", "--void", proof}, "--void needs --list and --signature"},
+		{[]string{"verify", "--void", proof, "--list", proof}, "--void needs --list and --signature"},
+		{[]string{"verify", proof, "--list", proof}, "belong to --void"},
+		{[]string{"verify", proof, "--void", proof, "--list", proof, "--signature", signature}, "accepts 0 arg"},
+		{[]string{"verify", "--void", proof, "--list", proof, "--signature", "00"}, "it must be 96 hex digits"},
+		{[]string{"verify", "--void", "/nowhere", "--list", proof, "--signature", signature}, "/nowhere"},
+		{[]string{"verify", "--void", proof, "--list", proof, "--signature", signature}, "the list cannot be read"},
+	} {
+		if out, errs, status := run(c.args...); status != 2 || out != "" || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: status %d, %s%s", c.args, status, out, errs)
 		}
 	}
 }
@@ -181,7 +207,7 @@ func TestVerifyReadsTheProofFromStandardInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	report, err := verifyFiles(file, "-", "", proof, nil)
+	report, err := verifyInput{stdin: file, proof: "-", against: proof}.verify()
 	if err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -3,6 +3,7 @@
 //	form ─▶ rules ─▶ commitment  sold-list  count  root  freeze-time  freeze-hash
 //	              ─▶ chain  round  signature  randomness  witness
 //	              ─▶ winners  trust
+//	with values that the user noted: noted-commitment  noted-freeze-hash
 //	with a proof of purchase:       purchase-form  purchase-campaign  inclusion
 //	with another proof document:    against
 //

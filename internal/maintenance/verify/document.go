@@ -16,9 +16,10 @@ const MaxSold = 2_000_000
 // document is a proof document in memory: about 64 bytes a sold position.
 type document struct {
 	fairdraw.Proof
-	sold   []fairdraw.SoldLine
-	chains []fairdraw.Hash // accepted ones
-	verify verifyRound
+	sold []fairdraw.SoldLine
+	user Options
+
+	stamps []stamp // of tokens that count
 
 	rules       fairdraw.Rules
 	rulesFailed bool
@@ -86,7 +87,7 @@ var checks = []named{
 	{fairdraw.CheckChain, true, (*document).checkChain},
 	{fairdraw.CheckRound, true, (*document).checkRound},
 	{fairdraw.CheckSignature, true, (*document).checkSignature},
-	{fairdraw.CheckRandomness, true, (*document).checkRandomness},
+	{fairdraw.CheckRandomness, false, (*document).checkRandomness},
 	{fairdraw.CheckWitness, true, (*document).checkWitness},
 	{fairdraw.CheckWinners, true, (*document).checkWinners},
 	{fairdraw.CheckTrust, true, (*document).checkTrust},
@@ -102,9 +103,12 @@ func verifySignature(chain beacon.Chain, number uint64, signature []byte) error 
 
 // Options are what a verification takes besides the document.
 type Options struct {
-	Chains   []fairdraw.Hash // hashes of chains to accept besides quicknet's
-	Purchase io.Reader       // a proof of purchase; nil: none
-	Against  io.Reader       // another proof document of the campaign; nil: none
+	Chains      []fairdraw.Hash // hashes of chains to accept besides quicknet's
+	Authorities []fairdraw.Hash // SHA-256 of the certificates (DER) of authorities that the user trusts
+	Commitment  *fairdraw.Hash  // that the user noted before the sale; nil: none
+	FreezeHash  *fairdraw.Hash  // that the user noted before the draw; nil: none
+	Purchase    io.Reader       // a proof of purchase; nil: none
+	Against     io.Reader       // another proof document of the campaign; nil: none
 
 	verify verifyRound // nil: verifySignature; tests that verify one round often remember it
 }
@@ -130,12 +134,13 @@ func Proof(r io.Reader, o Options) (Report, error) {
 			return Report{}, fmt.Errorf("verify.Proof: the other document: %w", err)
 		}
 	}
+	report.Headline = "not verified"
 	if report.OK = report.holds(); !report.OK {
 		report.Won = nil
 		report.OnlyChainUnknown = d != nil && d.chainUnknown && len(report.notOK()) == 1
 		return report, nil
 	}
-	report.Winners = d.Winners
+	report.Headline, report.Winners = headline(d), d.Winners
 	report.Shows, report.Remains = meaning(d)
 	return report, nil
 }
@@ -152,9 +157,10 @@ func proof(r io.Reader, o Options) (*document, Report, error) {
 		for _, c := range checks {
 			report.add(c.name, notMade("the document could not be read"))
 		}
+		report.noted(nil, o)
 		return nil, report, nil
 	}
-	d.chains, d.verify = o.Chains, o.verify
+	d.user = o
 	report.CampaignID = d.CampaignID
 	report.add(fairdraw.CheckForm, ok("one object in canonical form, of version %s", d.Version))
 	for _, c := range checks {
@@ -164,7 +170,30 @@ func proof(r io.Reader, o Options) (*document, Report, error) {
 		}
 		report.add(c.name, c.check(d))
 	}
+	report.noted(d, o)
 	return d, report, nil
+}
+
+// noted compares with what the user noted. d is nil when the document could not be read.
+func (r *Report) noted(d *document, o Options) {
+	for _, n := range []struct {
+		name   string
+		noted  *fairdraw.Hash
+		stated func() fairdraw.Hash
+	}{
+		{fairdraw.CheckNotedCommitment, o.Commitment, func() fairdraw.Hash { return d.Commitment }},
+		{fairdraw.CheckNotedFreezeHash, o.FreezeHash, func() fairdraw.Hash { return d.FreezeHash }},
+	} {
+		switch {
+		case n.noted == nil:
+		case d == nil:
+			r.add(n.name, notMade("the document could not be read"))
+		case n.stated() != *n.noted:
+			r.add(n.name, failed("you noted %s, and the document says %s", n.noted, n.stated()))
+		default:
+			r.add(n.name, ok("it is the one that you noted"))
+		}
+	}
 }
 
 // reasonOf returns the sentence about the form, without the functions it came through.

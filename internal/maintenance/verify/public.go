@@ -3,12 +3,9 @@ package verify
 import (
 	"crypto/sha256"
 	"slices"
-	"strings"
-	"time"
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/platform/timestamp"
 )
 
 const noBeacon = "nothing to do: the rules have no beacon"
@@ -43,7 +40,7 @@ func (d *document) checkChain() outcome {
 	if d.Beacon.BeaconID == beacon.TestID {
 		test = ". This is a test chain: its maker knows every round beforehand"
 	}
-	if !slices.Contains(d.chains, d.Beacon.ChainHash) {
+	if !slices.Contains(d.user.Chains, d.Beacon.ChainHash) {
 		d.chainUnknown = true
 		return failed("the chain %s is not known: whoever made it may know its rounds early. If you trust it, name it (--chain-hash)%s", d.Beacon.ChainHash, test)
 	}
@@ -85,10 +82,7 @@ func (d *document) checkSignature() outcome {
 	if d.Beacon == nil {
 		return d.withoutBeacon()
 	}
-	if len(d.Beacon.PublicKey) != beacon.PublicKeySize {
-		return failed("the public key has %d bytes, not %d", len(d.Beacon.PublicKey), beacon.PublicKeySize)
-	}
-	if err := d.verify(d.chain(), d.Beacon.Round, d.Beacon.Signature); err != nil {
+	if err := d.user.verify(d.chain(), d.Beacon.Round, d.Beacon.Signature); err != nil {
 		return failed("%s", err)
 	}
 	return ok("it is the chain's signature of round %d", d.Beacon.Round)
@@ -109,34 +103,4 @@ func (d *document) withoutBeacon() outcome {
 		return notMade("it needs the beacon")
 	}
 	return ok(noBeacon)
-}
-
-func (d *document) checkWitness() outcome {
-	bound := d.rules.Witness
-	switch {
-	case len(bound) == 0 && len(d.Witness) == 0:
-		return ok("nothing to do: the rules name no authorities")
-	case len(bound) == 0:
-		return failed("there are tokens, and the rules name no authorities")
-	case len(d.Witness) == 0:
-		return ok("unwitnessed: none of the %d authorities in the rules answered in time", len(bound))
-	case d.Beacon == nil || d.roundFailed:
-		return notMade("it needs to know when the round was due")
-	}
-	var last *fairdraw.Hash
-	words := make([]string, 0, len(d.Witness))
-	for i, der := range d.Witness {
-		token, err := timestamp.Check(der, d.FreezeHash, bound)
-		switch {
-		case err != nil:
-			return failed("token %d: %s", i+1, err)
-		case last != nil && strings.Compare(string(token.Authority[:]), string(last[:])) <= 0:
-			return failed("token %d is of authority %s, which must stand before the one in front of it, and once", i+1, token.Authority)
-		case !token.Before(due(d).Time):
-			return failed("token %d is of %s, accurate to %s, which is not before the round was due at %s", i+1, token.GenTime.UTC().Format(time.RFC3339Nano), token.Accuracy, due(d))
-		}
-		last = &token.Authority
-		words = append(words, token.Authority.String()[:16]+"… at "+token.GenTime.UTC().Format(time.RFC3339Nano))
-	}
-	return ok("%d of %d authorities saw the freeze record before the round was due: %s", len(d.Witness), len(bound), strings.Join(words, ", "))
 }

@@ -30,7 +30,8 @@ type Check struct {
 
 // Report is what a verification found.
 type Report struct {
-	OK         bool                   `json:"ok"` // every check is
+	OK         bool                   `json:"ok"`       // every check is
+	Headline   string                 `json:"headline"` // how far the proof goes, in a few words of docs/draw.md
 	CampaignID uuid.UUID              `json:"campaign_id"`
 	Checks     []Check                `json:"checks"`
 	Won        []fairdraw.ProofWinner `json:"won,omitempty"`     // prizes of the proof of purchase, if everything is ok
@@ -55,6 +56,10 @@ func (r Report) Failed() (names []string) {
 // shown is a text of a document as it may stand on a terminal: a false document must not
 // move the cursor over what was found.
 func shown(text string) string {
+	const longest = 2000 // bytes: it may quote a document
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return unicode.ReplacementChar

@@ -72,8 +72,9 @@ func TestEveryVectorEndsAsItSays(t *testing.T) {
 		o := accepting(v)
 		chains[v.File] = o
 		text := vectorFile(t, v.File)
-		if r := verified(t, text, o); !r.OK {
-			t.Errorf("%s: %v failed", v.Name, r.Failed())
+		o.Authorities = v.Authorities
+		if r := verified(t, text, o); !r.OK || v.Headline != "" && r.Headline != v.Headline {
+			t.Errorf("%s: %v failed, %q", v.Name, r.Failed(), r.Headline)
 		}
 		for _, name := range v.Purchases {
 			o.Purchase = bytes.NewReader(vectorFile(t, name))
