@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"triprize/internal/domain/beacon"
 )
 
 // maxMember bounds what one member of a document, except its list of sold positions, may
@@ -96,14 +94,17 @@ func (p Proof) checkValues() error {
 	return nil
 }
 
+// publicKeySize is the length of a chain's public key in bytes: a compressed point of G2.
+const publicKeySize = 96
+
 // checkValues refuses other lengths than those of the scheme: the hash of a chain is over its parts
 // in a row, so a byte that moves from one to the next would not show.
 func (b ProofBeacon) checkValues() error {
 	switch {
 	case b.GenesisTime < 0 || b.GenesisTime > MaxInteger || b.PeriodS < 0 || b.PeriodS > MaxInteger || b.Round > MaxInteger:
 		return malformed("beacon", "has a number that is no integer from 0 to 2^53 − 1")
-	case len(b.PublicKey) != beacon.PublicKeySize:
-		return malformed("beacon", "has a public key of %d bytes, not %d", len(b.PublicKey), beacon.PublicKeySize)
+	case len(b.PublicKey) != publicKeySize:
+		return malformed("beacon", "has a public key of %d bytes, not %d", len(b.PublicKey), publicKeySize)
 	case len(b.GenesisSeed) != sha256.Size:
 		return malformed("beacon", "has a genesis seed of %d bytes, not %d", len(b.GenesisSeed), sha256.Size)
 	}

@@ -114,7 +114,7 @@ type oid string
 
 func (o oid) String() string {
 	var id stdasn1.ObjectIdentifier
-	if _, err := stdasn1.Unmarshal(append([]byte{byte(asn1.OBJECT_IDENTIFIER), byte(len(o))}, o...), &id); err != nil {
+	if _, err := stdasn1.Unmarshal(append([]byte{byte(asn1.OBJECT_IDENTIFIER), byte(len(o))}, o...), &id); err != nil { //nolint:gosec // a longer one is shown in hex
 		return hex.EncodeToString([]byte(o))
 	}
 	return id.String()

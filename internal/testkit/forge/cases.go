@@ -71,7 +71,7 @@ func signerCases() []Case {
 			s.Instead["extended-key-usage"] = Extension(oidExtendedUsage, critical, TLV(tagSequence, ids...))
 		})
 	}
-	stamping, any, servers := oid(oidTimeStamping), []byte{0x06, 4, 0x55, 0x1d, 0x25, 0}, []byte{0x06, 8, 0x2b, 6, 1, 5, 5, 7, 3, 1}
+	stamping, anything, servers := oid(oidTimeStamping), []byte{0x06, 4, 0x55, 0x1d, 0x25, 0}, []byte{0x06, 8, 0x2b, 6, 1, 5, 5, 7, 3, 1}
 	return []Case{
 		right("a signer", Token{}),
 		wrong("two signers", Token{Signers: 2}),
@@ -90,7 +90,7 @@ func signerCases() []Case {
 		wrong("a signer for keyEncipherment", usages(0x20)),
 		wrong("a signer for certificates", usages(0x04)),
 		wrong("a signer for no key usage", usages(0)),
-		wrong("a signer for anything", extended(true, any)),
+		wrong("a signer for anything", extended(true, anything)),
 		wrong("a signer for two things", extended(true, stamping, servers)),
 		wrong("a signer for servers", extended(true, servers)),
 		wrong("a signer for nothing", extended(true)),

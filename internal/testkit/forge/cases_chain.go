@@ -89,8 +89,16 @@ func chainCases() []Case {
 		right("an issuer for timestamps", more(extended(oid(oidTimeStamping)))),
 		right("an issuer for anything", more(extended([]byte{6, 4, 0x55, 0x1d, 0x25, 0}))),
 		wrong("an issuer for servers", more(extended([]byte{6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 1}))),
-		wrong("an issuer of another key", of(func(s, r *Certificate) { s.Issuer = &Certificate{Name: "root", Key: EC(elliptic.P256(), "another")} })),
+		wrong("an issuer of another key", of(func(s, _ *Certificate) { s.Issuer = &Certificate{Name: "root", Key: EC(elliptic.P256(), "another")} })),
 		{Name: "two certificates that issue each other", Token: long(3, func(c []*Certificate) { c[2].Issuer = &Certificate{Name: "c1"} }), Pinned: [][32]byte{sum(stranger)}},
+	}
+	return append(cases, extensionCases(more, signed)...)
+}
+
+// extensions of the certificates of a chain.
+func extensionCases(more, signed func(extension []byte) Token) []Case {
+	empty := TLV(tagSequence)
+	cases := []Case{
 		wrong("an extension twice", more(bytes.Repeat(Extension([]int{2, 5, 29, 14}, false, TLV(tagOctets)), 2))),
 		right("an unknown extension", more(Extension([]int{1, 2, 3}, false, null))),
 		wrong("an unknown critical extension of an issuer", more(Extension([]int{1, 2, 3}, true, null))),
@@ -101,7 +109,7 @@ func chainCases() []Case {
 		})),
 		wrong("a certificate that is none", instead("certificates", TLV(tagContext, usualSigner.DER(), usualRoot.DER(), TLV(tagSequence)))),
 		wrong("a certificate of another kind", instead("certificates", TLV(tagContext, usualSigner.DER(), usualRoot.DER(), TLV(tagContext|1, null)))),
-		wrong("no extensions in an extension block", of(func(s, r *Certificate) { r.Instead["explicit-extensions"] = TLV(tagExtensions) })),
+		wrong("no extensions in an extension block", of(func(_, r *Certificate) { r.Instead["explicit-extensions"] = TLV(tagExtensions) })),
 	}
 	for name, id := range map[string][]int{"nameConstraints": {2, 5, 29, 30}, "policyConstraints": {2, 5, 29, 36}, "policyMappings": {2, 5, 29, 33}, "inhibitAnyPolicy": {2, 5, 29, 54}} {
 		cases = append(cases, wrong(name, more(Extension(id, false, empty))), wrong(name+" of the signer", signed(Extension(id, false, empty))))

@@ -18,8 +18,8 @@ var (
 // Certificate is one certificate. By default it has a key on P-256, is valid from 2020 to 2040,
 // and its issuer is itself.
 type Certificate struct {
-	Name   string // common name of its subject
-	Serial int64
+	Name   string       // common name of its subject
+	Serial uint8        // below 127
 	Signer bool         // it is for timestamps; otherwise it issues certificates
 	Issuer *Certificate // nil: itself
 	Key    Key
@@ -55,7 +55,7 @@ func (c *Certificate) make() {
 	algorithm, key := c.key().public()
 	signed := c.is("signed", tagSequence,
 		c.is("version", tagContext, number(2)),
-		c.is("serial", tagInteger, []byte{byte(c.Serial + 1)}),
+		c.is("serial", tagInteger, []byte{c.Serial + 1}),
 		c.is("inner-algorithm", tagSequence, body(issuer.key().algorithm(hash))),
 		c.is("issuer", tagSequence, body(name(issuer.Name))),
 		c.is("validity", tagSequence, c.is("from", tagUTCTime, []byte("200101000000Z")), c.is("until", tagUTCTime, []byte("400101000000Z"))),

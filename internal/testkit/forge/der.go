@@ -44,7 +44,7 @@ func TLV(tag byte, members ...[]byte) []byte {
 	case n < 1<<8:
 		der = append(der, 0x81, byte(n))
 	default:
-		der = append(der, 0x82, byte(n>>8), byte(n))
+		der = append(der, 0x82, byte(n>>8), byte(n)) //nolint:gosec // the last eight bits are meant
 	}
 	return append(der, content...)
 }

@@ -33,11 +33,11 @@ var (
 	keys   = make(map[string]Key)
 )
 
-func kept(name string, make func() Key) Key {
+func kept(name string, create func() Key) Key {
 	keysMu.Lock()
 	defer keysMu.Unlock()
 	if keys[name] == nil {
-		keys[name] = make()
+		keys[name] = create()
 	}
 	return keys[name]
 }

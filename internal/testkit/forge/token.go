@@ -73,7 +73,7 @@ func (t Token) DER() []byte {
 		issuer = signer
 	}
 	one := t.is("signer", tagSequence, t.is("signer-version", tagInteger, []byte{1}),
-		t.is("signer-name", tagSequence, t.is("signer-issuer", tagSequence, body(name(issuer.Name))), t.is("signer-serial", tagInteger, []byte{byte(signer.Serial + 1)})),
+		t.is("signer-name", tagSequence, t.is("signer-issuer", tagSequence, body(name(issuer.Name))), t.is("signer-serial", tagInteger, []byte{signer.Serial + 1})),
 		t.is("digest-algorithm", tagSequence, oid(oidHashes[hash])), attributes,
 		t.is("signature-algorithm", tagSequence, body(signer.key().algorithm(hash))),
 		t.is("signature", tagOctets, signer.key().sign(hash, digestOf(hash, covered))), t.Instead["unsigned"])
