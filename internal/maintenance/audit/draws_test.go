@@ -95,7 +95,7 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{waiting, "the beacon and the witness that its policies promise", `UPDATE commitments SET rules = regexp_replace(rules, '"beacon":[{][^}]*[}]', '"beacon":null') WHERE campaign_id = $1`},
 		{waiting, "the beacon and the witness that its policies promise", `UPDATE campaigns SET policies = '{"beacon": true, "witness": true, "unsold": "stay"}' WHERE id = $1`},
 		{waiting, "a campaign is frozen only while it is drawing", `UPDATE campaigns SET state = 'active' WHERE id = $1`},
-		{waiting, "when its draw is void", `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'operator:ops' WHERE id = $1`},
+		{waiting, "when its draw is void", `UPDATE campaigns SET state = 'cancelled', draw_started_at = now() - interval '2 days', cancelled_at = now(), cancelled_by = 'operator:ops' WHERE id = $1`},
 		{complete, "a campaign is frozen only while it is drawing", `WITH below AS (DELETE FROM freeze_subtrees WHERE campaign_id = $1) DELETE FROM freezes WHERE campaign_id = $1`},
 	} {
 		found := foundAfter(t, db, c.sql, c.of)

@@ -93,13 +93,27 @@ func tooEarly(t *testing.T, db *pgxpool.Pool, id uuid.UUID, until time.Time) {
 // tableRefuses expects that nobody voids a draw with a statement of its own.
 func tableRefuses(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		campaign.QueueVoid(&b, id, "operator:ops", "")
-		return tx.SendBatch(t.Context(), &b).Close()
-	})
-	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "draws_are_voided_late" {
-		t.Errorf("the table says %v", err)
+	refusedBy(t, db, "draws_are_voided_late", `SELECT $1::uuid`, id, voidWithoutItsJob)
+}
+
+func voidWithoutItsJob(b *pgx.Batch, id uuid.UUID) { campaign.QueueVoid(b, id, "operator:ops", "") }
+
+// refusedBy expects that a constraint refuses a statement about a campaign, or what follows it.
+func refusedBy(t *testing.T, db *pgxpool.Pool, constraint, sql string, id uuid.UUID, then ...func(*pgx.Batch, uuid.UUID)) {
+	t.Helper()
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	var b pgx.Batch
+	b.Queue(sql, id)
+	for _, queue := range then {
+		queue(&b, id)
+	}
+	err = tx.SendBatch(t.Context(), &b).Close()
+	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != constraint {
+		t.Errorf("%s: the table says %v", sql, err)
 	}
 }
 
@@ -154,6 +168,11 @@ func TestADrawThatIsNotFrozenIsVoidedAfterADay(t *testing.T) {
 	refused(t, db, order(t, db, id, byOps), fault.StateConflict) // a cancellation is none
 	claimed := claim(t, db, id)
 	arrive(t, db, clock, started.Add(day))
+	refusedBy(t, db, "draws_are_voided_late", `
+		UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:ops', execution_lock_id = NULL, execution_locked_at = NULL WHERE id = $1`, id)
+	refusedBy(t, db, "draws_are_voided_late", `
+		WITH drawn AS (INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version) VALUES ($1, 'operator', sha256('r'), sha256('s'), '', '[]', 1))
+		SELECT`, id, voidWithoutItsJob)
 	if outcome, err := canceller(t, db).Run(t.Context(), order(t, db, id, voided)); err != nil || outcome.Problem != nil {
 		t.Fatalf("%+v, %v", outcome.Problem, err)
 	}
@@ -190,11 +209,10 @@ func announce(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, id uuid.UUID
 	t.Helper()
 	arrive(t, db, clock, due.Add(day-time.Minute)) // its draw began more than a day ago
 	tooEarly(t, db, id, due.Add(day))
-	_, err := db.Exec(t.Context(), `INSERT INTO draw_voids VALUES ($1, clock_timestamp(), clock_timestamp() + interval '168 hours')`, id)
-	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "draw_voids_are_late" {
-		t.Errorf("an announcement before a day is over: %v", err)
-	}
+	refusedBy(t, db, "draw_voids_are_late", `INSERT INTO draw_voids VALUES ($1, clock_timestamp(), clock_timestamp() + interval '168 hours')`, id)
+	refusedBy(t, db, "draw_voids_are_late", `INSERT INTO draw_voids VALUES ($1, clock_timestamp() + interval '1 day', clock_timestamp() + interval '9 days')`, id) // dated ahead
 	arrive(t, db, clock, due.Add(day))
+	refusedBy(t, db, "draw_voids_check", `INSERT INTO draw_voids VALUES ($1, clock_timestamp(), clock_timestamp() + interval '167 hours')`, id)
 	void = order(t, db, id, voided)
 	waitsForVoid(t, db, void)
 	at, err := drawrecord.VoidsAt(t.Context(), db, id)
@@ -247,6 +265,12 @@ func TestADrawWithABeaconIsVoidedSevenDaysAfterItIsAnnounced(t *testing.T) {
 	if _, err := draw.SubmitRound(t.Context(), db, id, chain.Sign(*f.Round).Signature); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("the round comes after the void: %v", err)
 	}
+	if err := drawrecord.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil { // for another campaign
+		t.Fatal(err)
+	}
+	if _, err := draw.SubmitRound(t.Context(), db, id, chain.Sign(*f.Round).Signature); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("a round that is known comes after the void: %v", err)
+	}
 	isVoid(t, db, draws, claimed, drawer(t, db, chain))
 	list, err := proof.NewService(db).List(t.Context(), id) // the positions themselves are free by now
 	if err == nil {
@@ -289,6 +313,7 @@ func TestARoundThatAnybodyBringsDrawsAndNothingVoidsItAnyMore(t *testing.T) {
 	}
 	refused(t, db, void, fault.StateConflict)
 	tableRefuses(t, db, id)
+	refusedBy(t, db, "draw_voids_are_late", `INSERT INTO draw_voids VALUES ($1, clock_timestamp(), clock_timestamp() + interval '168 hours')`, id)
 	if outcome, err := drawer(t, db, nil).Run(t.Context(), draws); err != nil || outcome.Problem != nil { // its worker asks no relay
 		t.Fatalf("%+v, %v", outcome.Problem, err)
 	}

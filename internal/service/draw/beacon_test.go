@@ -75,10 +75,10 @@ func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T)
 func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	for ahead, limit := range map[uint64]bool{0: true, 9: true, 60: false} {
+	for ahead, limit := range map[int]bool{0: true, 9: true, 60: false, -9: true, -12: false} {
 		s := newSigner(t)
 		id := withBeacon(t, db, s)
-		newest := s.RoundAt(time.Now()) + ahead
+		newest := uint64(int(s.RoundAt(time.Now())) + ahead)
 		latest := func() (beacon.Round, error) { return s.sign(newest), nil }
 		ref := fixture.SellOut(t, db, id)
 		_, err := drawerWith(t, db, draw.Options{Beacon: &relays{latest: latest}}).Run(t.Context(), ref)
