@@ -96,6 +96,7 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{waiting, "the beacon and the witness that its policies promise", `UPDATE campaigns SET policies = '{"beacon": true, "witness": true, "unsold": "stay"}' WHERE id = $1`},
 		{waiting, "a campaign is frozen only while it is drawing", `UPDATE campaigns SET state = 'active' WHERE id = $1`},
 		{waiting, "when its draw is void", `UPDATE campaigns SET state = 'cancelled', draw_started_at = now() - interval '2 days', cancelled_at = now(), cancelled_by = 'operator:ops' WHERE id = $1`},
+		{waiting, "when its draw is void", `WITH late AS (INSERT INTO draw_voids VALUES ($1, now(), now() + interval '168 hours')) UPDATE campaigns SET state = 'cancelled', draw_started_at = now() - interval '2 days', cancelled_at = now(), cancelled_by = 'operator:ops' WHERE id = $1`},
 		{complete, "a campaign is frozen only while it is drawing", `WITH below AS (DELETE FROM freeze_subtrees WHERE campaign_id = $1) DELETE FROM freezes WHERE campaign_id = $1`},
 	} {
 		found := foundAfter(t, db, c.sql, c.of)
@@ -131,7 +132,7 @@ func foundAfter(t *testing.T, db *pgxpool.Pool, sql string, args ...any) (found 
 	t.Helper()
 	undo := errors.New("undone")
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		for _, table := range []string{"campaigns", "commitments", "freezes", "freeze_subtrees", "timestamp_tokens", "beacon_chains", "beacon_rounds", "draws"} {
+		for _, table := range []string{"campaigns", "commitments", "freezes", "freeze_subtrees", "timestamp_tokens", "beacon_chains", "beacon_rounds", "draws", "draw_voids"} {
 			if _, err := tx.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER USER`); err != nil {
 				return err
 			}
