@@ -14,6 +14,7 @@ import (
 // Draw is what a server says of a draw that may never take place: of the answer of
 // GET /v1/campaigns/{id}/draw, what the winners follow from.
 type Draw struct {
+	State  string                `json:"state"` // of the campaign
 	Rules  *fairdraw.Rules       `json:"rules"`
 	Secret *fairdraw.Hash        `json:"secret"`
 	Chain  *fairdraw.ProofBeacon `json:"chain"` // without its round
@@ -63,6 +64,8 @@ func Void(draw, list io.Reader, signature []byte, o Options) (Report, error) {
 // proof returns the document without its list.
 func (d Draw) proof(l fairdraw.List, sold []fairdraw.SoldLine, signature []byte) (fairdraw.Proof, error) {
 	switch {
+	case d.State == "completed":
+		return fairdraw.Proof{}, errors.New("the draw took place: its proof has the winners (GET /v1/campaigns/{id}/draw/proof)")
 	case d.Rules == nil:
 		return fairdraw.Proof{}, errors.New("the draw has no rules: the campaign was never published")
 	case d.Rules.Beacon == nil:

@@ -54,6 +54,7 @@ func TestTheWinnersOfADrawThatNeverCameFollowFromItsRound(t *testing.T) {
 		want   string
 	}{
 		{drawn.Triangle(3), func(map[string]any) {}, "has no beacon"},
+		{m, func(d map[string]any) { d["state"] = "completed" }, "took place"},
 		{m, func(d map[string]any) { d["freeze"] = nil }, "has no freeze record"},
 		{m, func(d map[string]any) { d["rules"] = nil }, "has no rules"},
 		{m, func(d map[string]any) { d["chain"] = nil }, "not its chain"},

@@ -60,7 +60,8 @@ func (w *Waiting) Error() string { return "campaigncancel: " + w.Reason }
 // Unwrap returns ErrWaiting.
 func (w *Waiting) Unwrap() error { return ErrWaiting }
 
-// The times between two attempts while wallets cannot take their money.
+// The times between two attempts while wallets cannot take their money; the longer one also while
+// a void is announced.
 const (
 	firstRetry   = time.Second
 	longestRetry = 5 * time.Minute

@@ -16,9 +16,6 @@ import (
 // say the same, and that a void is announced 168 hours ahead.
 const stuckAfter = 24 * time.Hour
 
-// longestLook bounds the pause of a job whose void is announced.
-const longestLook = time.Hour
-
 // announcement is why a void waits: anybody may still bring the round.
 type announcement struct{ now, voidsAt time.Time }
 
@@ -30,8 +27,9 @@ func (a *announcement) progress() *job.Progress {
 	return &job.Progress{Waiting: &job.Waiting{Reason: a.Error(), RetryAt: a.voidsAt.UTC()}}
 }
 
+// wait is no longer than longestRetry: a job whose draw has come, or is void, says so soon.
 func (a *announcement) wait() *Waiting {
-	return &Waiting{Reason: a.Error(), After: min(a.voidsAt.Sub(a.now), longestLook)}
+	return &Waiting{Reason: a.Error(), After: min(a.voidsAt.Sub(a.now), longestRetry)}
 }
 
 // admitVoid returns nil if a draw under way may be voided now. With a beacon the operator could

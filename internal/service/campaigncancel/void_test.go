@@ -228,7 +228,7 @@ func waitsForVoid(t *testing.T, db *pgxpool.Pool, void job.Ref) {
 	_, err := canceller(t, db).Run(t.Context(), void)
 	wait, ok := errors.AsType[*campaigncancel.Waiting](err)
 	at, lost := drawrecord.VoidsAt(t.Context(), db, void.CampaignID)
-	if !ok || lost != nil || at == nil || wait.After <= 0 || wait.After > time.Hour {
+	if !ok || lost != nil || at == nil || wait.After <= 0 || wait.After > 5*time.Minute {
 		t.Fatalf("%v, %v: %+v", err, lost, wait)
 	}
 	j := fixture.Job(t, db, void.ID)
