@@ -86,4 +86,3 @@ func TestAClockThatIsWrongIsReported(t *testing.T) {
 		}
 	}
 }
-
