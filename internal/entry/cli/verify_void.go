@@ -58,7 +58,7 @@ func printWouldHaveWon(out io.Writer, r verify.Report) {
 	if !r.OK {
 		return
 	}
-	say(out, "This draw did not take place. With this round would have won:")
+	say(out, "If the draw was voided, these would have won with this round:")
 	for _, w := range r.Winners {
 		if w.Column == nil {
 			say(out, "  prize %d, %s: nobody", w.Prize, cell(&w.Name))

@@ -35,7 +35,7 @@ func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 		shows, remains string
 	}{
 		"operator":           {drawn.Triangle(3), "The winners follow from the rules", "trust in the operator alone"},
-		"beacon":             {drawn.Triangle(3).WithBeacon(), "of a public beacon", "held a draw back"},
+		"beacon":             {drawn.Triangle(3).WithBeacon(), "unless most of the beacon's members work together", "held a draw back"},
 		"witness":            {drawn.Triangle(3).WithBeacon().WithWitness(witness, other), "2 of the authorities that you named", "not that it was the only one"},
 		"no triangle":        {seats, "", ""},
 		"one position sold":  {empty, "", ""},

@@ -10,6 +10,8 @@ import (
 	"triprize/internal/domain/fairdraw"
 )
 
+var quicknet = fairdraw.Hash(beacon.Quicknet().Hash())
+
 const noBeacon = "nothing to do: the rules have no beacon"
 
 // chain returns the chain that the document names.
@@ -35,7 +37,7 @@ func (d *document) checkChain() outcome {
 	if got := fairdraw.Hash(d.chain().Hash()); got != d.Beacon.ChainHash {
 		return failed("its data have the hash %s, and it says %s", got, d.Beacon.ChainHash)
 	}
-	if d.Beacon.ChainHash == fairdraw.Hash(beacon.Quicknet().Hash()) {
+	if d.Beacon.ChainHash == quicknet {
 		return ok("it is drand's quicknet")
 	}
 	test := ""
