@@ -28,11 +28,14 @@ func TestATimestampCountsOnlyOfAnAuthorityThatTheUserNamed(t *testing.T) {
 	single, _ := draw{beacon: true, authorities: []*tsasim.Authority{one}}.proof(t, 0)
 	both, _ := draw{beacon: true, authorities: []*tsasim.Authority{one, two}}.proof(t, 0)
 	without := changed(t, both, func(d map[string]any) { d["witness"] = []string{} })
+	if r := p.verifyTold(plain, nil, told{ChainHashes: []string{chainHash()}}); !saying(r.Meaning.Open, "the maker of a chain can know every round beforehand")[0] {
+		t.Errorf("of a chain that is not quicknet: %+v", r.Meaning)
+	}
 	for _, c := range []struct {
 		proof    []byte
 		named    []string
 		headline string
-		means    []bool // independent, operator named, unwitnessed, anything more
+		means    []bool // that you named, operator named, unwitnessed, anything more
 	}{
 		{plain, []string{rootOf(one)}, "verified", []bool{false, false, false, false}},
 		{without, []string{rootOf(one)}, "verified, unwitnessed", []bool{false, false, true, false}},
@@ -43,7 +46,7 @@ func TestATimestampCountsOnlyOfAnAuthorityThatTheUserNamed(t *testing.T) {
 		{both, []string{rootOf(one), rootOf(two)}, "verified, witnessed by 2 of 2", []bool{true, false, false, false}},
 	} {
 		r := p.verifyTold(c.proof, nil, told{ChainHashes: []string{chainHash()}, Authorities: c.named})
-		means := saying(slices.Concat(r.Meaning.Shows, r.Meaning.Open), "ndependent authorit", "that only the operator named", "(unwitnessed)", "Anything more")
+		means := saying(slices.Concat(r.Meaning.Shows, r.Meaning.Open), "that you named say", "that only the operator named", "(unwitnessed)", "Anything more")
 		if r.Verdict != "verified" || r.Headline != c.headline || !slices.Equal(means, c.means) {
 			t.Errorf("want %q: %+v, %+v", c.headline, r, means)
 		}

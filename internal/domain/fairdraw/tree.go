@@ -40,12 +40,17 @@ type Tree struct {
 // repetition, or nobody else could recompute its root; any other line is an error, and the
 // tree stays as it was.
 func (t *Tree) Append(line SoldLine) error {
+	if p := line.Position(); t.count > 0 && !t.last.Before(p) {
+		return fmt.Errorf("fairdraw.Tree: the sold list is not in order at %v", p)
+	}
+	return t.add(line)
+}
+
+// add appends a line, whatever stands before it.
+func (t *Tree) add(line SoldLine) error {
 	p := line.Position()
 	if p.Layer < 0 || p.Column < 0 || p.Layer > math.MaxUint32 || p.Column > math.MaxUint32 {
 		return fmt.Errorf("fairdraw.Tree: %v does not fit into a leaf", p)
-	}
-	if t.count > 0 && !t.last.Before(p) {
-		return fmt.Errorf("fairdraw.Tree: the sold list is not in order at %v", p)
 	}
 	if t.open == nil {
 		t.open = ranges.NewEmptyRange(0)
@@ -92,6 +97,18 @@ func Root(sold []Sold) ([sha256.Size]byte, error) {
 	for _, s := range sold {
 		if err := tree.Append(s.Line()); err != nil {
 			return [sha256.Size]byte{}, err
+		}
+	}
+	return tree.Root(), nil
+}
+
+// RootAsItStands returns the root over a list of a document, in the order in which it stands there:
+// that it is sorted is another check.
+func RootAsItStands(lines []SoldLine) (Hash, error) {
+	var tree Tree
+	for _, line := range lines {
+		if err := tree.add(line); err != nil {
+			return Hash{}, err
 		}
 	}
 	return tree.Root(), nil

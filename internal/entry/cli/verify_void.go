@@ -58,7 +58,7 @@ func printWouldHaveWon(out io.Writer, r verify.Report) {
 	if !r.OK {
 		return
 	}
-	say(out, "This draw has not taken place. With this round would have won:")
+	say(out, "By these files, which say that the draw has not taken place, would have won with this round:")
 	for _, w := range r.Winners {
 		if w.Column == nil {
 			say(out, "  prize %d, %s: nobody", w.Prize, cell(&w.Name))

@@ -23,9 +23,7 @@ type document struct {
 
 	rules       fairdraw.Rules
 	rulesFailed bool
-	ordered     error // nil: the list is sorted, without repetition
-	root        fairdraw.Hash
-	roundFailed bool
+	listFailed  bool
 
 	chainUnknown bool // it is a chain of the rules, but neither quicknet nor named
 }
@@ -47,19 +45,7 @@ func read(r io.Reader) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.root, d.ordered = rootOf(d.sold)
 	return d, nil
-}
-
-// rootOf returns the root over a list, or what is wrong with its order.
-func rootOf(sold []fairdraw.SoldLine) (fairdraw.Hash, error) {
-	var tree fairdraw.Tree
-	for _, line := range sold {
-		if err := tree.Append(line); err != nil {
-			return fairdraw.Hash{}, err
-		}
-	}
-	return tree.Root(), nil
 }
 
 // aboutForm tells whether an error is about the form of a document, not about reading it.

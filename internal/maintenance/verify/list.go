@@ -27,14 +27,16 @@ func (d *document) checkCommitment() outcome {
 }
 
 func (d *document) checkSoldList() outcome {
-	if d.ordered != nil {
-		return failed("%s", d.ordered)
-	}
-	for _, line := range d.sold {
-		if line.Column < 1 || line.Column > d.rules.Positions(line.Layer) {
-			return failed("position %v is none of the rules", line.Position())
+	d.listFailed = true
+	for i, line := range d.sold {
+		switch at := line.Position(); {
+		case i > 0 && !d.sold[i-1].Position().Before(at):
+			return failed("the list is not in order at position %v", at)
+		case at.Column < 1 || at.Column > d.rules.Positions(at.Layer):
+			return failed("position %v is none of the rules", at)
 		}
 	}
+	d.listFailed = false
 	return ok("%d positions of the rules, each once, in order", len(d.sold))
 }
 
@@ -55,11 +57,12 @@ func (d *document) checkCount() outcome {
 }
 
 func (d *document) checkRoot() outcome {
-	if d.ordered != nil {
-		return notMade("it needs a list in order")
+	root, err := fairdraw.RootAsItStands(d.sold)
+	if err != nil {
+		return failed("%s", err)
 	}
-	if d.root != d.Root {
-		return failed("the list has the root %s, and the document says %s", d.root, d.Root)
+	if root != d.Root {
+		return failed("the list has the root %s, and the document says %s", root, d.Root)
 	}
 	return ok("it is the root over the list")
 }
@@ -68,7 +71,7 @@ func (d *document) checkFreezeTime() outcome {
 	switch {
 	case d.rules.Unsold == nil:
 		return ok("nothing to do: the rules have no end of the sale")
-	case d.Count == d.rules.Count():
+	case d.Count >= d.rules.Count():
 		return ok("nothing to do: all positions are sold")
 	case d.FrozenAt.Before(d.rules.Unsold.EndsAt.Time):
 		return failed("frozen at %s, before the end of the sale at %s, with positions unsold", d.FrozenAt, d.rules.Unsold.EndsAt)
@@ -89,8 +92,8 @@ func (d *document) checkFreezeHash() outcome {
 }
 
 func (d *document) checkWinners() outcome {
-	if d.ordered != nil {
-		return notMade("it needs a list in order")
+	if d.listFailed {
+		return notMade("it needs a list that is sorted, of positions of the rules")
 	}
 	var randomness []byte
 	if d.Beacon != nil {

@@ -29,7 +29,7 @@ func strangers(n int) string {
 // meaning says in words what a proof shows whose checks are all ok, and what it does not.
 // docs/draw.md has the same as a table of who could do what.
 func meaning(d *document) (shows, remains []string) {
-	shows = []string{"The winners follow from the rules, the secret and the list of sold positions. Nobody picked them by hand."}
+	shows = []string{"The winners follow from the rules, the secret and the list of sold positions."}
 	remains = []string{
 		"Whether the list has every purchase: a buyer sees it with the proof of its own purchase (--purchase).",
 		"Who made this document. It is not signed, and once the secret is public anybody can write another one that holds, with another list.",
@@ -49,9 +49,12 @@ func meaning(d *document) (shows, remains []string) {
 		return shows, append(remains, "With trust in the operator alone: it chose the secret, and could try many before it published one. "+
 			"Who knows the secret can compute the winners of any list: it could buy the last positions, choose nonces, or hold the freeze back until the outcome suits. The proof does not show whether that was done.")
 	}
-	shows = append(shows, fmt.Sprintf("The draw took round %d of a public beacon, which nobody could know before %s. The freeze record names it, and says that the list was frozen at %s.",
+	shows = append(shows, fmt.Sprintf("The draw took round %d of the beacon, which nobody could know before %s, unless most of the beacon's members work together. The freeze record names it, and says that the list was frozen at %s.",
 		*d.Round, due(d), d.FrozenAt))
 	remains = append(remains, "Whether the operator held a draw back whose outcome it did not like: a campaign that stays in drawing long after its round was due is a sign of it. Its round, list and secret are public then, and anybody can compute the outcome.")
+	if d.Beacon.ChainHash != quicknet {
+		remains = append(remains, "That nobody knew the round: you named its chain, and the maker of a chain can know every round beforehand.")
+	}
 	stamped, open := witnessed(d)
 	return append(shows, stamped...), append(remains, open...)
 }

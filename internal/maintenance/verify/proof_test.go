@@ -35,7 +35,7 @@ func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 		shows, remains string
 	}{
 		"operator":           {drawn.Triangle(3), "The winners follow from the rules", "trust in the operator alone"},
-		"beacon":             {drawn.Triangle(3).WithBeacon(), "of a public beacon", "held a draw back"},
+		"beacon":             {drawn.Triangle(3).WithBeacon(), "unless most of the beacon's members work together", "held a draw back"},
 		"witness":            {drawn.Triangle(3).WithBeacon().WithWitness(witness, other), "2 of the authorities that you named", "not that it was the only one"},
 		"no triangle":        {seats, "", ""},
 		"one position sold":  {empty, "", ""},
@@ -117,7 +117,7 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 		}},
 		"another time":                 {check: "freeze-hash", proof: func(p *fairdraw.Proof) { p.FrozenAt = fairdraw.At(p.FrozenAt.Add(time.Microsecond)) }},
 		"another freeze hash":          {check: "freeze-hash", proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }},
-		"no beacon":                    {check: "chain", also: "winners", proof: func(p *fairdraw.Proof) { p.Beacon = nil }},
+		"no beacon":                    {check: "chain", also: "round winners", proof: func(p *fairdraw.Proof) { p.Beacon = nil }},
 		"a beacon that no rule names":  {check: "chain", also: "round trust", made: func(m *drawn.Draw) { m.Rules.Beacon = nil }},
 		"another chain":                {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger }, words: "in the rules"},
 		"a chain nobody named":         {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger; m.Rules.Beacon.ChainHash = stranger.Hash() }, words: "--chain-hash"},
@@ -189,8 +189,43 @@ func TestAListOutOfOrderOrWithAPositionTwiceIsNoList(t *testing.T) {
 	list[1], list[2] = list[2], list[1]
 	for name, sold := range map[string][]fairdraw.SoldLine{"out of order": list, "twice": append(fairdraw.Lines(m.Sold), m.Sold[5].Line())} {
 		r := verified(t, drawn.TextOf(t, m.Proof(t), sold), Options{})
-		if checkOf(r, "sold-list").Status != Failed || checkOf(r, "root").Status != NotMade || checkOf(r, "winners").Status != NotMade {
+		if checkOf(r, "sold-list").Status != Failed || checkOf(r, "root").Status != Failed || checkOf(r, "winners").Status != NotMade {
 			t.Errorf("%s: %+v", name, r.Checks)
+		}
+	}
+}
+
+// A check is made of what stands in the document, also where another has failed: both verifiers say the same.
+func TestACheckIsMadeOfWhatStandsInTheDocument(t *testing.T) {
+	t.Parallel()
+	authority := tsasim.Start(t, tsasim.Options{ECDSA: true})
+	chosen := drawn.Triangle(3).WithBeacon().WithWitness(authority)
+	chosen.Ahead = 100
+	far := drawn.Triangle(3).WithBeacon().WithWitness(authority)
+	round, many := uint64(fairdraw.MaxInteger), drawn.Triangle(3)
+	many.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(many.FrozenAt.Add(time.Hour))}
+	foreign := fairdraw.Lines(many.Sold)
+	foreign[5].Column = 9
+	bare := far.Text(t, func(p *fairdraw.Proof) { p.Beacon = nil })
+	for name, c := range map[string]struct {
+		text  []byte
+		o     Options
+		check string
+		want  Status
+	}{
+		"a token before a round that is chosen": {chosen.Text(t), optionsOf(chosen), "witness", OK},
+		"a token before a round that never is": {far.Text(t, func(p *fairdraw.Proof) {
+			p.Round, p.Beacon.Round, p.Beacon.PeriodS = &round, round, fairdraw.MaxInteger
+		}), optionsOf(far), "witness", OK},
+		"a token without a beacon":             {bare, optionsOf(far), "witness", NotMade},
+		"a round without a beacon":             {bare, optionsOf(far), "round", Failed},
+		"a signature without a beacon":         {bare, optionsOf(far), "signature", NotMade},
+		"randomness without a beacon":          {bare, optionsOf(far), "randomness", OK},
+		"more lines than positions":            {many.Text(t, func(p *fairdraw.Proof) { p.Count++ }), Options{}, "freeze-time", OK},
+		"winners of a list of other positions": {drawn.TextOf(t, many.Proof(t), foreign), Options{}, "winners", NotMade},
+	} {
+		if at := checkOf(verified(t, c.text, c.o), c.check); at.Status != c.want {
+			t.Errorf("%s: %+v", name, at)
 		}
 	}
 }

@@ -2,11 +2,15 @@ package verify
 
 import (
 	"crypto/sha256"
+	"math/bits"
 	"slices"
+	"time"
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 )
+
+var quicknet = fairdraw.Hash(beacon.Quicknet().Hash())
 
 const noBeacon = "nothing to do: the rules have no beacon"
 
@@ -33,7 +37,7 @@ func (d *document) checkChain() outcome {
 	if got := fairdraw.Hash(d.chain().Hash()); got != d.Beacon.ChainHash {
 		return failed("its data have the hash %s, and it says %s", got, d.Beacon.ChainHash)
 	}
-	if d.Beacon.ChainHash == fairdraw.Hash(beacon.Quicknet().Hash()) {
+	if d.Beacon.ChainHash == quicknet {
 		return ok("it is drand's quicknet")
 	}
 	test := ""
@@ -48,12 +52,6 @@ func (d *document) checkChain() outcome {
 }
 
 func (d *document) checkRound() outcome {
-	words := d.round()
-	d.roundFailed = words.status != OK
-	return words
-}
-
-func (d *document) round() outcome {
 	switch {
 	case d.rules.Beacon == nil && d.Round == nil:
 		return ok(noBeacon)
@@ -62,7 +60,7 @@ func (d *document) round() outcome {
 	case d.Round == nil:
 		return failed("there is no round, and the rules have a beacon")
 	case d.Beacon == nil:
-		return notMade("it needs the beacon")
+		return failed("the freeze record names a round, and there is none")
 	case d.Beacon.Round != *d.Round:
 		return failed("the freeze record names round %d, and the beacon is of round %d", *d.Round, d.Beacon.Round)
 	case d.Beacon.PeriodS < 1:
@@ -75,12 +73,21 @@ func (d *document) round() outcome {
 	return ok("round %d was due at %s, %d rounds after the list was frozen", *d.Round, due(d), *d.Round-now)
 }
 
-// due returns when the round is due. checkRound has bounded it.
-func due(d *document) fairdraw.Instant { return fairdraw.At(d.chain().DueAt(*d.Round)) }
+// due returns when the round is due; of one that no clock will reach, a time that is later than all tokens.
+func due(d *document) fairdraw.Instant {
+	const never = 1 << 60                                                                     // seconds
+	if high, low := bits.Mul64(*d.Round, uint64(d.Beacon.PeriodS)); high > 0 || low > never { //nolint:gosec // form bounds it
+		return fairdraw.At(time.Unix(never, 0))
+	}
+	return fairdraw.At(d.chain().DueAt(*d.Round))
+}
 
 func (d *document) checkSignature() outcome {
-	if d.Beacon == nil {
-		return d.withoutBeacon()
+	switch {
+	case d.Beacon == nil && d.rules.Beacon == nil:
+		return ok(noBeacon)
+	case d.Beacon == nil:
+		return notMade("it needs the beacon")
 	}
 	if err := d.user.verify(d.chain(), d.Beacon.Round, d.Beacon.Signature); err != nil {
 		return failed("%s", err)
@@ -90,17 +97,10 @@ func (d *document) checkSignature() outcome {
 
 func (d *document) checkRandomness() outcome {
 	if d.Beacon == nil {
-		return d.withoutBeacon()
+		return ok("nothing to do: there is no beacon")
 	}
 	if got := fairdraw.Hash(sha256.Sum256(d.Beacon.Signature)); got != d.Beacon.Randomness {
 		return failed("the signature gives %s, and the document says %s", got, d.Beacon.Randomness)
 	}
 	return ok("it is the hash of the signature")
-}
-
-func (d *document) withoutBeacon() outcome {
-	if d.rules.Beacon != nil {
-		return notMade("it needs the beacon")
-	}
-	return ok(noBeacon)
 }

@@ -29,7 +29,9 @@ func (d *document) checkWitness() outcome {
 		return failed("there are tokens, and the rules name no authorities")
 	case len(d.Witness) == 0:
 		return ok("unwitnessed: there is no token of the %d authorities in the rules", len(bound))
-	case d.Beacon == nil || d.roundFailed:
+	case len(d.Witness) > len(bound):
+		return failed("there are %d tokens, and the rules name %d authorities", len(d.Witness), len(bound))
+	case d.Beacon == nil || d.Round == nil || d.Beacon.PeriodS < 1:
 		return notMade("it needs to know when the round was due")
 	}
 	words := make([]string, 0, len(d.Witness))

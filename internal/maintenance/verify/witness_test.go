@@ -28,15 +28,15 @@ func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T)
 		proof       func(*fairdraw.Proof)
 		words       string // of the failure; empty: the check is ok
 	}{
-		"both":                      {authorities: []*tsasim.Authority{one, two}},
-		"one of them":               {authorities: []*tsasim.Authority{one, two}, proof: func(p *fairdraw.Proof) { p.Witness = p.Witness[1:] }},
-		"in another order":          {authorities: []*tsasim.Authority{one, two}, proof: reversed, words: "must stand before"},
-		"the same twice":            {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) }, words: "and once"},
-		"not one of the rules'":     {authorities: []*tsasim.Authority{one}, made: func(m *drawn.Draw) { m.Rules.Witness = []fairdraw.Hash{two.Root} }, words: "leads to none of the authorities"},
-		"after the round was due":   {authorities: []*tsasim.Authority{one}, made: late(24 * time.Hour), words: "not before the round was due"},
-		"perhaps after it":          {authorities: []*tsasim.Authority{vague}, words: "not before the round was due"},
-		"about another record":      {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }, words: "about the digest"},
-		"of a round that is chosen": {authorities: []*tsasim.Authority{one}, made: func(m *drawn.Draw) { m.Ahead = 100 }, words: "needs to know when the round was due"},
+		"both":                    {authorities: []*tsasim.Authority{one, two}},
+		"one of them":             {authorities: []*tsasim.Authority{one, two}, proof: func(p *fairdraw.Proof) { p.Witness = p.Witness[1:] }},
+		"in another order":        {authorities: []*tsasim.Authority{one, two}, proof: reversed, words: "must stand before"},
+		"the same twice":          {authorities: []*tsasim.Authority{one, two}, proof: func(p *fairdraw.Proof) { p.Witness[1] = p.Witness[0] }, words: "and once"},
+		"one too many":            {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.Witness = append(p.Witness, p.Witness[0]) }, words: "2 tokens, and the rules name 1"},
+		"not one of the rules'":   {authorities: []*tsasim.Authority{one}, made: func(m *drawn.Draw) { m.Rules.Witness = []fairdraw.Hash{two.Root} }, words: "leads to none of the authorities"},
+		"after the round was due": {authorities: []*tsasim.Authority{one}, made: late(24 * time.Hour), words: "not before the round was due"},
+		"perhaps after it":        {authorities: []*tsasim.Authority{vague}, words: "not before the round was due"},
+		"about another record":    {authorities: []*tsasim.Authority{one}, proof: func(p *fairdraw.Proof) { p.FreezeHash[0]++ }, words: "about the digest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -209,6 +209,9 @@ func names(attribute []byte, second bool, signer *certificate) error {
 	digest := entry.content(asn1.OCTET_STRING)
 	entry.optional(asn1.SEQUENCE) // issuer and serial number
 	entry.end()
+	for *list.fault == nil && !entries.rest.Empty() {
+		entries.any() // of another certificate
+	}
 	if *list.fault != nil {
 		return *list.fault
 	}

@@ -132,6 +132,7 @@ func timeCases(due time.Time) []Case {
 		wrong("a time without a zone", at(day+"120000")),
 		wrong("a time without seconds", at(day+"1200Z")),
 		wrong("a UTCTime", instead("gen-time", TLV(tagUTCTime, []byte(before[2:]+"Z")))),
+		wrong("a time with a byte order mark", at("\ufeff"+day+"120000Z")),
 		wrong("hour 24", at(day+"240000Z")),
 		wrong("minute 60", at(day+"126000Z")),
 		wrong("second 60", at(day+"235960Z")),

@@ -108,6 +108,7 @@ func nameCases() []Case {
 		right("named with policies", as(TLV(tagSequence, oid(oidSigningV2), TLV(tagSet, TLV(tagSequence, TLV(tagSequence, sha256), TLV(tagSequence)))))),
 		wrong("not named", as()),
 		wrong("another certificate named", as(v2(id(other)))),
+		wrong("named with something behind that is no DER", as(v2(sha256, []byte{tagSequence, 0x80, 0, 0}))),
 		wrong("another certificate named first", as(v2(id(other), sha256))),
 		wrong("another certificate named by SHA-1", as(v1(id(octets(make([]byte, 20)))))),
 		wrong("named right by SHA-1 only", as(v1(sha1), v2(id(other)))),

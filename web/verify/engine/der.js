@@ -110,8 +110,7 @@ export function integer(node) {
   const c = node.content;
   if (c.length === 0) throw new TokenError("it has a number without digits");
   if (c.length > 1 && ((c[0] === 0 && c[1] < 0x80) || (c[0] === 0xff && c[1] >= 0x80))) throw new TokenError("it is not DER: a number is not the shortest");
-  let value = 0n;
-  for (const b of c) value = (value << 8n) | BigInt(b);
+  const value = BigInt("0x" + hex(c)); // byte by byte, a long one would take long
   return c[0] & 0x80 ? value - (1n << BigInt(8 * c.length)) : value;
 }
 
@@ -141,7 +140,7 @@ export function flags(node) {
   return bytes[0] ?? 0;
 }
 
-const decoder = new TextDecoder();
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a byte order mark is no part of a time
 
 // wholeTime returns the time of a certificate: a UTCTime or GeneralizedTime without a fraction.
 export function wholeTime(node) {

@@ -1,5 +1,7 @@
 // What a proof shows whose checks all hold, at its level of trust, and what it does not show.
 
+import { quicknet } from "./beacon.js";
+
 // named returns the timestamps of authorities (a Set) that the user trusts. A proof can name any
 // others: also one that the operator made itself.
 const named = (document, authorities) => document.stamps.filter(({ authority }) => authorities.has(authority));
@@ -33,10 +35,11 @@ export function meaning(document, { authorities, commitment, freezeHash }) {
   }
   shows.push("The winners hang on a round of the beacon that was named in the freeze record. Nobody can choose a round, and nobody knows it before it is due, unless most of the beacon's members work together.");
   open.unshift("That every draw was published: an operator can withhold one, or go back to a backup and freeze again. Then there are two records.");
+  if (document.beacon.chain_hash !== quicknet) open.unshift("That nobody knew the round: you named its chain, and the maker of a chain can know every round beforehand.");
   const { stamps } = document, witnesses = named(document, authorities);
   if (stamps.some(({ early }) => early)) open.unshift("Which clock is right: a timestamp is of more than a minute before the freeze record says that the list was frozen.");
   if (witnesses.length > 0) {
-    shows.push(`${witnesses.length === 1 ? "An independent authority that you named says" : "Independent authorities that you named say"} that the freeze record was there before the round was due.`);
+    shows.push(`${witnesses.length === 1 ? "An authority that you named says" : "Authorities that you named say"} that the freeze record was there before the round was due.`);
     open.unshift("That the record was the only one: an operator with database and key could have had several timestamped, and kept the one that pleased.");
   } else {
     open.unshift(whenMade(document.rules, stamps) + " The operator could have made several records after the round was known, and kept the one that pleased. The hash of the record tells, if you noted it before the round was due.");

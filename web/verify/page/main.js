@@ -34,12 +34,12 @@ async function check() {
   }
 }
 
-// Fields with hashes: the parameter of the address that fills each, and what is wrong with another text.
+// Fields with hashes, and what is wrong with another text.
 const fields = {
-  "chain-hash": { parameter: "chain", wrong: "The chain hash must be 64 hex digits." },
-  authorities: { parameter: "authority", several: true, wrong: "Each authority must be the SHA-256 hash of its root certificate, 64 hex digits." },
-  commitment: { parameter: "commitment", wrong: "The commitment must be 64 hex digits." },
-  "freeze-hash": { parameter: "freeze_hash", wrong: "The hash of the freeze record must be 64 hex digits." },
+  "chain-hash": { wrong: "The chain hash must be 64 hex digits." },
+  authorities: { several: true, wrong: "Each authority must be the SHA-256 hash of its root certificate, 64 hex digits." },
+  commitment: { wrong: "The commitment must be 64 hex digits." },
+  "freeze-hash": { wrong: "The hash of the freeze record must be 64 hex digits." },
 };
 
 // readOptions returns what the fields tell the engine. It throws for a text that is no hash.
@@ -85,14 +85,14 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
-// The address may name a campaign, and what stands in the fields: the page shows that it did.
+// The address may name a campaign, and a chain: the page shows that it did. It names nobody that the
+// user trusts, and nothing that the user noted: a link is often the operator's.
 async function fromAddress() {
   const address = new URLSearchParams(location.search);
   const campaign = address.get("campaign");
-  for (const [id, { parameter }] of Object.entries(fields)) {
-    if (!address.has(parameter)) continue;
-    byID(id).value = address.getAll(parameter).join("\n");
-    byID(id).closest("details").open = true;
+  if (address.has("chain")) {
+    byID("chain-hash").value = address.getAll("chain").join("\n");
+    byID("chain-hash").closest("details").open = true;
     byID("from-address").hidden = false;
   }
   if (campaign === null) return;
