@@ -56,10 +56,10 @@ func TestTheFieldsDecideHowFarAProofGoes(t *testing.T) {
 		{"chain-hash", "xyz", "The chain hash must be 64 hex digits.", ""},
 		{"chain-hash", chainHash(), "Verified, stamped only by authorities that the operator named", "weaker"},
 		{"authorities", rootOf(one) + rootOf(two), "Each authority must be the SHA-256 hash of its root certificate, 64 hex digits.", ""},
-		{"authorities", strings.ToUpper(rootOf(one)), "Verified, witnessed by 1 of 2", "verified"},
-		{"authorities", "\n" + rootOf(one) + ",\n" + rootOf(two) + " ", "Verified, witnessed by 2 of 2", "verified"},
+		{"authorities", strings.ToUpper(rootOf(one)), "Verified, witnessed by 1 of 2", "weaker"},
+		{"authorities", "\n" + rootOf(one) + ",\n" + rootOf(two) + " ", "Verified, witnessed by 2 of 2", "weaker"},
 		{"freeze-hash", freezeHashOf(t, proof).String()[1:], "The hash of the freeze record must be 64 hex digits.", ""},
-		{"freeze-hash", freezeHashOf(t, proof).String(), "Verified, witnessed by 2 of 2", "verified"},
+		{"freeze-hash", freezeHashOf(t, proof).String(), "Verified, witnessed by 2 of 2", "weaker"},
 		{"commitment", strings.Repeat("ab", 32), "Not verified", "failed"},
 	} {
 		p.fill(c.field, c.text)

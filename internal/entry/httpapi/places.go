@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/callerlimit"
@@ -26,6 +27,9 @@ func (p places) enter(who call.Caller, most int) (release func(), err error) {
 	leave, err := p.anonymous.Acquire(who.Client, most)
 	if err != nil {
 		place()
+		if fault.CodeOf(err) == fault.Overloaded { // the server carries more: strangers fill no log with what it is short of
+			err = fault.Wrap(fault.RateLimited, err, "callers without a key have all the places that they may have here; try again later")
+		}
 		return nil, err
 	}
 	return func() { leave(); place() }, nil

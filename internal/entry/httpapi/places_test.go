@@ -21,7 +21,7 @@ func TestAnonymousCallersLeaveHalfOfThePlacesToThoseWithAKey(t *testing.T) {
 				t.Fatal(address, err)
 			}
 			leave = append(leave, release)
-		} else if fault.CodeOf(err) != fault.Overloaded {
+		} else if fault.CodeOf(err) != fault.RateLimited {
 			t.Errorf("a further anonymous caller: %v", err)
 		}
 	}

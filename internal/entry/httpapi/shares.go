@@ -87,12 +87,18 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 			return math.MaxInt, math.MaxInt
 		}})
 	mayWait := func(c fair.Caller) (ofClient, ofCaller int) {
+		if c.Client == anonymousClient {
+			return anonymousWaiting, ofAddress
+		}
 		if c.User != "" {
 			return settings.Accept.MaxPending, waitingOfUser
 		}
 		return settings.Accept.MaxPending, settings.Accept.MaxPending
 	}
-	s.commands = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: func(_ string, others int) int {
+	s.commands = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: func(client string, others int) int {
+		if client == anonymousClient {
+			return anonymousServed
+		}
 		if others == 0 {
 			return math.MaxInt
 		}
@@ -115,6 +121,8 @@ func (s *shares) enter(ctx context.Context, of *fair.Semaphore, who call.Caller)
 	}
 	leave, err = of.Enter(ctx, caller)
 	switch {
+	case errors.Is(err, fair.ErrOwnWaiting) && who.Role == resource.Anonymous:
+		return nil, fault.Wrap(fault.RateLimited, err, "too many requests without a key are waiting; send this one again later")
 	case errors.Is(err, fair.ErrOwnWaiting):
 		return nil, fault.Wrap(fault.RateLimited, err, "too many of your requests are waiting; wait for their answers, and send this one again")
 	case err != nil:
@@ -123,11 +131,14 @@ func (s *shares) enter(ctx context.Context, of *fair.Semaphore, who call.Caller)
 	return leave, nil
 }
 
-// enterRequest waits for the turn of a request. All those of anonymous callers count as reads: few are
-// served at once, also of those that verify a signature.
+// enterRequest waits for the turn of a request. Anonymous callers have turns of their own for what is
+// no read: those that read leave a way to those that bring a round.
 func (s *shares) enterRequest(ctx context.Context, isRead bool, who call.Caller) (leave func(), err error) {
-	if isRead || who.Role == resource.Anonymous {
+	switch {
+	case isRead:
 		return s.enter(ctx, s.reads, who)
+	case who.Role == resource.Anonymous:
+		return s.enter(ctx, s.commands, who)
 	}
 	return s.enterCommand(ctx, who)
 }

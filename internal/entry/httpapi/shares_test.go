@@ -33,32 +33,43 @@ func TestFewAnonymousRequestsAreServedAtOnce(t *testing.T) {
 		s := sharesOf(10)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		served := 0
-		for i := range anonymousServed + anonymousOfAddress {
-			go func() {
-				if leave, err := s.enterRequest(ctx, i > 0, call.Caller{Role: resource.Anonymous, Client: "a"}); err == nil {
-					served++
-					<-ctx.Done()
-					leave()
-				}
-			}()
-			synctest.Wait()
-		}
-		if served != anonymousServed {
-			t.Errorf("%d are served", served)
-		}
-		if _, err := s.enterRequest(ctx, false, call.Caller{Role: resource.Anonymous, Client: "a"}); fault.CodeOf(err) != fault.RateLimited {
-			t.Errorf("one more of the address: %v", err)
-		}
-		if _, err := s.enter(ctx, s.reads, call.Caller{Role: resource.App, Client: "a"}); err != nil {
-			t.Errorf("a client: %v", err)
-		}
-		late, end := context.WithTimeout(ctx, time.Second)
-		defer end()
-		if _, err := s.enter(late, s.reads, call.Caller{Role: resource.Anonymous, Client: "b"}); fault.CodeOf(err) != fault.Overloaded {
-			t.Errorf("another address, until its time is over: %v", err)
-		}
+		anonymousFlood(ctx, t, s, true)
+		anonymousFlood(ctx, t, s, false) // readers leave those a way that bring a round
 	})
+}
+
+// anonymousFlood sends more requests of one address than are served, and looks at others.
+func anonymousFlood(ctx context.Context, t *testing.T, s *shares, isRead bool) {
+	t.Helper()
+	of := s.reads
+	if !isRead {
+		of = s.commands
+	}
+	served := 0
+	for range anonymousServed + anonymousOfAddress {
+		go func() {
+			if leave, err := s.enterRequest(ctx, isRead, call.Caller{Role: resource.Anonymous, Client: "a"}); err == nil {
+				served++
+				<-ctx.Done()
+				leave()
+			}
+		}()
+		synctest.Wait()
+	}
+	if served != anonymousServed {
+		t.Errorf("%d are served", served)
+	}
+	if _, err := s.enterRequest(ctx, isRead, call.Caller{Role: resource.Anonymous, Client: "a"}); fault.CodeOf(err) != fault.RateLimited {
+		t.Errorf("one more of the address: %v", err)
+	}
+	if _, err := s.enter(ctx, of, call.Caller{Role: resource.App, Client: "a"}); err != nil {
+		t.Errorf("a client: %v", err)
+	}
+	late, end := context.WithTimeout(ctx, time.Second)
+	defer end()
+	if _, err := s.enter(late, of, call.Caller{Role: resource.Anonymous, Client: "b"}); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("another address, until its time is over: %v", err)
+	}
 }
 
 // Reads have half of the connections, and the one that waits for nobody is served next.

@@ -9,10 +9,6 @@ import (
 	"triprize/internal/domain/fairdraw"
 )
 
-// MaxSold bounds how many sold positions a document may list. A triangle has 500,500 at
-// most; the bound is there for documents that want to fill the memory of their reader.
-const MaxSold = 2_000_000
-
 // document is a proof document in memory: about 64 bytes a sold position.
 type document struct {
 	fairdraw.Proof
@@ -28,17 +24,11 @@ type document struct {
 	chainUnknown bool // it is a chain of the rules, but neither quicknet nor named
 }
 
-var errTooLong = fmt.Errorf("it lists more than %d sold positions", MaxSold)
-
-// read reads a document. An error that is no *fairdraw.FormError, and not errTooLong, is one
-// of the reader.
+// read reads a document. An error that is no *fairdraw.FormError is one of the reader.
 func read(r io.Reader) (*document, error) {
 	d := &document{}
 	var err error
 	d.Proof, err = fairdraw.ReadProof(r, func(line fairdraw.SoldLine) error {
-		if len(d.sold) == MaxSold {
-			return errTooLong
-		}
 		d.sold = append(d.sold, line)
 		return nil
 	})
@@ -51,7 +41,7 @@ func read(r io.Reader) (*document, error) {
 // aboutForm tells whether an error is about the form of a document, not about reading it.
 func aboutForm(err error) bool {
 	_, form := errors.AsType[*fairdraw.FormError](err)
-	return form || errors.Is(err, errTooLong)
+	return form
 }
 
 // named is a check with its name. After rules that failed, those that need them are not made.
@@ -184,8 +174,6 @@ func (r *Report) noted(d *document, o Options) {
 
 // reasonOf returns the sentence about the form, without the functions it came through.
 func reasonOf(err error) string {
-	if form, is := errors.AsType[*fairdraw.FormError](err); is {
-		return form.Error()
-	}
-	return errTooLong.Error()
+	form, _ := errors.AsType[*fairdraw.FormError](err)
+	return form.Error()
 }

@@ -70,7 +70,12 @@ func witnessed(d *document) (shows, remains []string) {
 			remains = append(remains, "Anything more by the other tokens: they are of "+strangers(all-n)+" that only the operator named.")
 		}
 	} else {
-		made := "It could have made the record afterwards, with an old time in it, choosing among the nonces and times until the outcome suited. A freeze hash that was noted before the round was due tells."
+		made := "It could have made the record afterwards, with an old time in it, choosing among the nonces and times until the outcome suited."
+		if d.user.FreezeHash != nil {
+			made += " It is older if you noted its freeze hash before " + due(d).String() + "."
+		} else {
+			made += " A freeze hash that was noted before the round was due tells."
+		}
 		switch {
 		case all > 0:
 			remains = append(remains, "That the record is older than the round. It is stamped by "+strangers(all)+" that only the operator named, which may be the operator itself: the tokens show no more than the beacon alone. "+made)

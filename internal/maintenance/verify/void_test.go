@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
+	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
 )
 
@@ -20,6 +21,11 @@ func answer(t *testing.T, m *drawn.Draw, change func(map[string]any)) (draw, lis
 	if b := p.Beacon; b != nil {
 		d["chain"] = map[string]any{"chain_hash": b.ChainHash, "public_key": b.PublicKey, "genesis_time": b.GenesisTime, "genesis_seed": b.GenesisSeed, "beacon_id": b.BeaconID, "period_s": b.PeriodS}
 	}
+	stamps := make([]map[string]any, len(p.Witness))
+	for i, token := range p.Witness {
+		stamps[i] = map[string]any{"token": token}
+	}
+	d["timestamps"] = stamps
 	change(d)
 	draw, err := json.MarshalIndent(d, "", "  ")
 	must(t, err)
@@ -37,10 +43,14 @@ func answer(t *testing.T, m *drawn.Draw, change func(map[string]any)) (draw, lis
 // A draw was voided, and somebody has the signature of its round: everybody sees who would have won.
 func TestTheWinnersOfADrawThatNeverCameFollowFromItsRound(t *testing.T) {
 	t.Parallel()
-	m := drawn.Triangle(3).WithBeacon()
+	authority := tsasim.Start(t, tsasim.Options{ECDSA: true})
+	m := drawn.Triangle(3).WithBeacon().WithWitness(authority)
 	want := m.Proof(t)
 	draw, list := answer(t, m, func(map[string]any) {})
 	r, err := Void(bytes.NewReader(draw), bytes.NewReader(list), want.Beacon.Signature, optionsOf(m))
+	if r.Headline != "verified, stamped only by an authority that the operator named" {
+		t.Errorf("with the token of a stranger: %s", r.Headline)
+	}
 	if err != nil || !r.OK || !reflect.DeepEqual(r.Winners, want.Winners) {
 		t.Errorf("%v: %v failed, %+v", err, r.Failed(), r.Winners)
 	}

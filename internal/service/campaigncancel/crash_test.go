@@ -25,10 +25,23 @@ var errDies = errors.New("the worker dies")
 // The worker dies at each point, in each chunk; the next one finishes what it has begun.
 func TestAWorkerThatDiesAnywhereLeavesNothingHalfAndNothingIsGivenBackTwice(t *testing.T) {
 	t.Parallel()
+	for name, o := range map[string]campaigncancel.Order{"a cancellation": byOps, "a void": voided} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			diesAnywhere(t, o)
+		})
+	}
+}
+
+func diesAnywhere(t *testing.T, o campaigncancel.Order) {
+	t.Helper()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(40))
 	sum := mixedPurchases(t, db, id, 240)
-	ref := order(t, db, id, byOps)
+	if o.Void {
+		servers.Exec(t, db, `UPDATE campaigns SET state = 'drawing', draw_started_at = now() - interval '24 hours' WHERE id = $1`, id)
+	}
+	ref := order(t, db, id, o)
 	die := func(point string, nth int) {
 		defer func() { _ = recover() }()
 		defer failpoint.Set(point, id.String(), func() {

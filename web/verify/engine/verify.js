@@ -1,5 +1,6 @@
 // Runs the checks of a proof document, and of a proof of purchase beside it.
 
+import { quicknet } from "./beacon.js";
 import * as checks from "./checks.js";
 import { FormError } from "./canonical.js";
 import { readProof, readPurchaseProof } from "./form.js";
@@ -94,7 +95,7 @@ const shortened = (text) => (text.length > longestText ? text.slice(0, longestTe
 // with more positions than a picture shows, it has no layers.
 function campaignOf(document, sound) {
   const { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners } = document;
-  const campaign = { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners, layers: null };
+  const campaign = { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners, layers: null, ownChain: document.beacon !== null && document.beacon.chain_hash !== quicknet };
   if (!sound) return campaign;
   const { rules } = document;
   const positions = checks.positionsOf(rules);

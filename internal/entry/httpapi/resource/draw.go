@@ -29,7 +29,7 @@ func Draw(now proof.State) contract.Draw {
 		d.Freeze = freeze(now.Progress)
 	}
 	for _, w := range now.Timestamps {
-		d.Timestamps = append(d.Timestamps, contract.Timestamp{Authority: w.Authority.String(), Time: w.GenTime})
+		d.Timestamps = append(d.Timestamps, contract.Timestamp{Authority: w.Authority.String(), Time: w.GenTime, Token: w.Token})
 	}
 	if drawn := now.Draw; drawn != nil {
 		d.Secret, d.Trust, d.ExecutedAt = hexOf(&drawn.Secret), &drawn.Trust, &drawn.ExecutedAt
