@@ -2019,6 +2019,9 @@ type Timestamp struct {
 	// Authority SHA-256 of the authority's root certificate, in hex.
 	Authority string    `json:"authority"`
 	Time      time.Time `json:"time"`
+
+	// Token The token in DER, as base64: the proof has it, too.
+	Token []byte `json:"token"`
 }
 
 // Transfer defines model for Transfer.

@@ -2951,6 +2951,11 @@ export interface components {
             authority: string;
             /** Format: date-time */
             time: string;
+            /**
+             * Format: byte
+             * @description The token in DER, as base64: the proof has it, too.
+             */
+            token: string;
         };
         /** @description How far the draw of a sold-out campaign is. */
         DrawProgress: {
