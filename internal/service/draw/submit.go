@@ -30,7 +30,7 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 	case err != nil:
 		return beacon.Round{}, err
 	case c.State == campaign.Cancelled:
-		return beacon.Round{}, errVoid
+		return beacon.Round{}, errCancelled
 	case !ok:
 		return beacon.Round{}, fault.New(fault.StateConflict, "the campaign is %s: no list is frozen yet, so no round is awaited", c.State)
 	case frozen.Round == nil:
@@ -65,8 +65,8 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 		if _, known, err := drawrecord.RoundOf(ctx, tx, chain, number); err != nil || known { // it is drawn
 			return err
 		}
-		return errVoid
+		return errCancelled
 	})
 }
 
-var errVoid = fault.New(fault.StateConflict, "the campaign is cancelled: its draw is void")
+var errCancelled = fault.New(fault.StateConflict, "the campaign is cancelled: nothing is drawn")
