@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -118,6 +119,16 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 	}
 	id := drawable(s, true)
 	fixture.SellOut(t, s.DB, id)
+	servers.Eventually(t, "the draw waits for a relay that confirms the clock", func() bool {
+		w, waits, err := drawrecord.WaitOf(t.Context(), s.DB, id)
+		return err == nil && waits && strings.Contains(w.Reason, "nothing is frozen yet")
+	})
+	if n := servers.Value[int](t, s.DB, `SELECT count(*) FROM freezes`); n != 0 {
+		t.Errorf("%d lists are frozen by a clock that nobody has confirmed", n)
+	}
+	if err := s.Beacon.Relays()[1].SetFaults(drandsim.Faults{Wrong: drandsim.WrongNumber}); err != nil { // it confirms the clock, and never has the round
+		t.Fatal(err)
+	}
 	servers.Eventually(t, "the draw waits for a round that is due", func() bool {
 		f, ok, err := drawrecord.FreezeOf(t.Context(), s.DB, id)
 		if err != nil || !ok {
