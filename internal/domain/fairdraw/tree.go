@@ -46,7 +46,7 @@ func (t *Tree) Append(line SoldLine) error {
 	return t.add(line)
 }
 
-// add appends a line, whatever stands before it.
+// add appends a line. Nothing about the lines before it matters.
 func (t *Tree) add(line SoldLine) error {
 	p := line.Position()
 	if p.Layer < 0 || p.Column < 0 || p.Layer > math.MaxUint32 || p.Column > math.MaxUint32 {

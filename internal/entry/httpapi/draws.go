@@ -140,7 +140,7 @@ func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, 
 	return nil
 }
 
-// SubmitDrawRound stores the round that a draw waits for, whoever brings it.
+// SubmitDrawRound stores the round that a draw waits for. Anybody may bring it.
 func (s drawHandlers) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRoundRequestObject) (operations.Answer, error) {
 	signature, err := hex.DecodeString(r.Body.Signature)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Draw is what a server says of a draw that may never take place: of the answer of
-// GET /v1/campaigns/{id}/draw, what the winners follow from.
+// GET /v1/campaigns/{id}/draw, the members from which the winners follow.
 type Draw struct {
 	State  string                `json:"state"` // of the campaign
 	Rules  *fairdraw.Rules       `json:"rules"`
