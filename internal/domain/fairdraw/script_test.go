@@ -89,6 +89,19 @@ func TestTheScriptOfTheSpecificationVerifiesEveryProof(t *testing.T) {
 	}
 }
 
+// The script checks no tokens and knows no authority, and says how little they show then.
+func TestTheScriptOfTheSpecificationTakesNoTokenForAWitness(t *testing.T) {
+	t.Parallel()
+	path := script(t)
+	for _, p := range indexIn(t, "testdata/witness-vectors.json").Proofs[:8] {
+		v, passed := judge(t, path, p.File, p.ChainHash)
+		stamped := len(load(t, p.File).Witness) > 0
+		if !passed || slices.Contains(v["not-made"], CheckWitness) != stamped || (len(v["stamped"]) == 1) != stamped || (len(v["unwitnessed:"]) == 1) == stamped {
+			t.Errorf("%s: it says %v", p.Name, v)
+		}
+	}
+}
+
 func load(t *testing.T, file string) Proof {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))

@@ -120,9 +120,14 @@ func TestTheRoundsOfTheVectorsVerifyOrNot(t *testing.T) {
 	}
 }
 
-func index(t *testing.T) (v proofVectors) {
+func index(t *testing.T) proofVectors {
 	t.Helper()
-	text, err := os.ReadFile("testdata/proof-vectors.json")
+	return indexIn(t, "testdata/proof-vectors.json")
+}
+
+func indexIn(t *testing.T, file string) (v proofVectors) {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
