@@ -137,6 +137,7 @@ type Error struct {
 	Status    int    // of HTTP; 0: no answer
 	Decline   *Decline
 	RetryAt   time.Time // not before this moment; zero: when you like
+	Replayed  bool      // a fault that is stored under the idempotency key: the first call with it is over, and each further one gets this
 	Err       error
 }
 

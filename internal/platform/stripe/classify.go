@@ -85,7 +85,7 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 		e.Message, e.Err = "no answer", c.cause(err)
 	}
 	if x.status >= 500 && x.header.Get("Idempotent-Replayed") == "true" {
-		e.advice, e.excluded = adviseEnd, true // stored: the same key gets it again, however well Stripe is by now
+		e.Replayed, e.advice, e.excluded = true, adviseEnd, true // stored: the same key gets it again, however well Stripe is by now
 	}
 	if caller.Err() != nil {
 		e.excluded = true // it was not given its time

@@ -83,6 +83,9 @@ func TestTheKindOfAnErrorSaysWhetherSomethingMayHaveBeenDone(t *testing.T) {
 				if e.Kind != want.kind || len(asked) != want.requests || e.Code != c.code || e.Call != call {
 					t.Errorf("%s: got %+v after %d requests", call, e, len(asked))
 				}
+				if e.Replayed != (c.answer.header[replayed] != "") {
+					t.Errorf("%s: replayed is %t", call, e.Replayed)
+				}
 				if (e.Kind == payprovider.KindLimited) != !e.RetryAt.IsZero() {
 					t.Errorf("%s: retry at %s", call, e.RetryAt)
 				}

@@ -16,7 +16,8 @@
 //     with our id in its metadata is taken. Those out of band are noted, and ours asks for
 //     what is left; when nothing is, it has succeeded with the amount 0.
 //   - A key that may be older than 23 hours is not used again. It is replaced sooner only for
-//     another amount, or for all that is left: then the provider refuses a second refund.
+//     another amount, for all that is left (then the provider refuses a second refund), or when
+//     the provider repeats a fault that it has stored under the key: that call is over.
 //   - One that was resolved by hand is only looked for, when an event tells of it.
 //
 // Intent, amount and currency of each answer are checked. A difference changes no state:

@@ -1,6 +1,7 @@
 package refunds_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -113,6 +114,33 @@ func TestARefundOfAPartKeepsItsKey(t *testing.T) {
 		if made.Key != w.provider.creates[0].Key {
 			t.Errorf("it has the keys %s and %s", w.provider.creates[0].Key, made.Key)
 		}
+	}
+}
+
+// A call whose fault is replayed is over: a further key is safe for a part, too, when the list shows
+// that the call has made nothing.
+func TestAPartWhoseFaultIsReplayedHasAFurtherKey(t *testing.T) {
+	t.Parallel()
+	for _, made := range []bool{true, false} {
+		w, campaignID, at := partsWorld(t)
+		w.provider.fault = once("create", 1, errLost, true)
+		id := w.cancel(campaignID, at[0])
+		w.runOf(id)
+		first, stored := w.provider.creates[0], *errLost
+		stored.Replayed = true
+		w.provider.keys[first.Key] = answer{err: &stored}
+		w.runOf(id)
+		want := "create list create list create"
+		if made { // and the list has been late
+			w.provider.add(first.Amount, payprovider.RefundSucceeded, first.Metadata)
+			want = "create list create list"
+		}
+		w.runOf(id)
+		w.expect(refund.Succeeded, purchase.Completed, 1)
+		if got := strings.Join(w.provider.calls, " "); got != want || w.provider.creates[1].Key != first.Key {
+			t.Errorf("called %s, with %+v", got, w.provider.creates)
+		}
+		fixture.Sound(t, w.db)
 	}
 }
 

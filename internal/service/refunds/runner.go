@@ -159,10 +159,9 @@ func (o *run) rest(ctx context.Context, next func(left refund.Remaining, less bo
 }
 
 // nextAttempt is the attempt whose key is used next, when the provider has nothing of the
-// present one: the same, unless its key may be forgotten, or what is stored under it at
-// the provider is a failure that would only be repeated. A call with the present key may be
-// on its way still: a further key needs that the refund is of all that is left of the charge, so
-// that the provider refuses the second of both.
+// present one: the same, unless its key may be forgotten, or has failed several times. A call
+// with the present key may be on its way still: a further key needs that the refund is of all
+// that is left of the charge, so that the provider refuses the second of both.
 func (o *run) nextAttempt(left refund.Remaining) int {
 	const inVain = 3
 	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left.Charge {
@@ -194,6 +193,9 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	switch kindOf(err) {
 	case payprovider.KindRefused, payprovider.KindConflict, payprovider.KindDeclined:
 		return o.refused(ctx, err)
+	}
+	if e, ok := errors.AsType[*payprovider.Error](err); ok && e.Replayed {
+		o.Attempt++ // what the first call with this key has made, if anything, is in the list by now, and nothing more will come of it
 	}
 	return o.put(ctx, err)
 }
