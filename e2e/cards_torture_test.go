@@ -122,10 +122,13 @@ func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels, 
 	to.mu.Lock()
 	to.jobs = append(to.jobs, a.ID)
 	to.mu.Unlock()
-	for range 100 { // of a job that asks for its buyer, or is final
+	away := outcome == ""
+	for end := time.Now().Add(servers.Patience); time.Now().Before(end); { // until the job is final: its reservation ends
 		j, ok := to.look(a.ID)
 		switch {
 		case !ok:
+		case j.NextAction != nil && j.NextAction.Type == "redirect" && away:
+			return
 		case j.NextAction != nil && j.NextAction.Type == "redirect" && outcome != "":
 			to.authenticate(j, outcome)
 			outcome = ""
@@ -279,14 +282,25 @@ func (to *torture) calm() {
 			_ = to.s.Sandbox.Finish(p.ID, to.dice.IntN(2) == 0)
 		}
 	}
-	var open int
+	open := "unknown"
+	defer func() {
+		if open != "" {
+			to.s.T.Errorf("these have no end:\n%s", open)
+		}
+	}()
 	servers.Eventually(to.s.T, "everything has its end", func() bool {
 		to.operate()
 		err := to.s.DB.QueryRow(to.s.T.Context(), `
-			SELECT (SELECT count(*) FROM jobs WHERE state IN ('queued', 'awaiting_action')) + (SELECT count(*) FROM payments WHERE finished_at IS NULL)
-			     + (SELECT count(*) FROM refunds WHERE finished_at IS NULL AND number IS NOT NULL) + (SELECT count(*) FROM payments WHERE due_at <= clock_timestamp())
-			     + (SELECT count(*) FROM unnest($1::text[]) there (id) WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id))`, to.refundsThere()).Scan(&open)
-		return err == nil && open == 0
+			SELECT coalesce(string_agg(thing, E'\n'), '') FROM (
+				SELECT 'job ' || to_jsonb(j)::text FROM jobs j WHERE state IN ('queued', 'awaiting_action')
+				UNION ALL SELECT 'payment ' || to_jsonb(p)::text FROM payments p WHERE finished_at IS NULL OR due_at <= clock_timestamp()
+				UNION ALL SELECT 'refund ' || to_jsonb(r)::text FROM refunds r WHERE finished_at IS NULL AND number IS NOT NULL
+				UNION ALL SELECT 'refund at the provider ' || there.id FROM unnest($1::text[]) there (id) WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id)
+			) unfinished (thing)`, to.refundsThere()).Scan(&open)
+		if err != nil {
+			to.s.T.Fatal(err)
+		}
+		return open == ""
 	})
 }
 
