@@ -1347,7 +1347,7 @@ type PaymentDifference struct {
 	// Detail In words.
 	Detail string `json:"detail"`
 
-	// Explanation Who knows why; null if nobody does.
+	// Explanation An operator says why it is none; null if nobody does.
 	Explanation *PaymentDifferenceExplanation `json:"explanation"`
 
 	// FoundAt RFC 3339.
@@ -1669,7 +1669,7 @@ type ProofLeaf struct {
 	Index int `json:"index"`
 	Layer int `json:"layer"`
 
-	// Nonce Who knows it can show whose line this is.
+	// Nonce Secret: with it, one can show whose line this is.
 	Nonce string `json:"nonce"`
 
 	// Path The inclusion path of RFC 9162, from the leaf up.
@@ -2943,8 +2943,8 @@ func (c *Client) SubmitDrawRound(ctx context.Context, campaign CampaignID, body 
 // after `POST /v1/campaigns/{campaign}/cancel`, and nothing can be drawn afterwards. It is accepted as a job of the kind `campaign-cancellation`, and cannot be undone.
 //
 // Nobody may void a draw because of its outcome. Without a freeze record, or without a beacon, it works 24 hours after the draw began. With both,
-// anybody may know the outcome: it works only when the round of the beacon is overdue by 24 hours, and is announced first. The job
-// then waits until `voids_at` of the draw, seven days later; meanwhile the round draws, whoever brings it (`POST /v1/campaigns/{campaign}/draw/round`), and the job fails.
+// somebody could know the outcome already. So it works only when the round of the beacon is overdue by 24 hours, and it is announced first: the job
+// waits until `voids_at` of the draw, seven days later. Until then anybody can bring the round (`POST /v1/campaigns/{campaign}/draw/round`). Then the draw takes place, and the job fails.
 // A failed job has one of these codes in `problem`: `state-conflict` (it is not drawing, its round is known, or it is too early: `retry_at` says when), `not-found`, `internal-error`.
 //
 // For operator.

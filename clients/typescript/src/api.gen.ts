@@ -537,8 +537,8 @@ export interface paths {
          *     after `POST /v1/campaigns/{campaign}/cancel`, and nothing can be drawn afterwards. It is accepted as a job of the kind `campaign-cancellation`, and cannot be undone.
          *
          *     Nobody may void a draw because of its outcome. Without a freeze record, or without a beacon, it works 24 hours after the draw began. With both,
-         *     anybody may know the outcome: it works only when the round of the beacon is overdue by 24 hours, and is announced first. The job
-         *     then waits until `voids_at` of the draw, seven days later; meanwhile the round draws, whoever brings it (`POST /v1/campaigns/{campaign}/draw/round`), and the job fails.
+         *     somebody could know the outcome already. So it works only when the round of the beacon is overdue by 24 hours, and it is announced first: the job
+         *     waits until `voids_at` of the draw, seven days later. Until then anybody can bring the round (`POST /v1/campaigns/{campaign}/draw/round`). Then the draw takes place, and the job fails.
          *     A failed job has one of these codes in `problem`: `state-conflict` (it is not drawing, its round is known, or it is too early: `retry_at` says when), `not-found`, `internal-error`.
          */
         post: operations["voidDraw"];
@@ -2451,7 +2451,7 @@ export interface components {
             there: components["schemas"]["PaymentDifferenceSide"];
             /** @description In words. */
             detail: string;
-            /** @description Who knows why; null if nobody does. */
+            /** @description An operator says why it is none; null if nobody does. */
             explanation: components["schemas"]["PaymentDifferenceExplanation"] | null;
             found_at: components["schemas"]["Time"];
             /** Format: date-time */
@@ -3087,7 +3087,7 @@ export interface components {
             layer: number;
             column: number;
             purchase_id: components["schemas"]["ID"];
-            /** @description Who knows it can show whose line this is. */
+            /** @description Secret: with it, one can show whose line this is. */
             nonce: string;
             user_id: components["schemas"]["UserID"];
             /** @description From 0, in the order of layer and column. */

@@ -29,9 +29,10 @@ A document with a beacon must be of drand's quicknet, or of a chain that you nam
 --chain-hash. Its tokens count as witnesses when you name their authorities with --authority:
 an operator can be its own authority. --commitment and --freeze-hash compare with what you
 noted before the sale and before the draw: nothing else shows that nothing changed. --void
-computes who would have won in a draw that was voided, from the signature of its round. --labels names the winning positions as people do; the labels are what the
-server says, and no part of the proof. Status 1 when a check fails, 2 when a file cannot be
-read, or is no proof but a refusal of the server.`,
+computes the winners that a voided draw would have had, from the signature of its round.
+--labels names the winning positions as people do; the labels are the server's words, and no
+part of the proof. Status 1 when a check fails, 2 when a file cannot be read, or is no proof
+but a refusal of the server.`,
 	})
 	var in verifyInput
 	c.Args = func(c *cobra.Command, args []string) error {

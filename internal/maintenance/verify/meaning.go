@@ -32,7 +32,7 @@ func meaning(d *document) (shows, remains []string) {
 	shows = []string{"The winners follow from the rules, the secret and the list of sold positions."}
 	remains = []string{
 		"Whether the list has every purchase: a buyer sees it with the proof of its own purchase (--purchase).",
-		"Who made this document. It is not signed, and once the secret is public anybody can write another one that holds, with another list.",
+		"The author of this document. It is not signed, and once the secret is public anybody can write another one that holds, with another list.",
 		"Whether the operator made only one. If it showed you two freeze hashes for one campaign, it made two. That also happens when its database was restored from a backup; it owes an explanation either way.",
 	}
 	if d.user.Commitment != nil {
@@ -47,7 +47,7 @@ func meaning(d *document) (shows, remains []string) {
 	}
 	if d.rules.Beacon == nil {
 		return shows, append(remains, "With trust in the operator alone: it chose the secret, and could try many before it published one. "+
-			"Who knows the secret can compute the winners of any list: it could buy the last positions, choose nonces, or hold the freeze back until the outcome suits. The proof does not show whether that was done.")
+			"With the secret it can compute the winners of any list: it could buy the last positions, choose nonces, or hold the freeze back until the outcome suits. The proof does not show whether that was done.")
 	}
 	shows = append(shows, fmt.Sprintf("The draw took round %d of the beacon, which nobody could know before %s, unless most of the beacon's members work together. The freeze record names it, and says that the list was frozen at %s.",
 		*d.Round, due(d), d.FrozenAt))

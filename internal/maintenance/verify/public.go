@@ -46,7 +46,7 @@ func (d *document) checkChain() outcome {
 	}
 	if !slices.Contains(d.user.Chains, d.Beacon.ChainHash) {
 		d.chainUnknown = true
-		return failed("the chain %s is not known: whoever made it may know its rounds early. If you trust it, name it (--chain-hash)%s", d.Beacon.ChainHash, test)
+		return failed("the chain %s is not known: its maker may know its rounds early. If you trust it, name it (--chain-hash)%s", d.Beacon.ChainHash, test)
 	}
 	return ok("it is the chain that you named%s", test)
 }

@@ -20,9 +20,9 @@ export function headline(document, { authorities }) {
 export function meaning(document, { authorities, commitment, freezeHash }) {
   const shows = ["The winners follow from rules, secret and list."];
   const open = [
-    "Who bought. The operator may have bought as well.",
+    "The names of the buyers. The operator may have bought as well.",
     "That no buyer was left out: that is for each buyer to see, with a proof of purchase.",
-    "Who made this document. It is not signed, and once the secret is public anybody can write another one that holds.",
+    "The author of this document. It is not signed, and once the secret is public anybody can write another one that holds.",
     "That the operator made only one record. If it showed you two for one campaign, it made two; after a restored backup that happens, too, and it owes an explanation.",
   ];
   if (commitment) shows.push("Nothing changed in rules and secret since you noted their commitment.");

@@ -1389,7 +1389,7 @@ type PaymentDifference struct {
 	// Detail In words.
 	Detail string `json:"detail"`
 
-	// Explanation Who knows why; null if nobody does.
+	// Explanation An operator says why it is none; null if nobody does.
 	Explanation *PaymentDifferenceExplanation `json:"explanation"`
 
 	// FoundAt RFC 3339.
@@ -1711,7 +1711,7 @@ type ProofLeaf struct {
 	Index int `json:"index"`
 	Layer int `json:"layer"`
 
-	// Nonce Who knows it can show whose line this is.
+	// Nonce Secret: with it, one can show whose line this is.
 	Nonce string `json:"nonce"`
 
 	// Path The inclusion path of RFC 9162, from the leaf up.
