@@ -17,7 +17,7 @@ func makeAppRole(t *testing.T, owner string) string {
 	const password = "5a5a"
 	_, here, _, _ := runtime.Caller(0)
 	script := filepath.Join(filepath.Dir(here), "..", "..", "..", "deploy", "postgres", "app-role.sql")
-	cmd := exec.CommandContext(t.Context(), "psql", "--no-psqlrc", "--quiet", "--file="+script, owner)
+	cmd := exec.CommandContext(t.Context(), "psql", "--no-psqlrc", "--quiet", "--file="+script, owner) //nolint:gosec // the arguments are this package's own
 	cmd.Env = append(os.Environ(), "POSTGRES_APP_PASSWORD="+password)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", script, err, out)
