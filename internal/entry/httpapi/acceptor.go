@@ -42,6 +42,7 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
 	registry.MustRegister(a.accepted, a.replayed)
+	telemetry.Expect(a.accepted, job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation)
 	a.requests = batch.New(batch.Options{
 		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: mostBatches, Late: lateBatch,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
