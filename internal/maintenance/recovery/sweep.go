@@ -10,9 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/draw"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/reconciliation"
 	"triprize/internal/service/sale"
@@ -53,8 +55,10 @@ type Sweeper struct {
 	finder   *queue.Finder
 	rdb      redis.UniversalClient
 	holds    *inventory.HoldMetrics
+	draws    *draw.Triggers // nil: the draws that sweeps trigger are not counted
 	wallets  *wallets.Executor
 	seller   *sale.Seller
+	auditor  *audit.Auditor
 
 	events *payments.Events // nil: there is no provider of payments
 	lister payprovider.Events
@@ -75,11 +79,15 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		db:    db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:  queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:  queue.NewFinder(rdb, namespace),
+		auditor: audit.NewAuditor(db, logger),
 		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
 			MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
 	}
 }
+
+// CountDraws counts the draws that the sweeps trigger.
+func (s *Sweeper) CountDraws(triggers *draw.Triggers) { s.draws = triggers }
 
 // Provider is what the sweeps ask of a provider of payments: its events, its balance, and what
 // the key may do.
@@ -112,13 +120,14 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},
 		{"lost-jobs", every.LostJobsInterval, false, s.lostJobs},
 		{"old-records", every.OldRecordsInterval, true, s.oldRecords},
+		{"audit", every.AuditInterval, true, s.audit},
 	}
 }
 
 // Run runs one sweep within its time limit. When it fails, what it has done stays done
 // and is in the report.
 func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.settings.Scheduler.SweepTimeout)
+	ctx, cancel := context.WithTimeout(postgres.As(ctx, postgres.TxSweep), s.settings.Scheduler.SweepTimeout)
 	defer cancel()
 	start := time.Now()
 	report = Report{Sweep: sweep.Name, StartedAt: start.UTC()}

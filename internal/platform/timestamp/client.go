@@ -56,6 +56,9 @@ func New(settings config.Timestamps, registry prometheus.Registerer, logger *slo
 			return nil, fmt.Errorf("timestamp.New: %w", err)
 		}
 		c.authorities = append(c.authorities, a)
+		for _, outcome := range []string{"token", "refused", "unavailable"} {
+			c.answers.WithLabelValues(a.host, outcome)
+		}
 	}
 	if err := c.different(); err != nil {
 		return nil, err
