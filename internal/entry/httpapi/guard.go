@@ -71,7 +71,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		c.Context().SetUserValue(identifiedKey{}, true)
+		known, _ := loggedOf(c)
+		known.who, known.operation = who, o.ID
 		charged := s.charge(ctx, who, o.Method == http.MethodGet)
 		if err := overLimit(c, charged); err != nil {
 			if who.User != "" { // one person, and not the backend of many
@@ -108,6 +109,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		}
 		c.SetUserContext(call.With(ctx, request))
 		err = c.Next()
+		known.job = request.Job
 		s.answers.Bound(c)
 		return err
 	}

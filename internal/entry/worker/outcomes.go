@@ -25,7 +25,7 @@ func attributesOf(o *job.Outcome) []slog.Attr {
 	}
 	all := make([]slog.Attr, 0, 9)
 	all = append(all, slog.String("job", o.ID.String()), slog.String("kind", string(o.Job.Kind)), slog.String("outcome", code),
-		slog.Duration("took", o.Job.Took), slog.Int("attempts", o.Job.Attempts))
+		telemetry.Took(o.Job.Took), slog.Int("attempts", o.Job.Attempts))
 	for name, id := range map[string]uuid.UUID{"campaign": o.Job.CampaignID, "purchase": o.PurchaseID} {
 		if id != uuid.Nil {
 			all = append(all, slog.String(name, id.String()))
