@@ -72,7 +72,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		c.Context().SetUserValue(identifiedKey{}, true)
+		known, _ := loggedOf(c)
+		known.who, known.operation = who, o.ID
 		charged := s.charge(ctx, who, o.Method == http.MethodGet)
 		if err := overLimit(c, charged); err != nil {
 			if who.User != "" { // one person, and not the backend of many
@@ -86,7 +87,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			Trace: telemetry.TraceID(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
+			RequestID: requestID(c), Traceparent: telemetry.Traceparent(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
@@ -109,6 +110,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		}
 		c.SetUserContext(postgres.As(call.With(ctx, request), kind))
 		err = c.Next()
+		known.job = request.Job
 		s.answers.Bound(c)
 		return err
 	}
