@@ -38,7 +38,8 @@ type Process struct {
 	Locks    *lock.Locker
 	Health   *telemetry.Health
 
-	apart *pgxpool.Pool // one connection, for /readyz and what it tells
+	pools *postgres.Metrics // of all pools but the next
+	apart *pgxpool.Pool     // one connection, for /readyz and what it tells
 }
 
 // gcPercent lets the heap grow to three times the memory in use before the garbage
@@ -87,8 +88,9 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 // processes in one program.
 func Run(ctx context.Context, name string, settings config.Settings, logger *slog.Logger, run func(context.Context, *Process) error) error {
 	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry()}
+	p.pools = postgres.NewMetrics(p.Registry)
 	var err error
-	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name); err != nil {
+	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name, p.pools); err != nil {
 		return err
 	}
 	defer closePool(p.DB)

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
@@ -29,11 +30,12 @@ type acceptor struct {
 	remember   *batch.Coalescer[job.Job, struct{}]
 	accepted   *prometheus.CounterVec
 	replayed   prometheus.Counter
+	draws      *draw.Triggers
 }
 
 func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
-		db: db, dispatcher: dispatcher, known: known,
+		db: db, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
@@ -62,6 +64,7 @@ const acceptDrain = 2 * time.Second
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
 func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Accepted, error) {
+	ctx = postgres.As(ctx, postgres.TxAccept)
 	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
 	if postgres.NothingSent(err) { // the connection was dead already: try a new one
 		accepted, messages, err = outbox.Accept(ctx, a.db, requests)
@@ -81,6 +84,9 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Acc
 			continue
 		}
 		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
+		if one.Job.Kind == job.KindDraw {
+			a.draws.Count(draw.ByOperator, 1)
+		}
 	}
 	return accepted, nil
 }

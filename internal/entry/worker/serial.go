@@ -128,6 +128,7 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 // draw before the sweep has ended it.
 func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
 	end, err := w.ender.EndSale(ctx, campaignID)
+	w.triggers.Count(draw.BySaleEnd, len(end.Messages))
 	w.dispatcher.Dispatch(outbox.Tasks(end.Messages)...)
 	return end.Ended, err
 }
