@@ -104,7 +104,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	}
 	defer closePool(p.apart)
 	checks := []telemetry.Check{
-		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, p.apart) }},
+		{Name: "postgres", Required: true, Probe: p.checkPostgres},
 		{Name: "redis", Probe: func(ctx context.Context) error { return p.Redis.Ping(ctx).Err() }},
 	}
 	quorum, closeLocks, err := p.openLocks()
@@ -118,6 +118,15 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	p.Health = telemetry.NewHealth(checks...)
 	err = run(ctx, p)
 	p.Logger.Info("stopped")
+	return err
+}
+
+// checkPostgres tells an old schema from a Postgres that does not answer.
+func (p *Process) checkPostgres(ctx context.Context) error {
+	err := schema.Check(ctx, p.apart)
+	if errors.Is(err, schema.ErrOld) || errors.Is(err, schema.ErrBefore1) {
+		return fmt.Errorf("%w: %w", telemetry.ErrMigrations, err)
+	}
 	return err
 }
 
@@ -162,14 +171,15 @@ func (p *Process) Await(ctx context.Context) error {
 // for, and work as soon as Postgres is ready. Both end with ctx, and when one of
 // them fails.
 func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context.Context) error) error {
-	causes := p.causes()
+	causes, gauges := p.causes(), systemGauges()
+	p.Registry.MustRegister(gauges)
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(running) })
 	group.Go(func() error {
 		if err := p.Await(running); err != nil {
 			return err
 		}
-		group.Go(func() error { p.watch(running, causes); return nil })
+		group.Go(func() error { p.watch(running, causes, gauges); return nil })
 		return work(running)
 	})
 	err := group.Wait()

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -28,14 +29,15 @@ type acceptor struct {
 	dispatcher *queue.Dispatcher
 	known      *idempotency.Requests
 	remember   *batch.Coalescer[job.Job, struct{}]
+	health     *telemetry.Health
 	accepted   *prometheus.CounterVec
 	replayed   prometheus.Counter
 	draws      *draw.Triggers
 }
 
-func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, health *telemetry.Health, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
-		db: db, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry),
+		db: db, health: health, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
@@ -68,6 +70,9 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Acc
 	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
 	if postgres.NothingSent(err) { // the connection was dead already: try a new one
 		accepted, messages, err = outbox.Accept(ctx, a.db, requests)
+	}
+	if err == nil || postgres.IsTransient(err) {
+		a.health.Wrote(err)
 	}
 	if err != nil {
 		return nil, err
