@@ -3369,7 +3369,7 @@ export interface components {
          * @example lost-jobs
          * @enum {string}
          */
-        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "reconciliation" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records";
+        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "reconciliation" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records" | "audit";
         Sweep: {
             name: components["schemas"]["SweepName"];
             interval_seconds: number;

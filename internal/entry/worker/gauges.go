@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/balance"
@@ -117,6 +118,19 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 		}
 		return append(all, gauge(refunds, float64(stuck)), gauge(draws, float64(waits))), nil
 	}, paid, refunds, differences, draws, oldest)
+}
+
+// auditGauges tells what the sweep audit has found.
+func (w *Worker) auditGauges() prometheus.Collector {
+	violations := desc("audit_violations", "Violations of an invariant that the sweep audit has found and not found gone: triprize audit --stored lists them. Must stay 0.", "check")
+	looked := desc("audit_last_look_timestamp_seconds", "When the sweep audit checked an invariant last, on a part of the rows.", "check")
+	return w.gauges(func(ctx context.Context) (metrics []prometheus.Metric, err error) {
+		states, err := audit.States(ctx, w.db)
+		for _, s := range states {
+			metrics = append(metrics, gauge(violations, float64(s.Violations), s.Check), gauge(looked, float64(s.LookedAt.UnixMilli())/1000, s.Check))
+		}
+		return metrics, err
+	}, violations, looked)
 }
 
 // paymentGauges tells how open payments are.

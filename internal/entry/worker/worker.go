@@ -94,7 +94,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
 	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
-	registry.MustRegister(w.waitingGauges(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_campaigns_locked",
+	registry.MustRegister(w.waitingGauges(), w.auditGauges(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_campaigns_locked",
 		Help: "Campaigns that another transaction keeps locked, as this worker knows: their jobs wait. Should be 0; the log names campaign and session after 5 seconds."},
 		func() float64 { return float64(w.parking.count()) }))
 	w.shares = []queue.Share{

@@ -1,14 +1,18 @@
 // Package audit checks the invariants that hold in the database after every commit.
 //
-// Each invariant is a query for the rows that break it, so [Check] returns nothing for a
-// sound database. It also repeats every draw and compares the winners. It never writes.
+// Each invariant is a query for the rows that break it, so a sound database has none. One also
+// repeats every draw and compares the winners. [Check] looks at everything as of one moment and
+// writes nothing. An [Auditor] walks over a running system, a part at a time, with the same
+// queries, and stores what it finds.
 package audit
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
@@ -17,32 +21,35 @@ import (
 
 // Violation is one row that breaks one invariant.
 type Violation struct {
-	Invariant string `json:"invariant"`
-	Subject   string `json:"subject"` // what is wrong: ids and numbers
+	Check     string `json:"check"`     // the short name of the invariant, as metrics have it
+	Invariant string `json:"invariant"` // the sentence that is not true
+	Subject   string `json:"subject"`   // what is wrong: ids and numbers
 }
 
+// An invariant is a query that returns one text column, and begins with SELECT or WITH. With
+// redo it returns the ids of the campaigns to repeat.
 type invariant struct {
-	name string
-	sql  string // returns one text column
+	check string // its short name
+	name  string // the sentence that must be true
+	sql   string
+	redo  func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error)
 }
+
+var everything = slices.Concat(cancelledCampaigns, invariants, payments, ledger, webhooks, draws)
+
+const beginSnapshot = `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
 
 // Check returns the violations in one snapshot of the database: at most limit for each
 // query, and every wrong draw.
-func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, error) {
-	var found []Violation
-	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`); err != nil {
+func Check(ctx context.Context, db postgres.Beginner, limit int) (found []Violation, err error) {
+	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, beginSnapshot); err != nil {
 			return err
 		}
 		if err := postgres.AllowScans(ctx, tx); err != nil {
 			return err
 		}
-		var err error
-		if found, err = check(ctx, tx, slices.Concat(cancelledCampaigns, invariants, payments, ledger, webhooks), limit); err != nil {
-			return err
-		}
-		draws, err := checkDraws(ctx, tx)
-		found = append(found, draws...)
+		found, err = check(ctx, tx, everything, limit)
 		return err
 	})
 	if err != nil {
@@ -51,25 +58,64 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]Violation, e
 	return found, nil
 }
 
-// Invariants returns the number of invariants: the queries, and one for all draws.
-func Invariants() int {
-	return len(cancelledCampaigns) + len(invariants) + len(payments) + len(ledger) + len(webhooks) + 1
-}
+// Invariants returns the number of invariants.
+func Invariants() int { return len(everything) }
 
 // check runs the query of each invariant.
 func check(ctx context.Context, tx pgx.Tx, all []invariant, limit int) (found []Violation, err error) {
 	for _, i := range all {
-		rows, err := tx.Query(ctx, i.sql+" LIMIT $1", limit)
+		subjects, err := i.broken(ctx, tx, i.sql, limit)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", i.name, err)
-		}
-		subjects, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", i.name, err)
+			return nil, err
 		}
 		for _, s := range subjects {
-			found = append(found, Violation{i.name, s})
+			found = append(found, Violation{i.check, i.name, s})
 		}
 	}
 	return found, nil
+}
+
+// broken returns what breaks the invariant: the rows of its query sql, which may be narrowed
+// down by args, and at most limit of them.
+func (i invariant) broken(ctx context.Context, tx pgx.Tx, sql string, limit int, args ...any) (subjects []string, err error) {
+	most := &limit
+	if i.redo != nil {
+		most = nil
+	}
+	subjects, err = postgres.Collect(ctx, tx, pgx.RowTo[string], sql+" LIMIT $1", append([]any{most}, args...)...)
+	if err == nil && i.redo != nil {
+		subjects, err = i.redoAll(ctx, tx, subjects)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", i.check, err)
+	}
+	return subjects, nil
+}
+
+// redoAll repeats the draws of campaigns.
+func (i invariant) redoAll(ctx context.Context, tx pgx.Tx, campaigns []string) (subjects []string, err error) {
+	for _, c := range campaigns {
+		id, err := uuid.Parse(c)
+		if err != nil {
+			return nil, err
+		}
+		wrong, err := i.redo(ctx, tx, id)
+		if err != nil {
+			return nil, err
+		}
+		if wrong != "" {
+			subjects = append(subjects, fmt.Sprintf("campaign %s: %s", id, wrong))
+		}
+	}
+	return subjects, nil
+}
+
+// among returns the query of the invariant for a part of the rows: each of parts is a common
+// table expression that hides the table of its name.
+func (i invariant) among(parts string) string {
+	rest, more := strings.CutPrefix(strings.TrimSpace(i.sql), "WITH ")
+	if more {
+		return "WITH " + parts + ", " + rest
+	}
+	return "WITH " + parts + " " + rest
 }

@@ -1,10 +1,12 @@
 package audit_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/sale"
@@ -14,6 +16,21 @@ import (
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }
+
+// checkAll returns what the whole audit and the walks over parts find both.
+func checkAll(t *testing.T, db *pgxpool.Pool) []audit.Violation {
+	t.Helper()
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	found, err := audit.CheckAll(t.Context(), tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
 
 func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
 	t.Parallel()
@@ -45,10 +62,7 @@ func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
 		if _, err := db.Exec(t.Context(), wrong, purchase, jobID); err != nil {
 			t.Fatal(invariant, err)
 		}
-		found, err := audit.Check(t.Context(), db, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := checkAll(t, db)
 		names := make(map[string]bool)
 		for _, v := range found {
 			names[v.Invariant] = true

@@ -17,28 +17,17 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// checkDraws repeats every draw from its commitment, its frozen list and its round, and
-// compares the winners and the awarded prizes. It also checks what is frozen and not drawn.
-func checkDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
-	rows, err := tx.Query(ctx, `SELECT campaign_id FROM freezes UNION SELECT campaign_id FROM draws ORDER BY campaign_id`)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return nil, err
-	}
-	var found []Violation
-	for _, id := range ids {
-		wrong, err := redo(ctx, tx, id)
-		if err != nil {
-			return nil, err
-		}
-		if wrong != "" {
-			found = append(found, Violation{"a freeze and a draw can be redone from commitment, sold list and beacon", fmt.Sprintf("campaign %s: %s", id, wrong)})
-		}
-	}
-	return found, nil
+// draws repeats every draw from its commitment, its frozen list and its round, and compares
+// the winners and the awarded prizes. It also checks what is frozen and not drawn.
+var draws = []invariant{
+	{check: "draws", name: "a freeze and a draw can be redone from commitment, sold list and beacon", redo: redo, sql: `
+		SELECT campaign_id::text FROM freezes UNION SELECT campaign_id::text FROM draws ORDER BY 1`},
+	{check: "drawn_twice", name: "a draw awards each prize once, and each position one prize at most", sql: `
+		SELECT format('campaign %s: prize %s, position %s/%s', d.campaign_id, w.prize, w.layer, w."column")
+		FROM draws d CROSS JOIN LATERAL (
+			SELECT x.*, count(*) OVER (PARTITION BY prize) AS of_prize, count(*) OVER (PARTITION BY layer, "column") AS of_position
+			FROM jsonb_to_recordset(d.winners) AS x (prize int, layer int, "column" int)) w
+		WHERE w.of_prize > 1 OR w."column" IS NOT NULL AND w.of_position > 1`},
 }
 
 // drawRecords is what the tables say of one frozen campaign.

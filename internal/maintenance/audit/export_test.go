@@ -2,20 +2,24 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
 )
 
 // CheckLedger checks the invariants of money in a transaction that a test has made unsound.
 func CheckLedger(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
-	return check(ctx, tx, ledger, 10)
+	return both(ctx, tx, ledger)
 }
 
 // CheckCards checks everything but wallets and draws, as a transaction sees it.
 func CheckCards(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
-	return check(ctx, tx, slices.Concat(invariants, payments), 10)
+	return both(ctx, tx, slices.Concat(invariants, payments))
 }
 
 // CardInvariants returns the names of the invariants of payments.
@@ -29,17 +33,12 @@ func CardInvariants() (names []string) {
 // CheckFreezesAndDraws checks campaigns with their freezes and draws, as a transaction sees
 // them.
 func CheckFreezesAndDraws(ctx context.Context, tx pgx.Tx) ([]Violation, error) {
-	found, err := check(ctx, tx, invariants, 10)
-	if err != nil {
-		return nil, err
-	}
-	draws, err := checkDraws(ctx, tx)
-	return append(found, draws...), err
+	return both(ctx, tx, slices.Concat(invariants, draws))
 }
 
 // Plans returns how Postgres carries out the query of each invariant, as EXPLAIN shows it.
 func Plans(ctx context.Context, tx pgx.Tx) (plans []string, err error) {
-	for _, i := range slices.Concat(cancelledCampaigns, invariants, payments, ledger, webhooks) {
+	for _, i := range everything {
 		rows, err := tx.Query(ctx, "EXPLAIN (ANALYZE, TIMING off, COSTS off) "+i.sql)
 		if err != nil {
 			return nil, err
@@ -51,4 +50,47 @@ func Plans(ctx context.Context, tx pgx.Tx) (plans []string, err error) {
 		plans = append(plans, i.name+"\n"+strings.Join(lines, "\n"))
 	}
 	return plans, nil
+}
+
+// CheckAll checks everything, as a transaction sees it.
+func CheckAll(ctx context.Context, tx pgx.Tx) ([]Violation, error) { return both(ctx, tx, everything) }
+
+// both returns what the whole audit finds, if the walks over the parts find it, too.
+func both(ctx context.Context, tx pgx.Tx, some []invariant) (found []Violation, err error) {
+	whole, err := check(ctx, tx, some, 10)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := InParts(ctx, tx)
+	for _, v := range whole {
+		if parts[v.Check] {
+			found = append(found, v)
+		}
+	}
+	return found, err
+}
+
+// InParts walks over everything once, and returns the invariants that are broken.
+func InParts(ctx context.Context, tx pgx.Tx) (broken map[string]bool, err error) {
+	broken = make(map[string]bool)
+	for _, w := range walks {
+		for after, more := uuid.Nil, true; more; {
+			ids, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], w.next, after)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", w.name, err)
+			}
+			if more = len(ids) > 0; !more {
+				break
+			}
+			for _, i := range w.invariants {
+				subjects, err := i.broken(ctx, tx, i.among(w.parts), 10, ids)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", w.name, err)
+				}
+				broken[i.check] = broken[i.check] || len(subjects) > 0
+			}
+			after = ids[len(ids)-1]
+		}
+	}
+	return broken, nil
 }

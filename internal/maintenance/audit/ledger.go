@@ -3,7 +3,7 @@ package audit
 // ledger is the invariants of money. Entries and events are the truth; everything else
 // about wallets is computed again from them.
 var ledger = []invariant{
-	{"a wallet is what its events add up to, and their versions have no gap", `
+	{check: "wallets", name: "a wallet is what its events add up to, and their versions have no gap", sql: `
 		SELECT format('wallet %s has version %s, balance %s, held %s; its %s events from %s to %s give %s, %s',
 		              w.id, w.version, w.balance, w.held, e.n, e.first, e.last, e.balance, e.held)
 		FROM wallets w CROSS JOIN LATERAL (
@@ -11,12 +11,12 @@ var ledger = []invariant{
 			       coalesce(sum(delta_balance), 0) AS balance, coalesce(sum(delta_held), 0) AS held
 			FROM wallet_events WHERE wallet_id = w.id) e
 		WHERE (w.version, w.version, 1, w.balance, w.held) IS DISTINCT FROM (e.n, e.last, e.first, e.balance, e.held)`},
-	{"at no version a wallet has less than nothing, or less than it holds", `
+	{check: "wallet_minimum", name: "at no version a wallet has less than nothing, or less than it holds", sql: `
 		SELECT format('wallet %s at version %s: balance %s, held %s', wallet_id, version, balance, held)
 		FROM (SELECT wallet_id, version, sum(delta_balance) OVER upward AS balance, sum(delta_held) OVER upward AS held
 		      FROM wallet_events WINDOW upward AS (PARTITION BY wallet_id ORDER BY version)) s
 		WHERE balance < 0 OR held < 0 OR held > balance`},
-	{"every entry has exactly its event in each wallet it touches, and no event is without an entry", `
+	{check: "ledger_entries", name: "every entry has exactly its event in each wallet it touches, and no event is without an entry", sql: `
 		SELECT format('entry %s, wallet %s: balance %s, held %s; its event has %s, %s',
 		              coalesce(m.entry_id, v.entry_id), coalesce(m.wallet_id, v.wallet_id),
 		              m.delta_balance, m.delta_held, v.delta_balance, v.delta_held)
@@ -28,13 +28,13 @@ var ledger = []invariant{
 		      UNION ALL SELECT id, credit_wallet, amount, 0 FROM ledger_entries WHERE credit_wallet IS NOT NULL) m
 		FULL JOIN wallet_events v ON v.entry_id = m.entry_id AND v.wallet_id = m.wallet_id
 		WHERE (m.delta_balance, m.delta_held) IS DISTINCT FROM (v.delta_balance, v.delta_held)`},
-	{"a snapshot is what the events up to its version add up to", `
+	{check: "wallet_snapshots", name: "a snapshot is what the events up to its version add up to", sql: `
 		SELECT format('wallet %s at version %s: balance %s, held %s; its events give %s, %s', s.wallet_id, s.version, s.balance, s.held, e.balance, e.held)
 		FROM wallet_snapshots s LEFT JOIN (
 			SELECT wallet_id, version, sum(delta_balance) OVER upward AS balance, sum(delta_held) OVER upward AS held
 			FROM wallet_events WINDOW upward AS (PARTITION BY wallet_id ORDER BY version)) e USING (wallet_id, version)
 		WHERE (s.balance, s.held) IS DISTINCT FROM (e.balance, e.held)`},
-	{"in every currency what wallets have and what accounts have is zero together", `
+	{check: "ledger_sum", name: "in every currency what wallets have and what accounts have is zero together", sql: `
 		SELECT format('%s of %s are too many', sum(amount), currency)
 		FROM (SELECT currency, balance AS amount FROM wallets
 		      UNION ALL SELECT currency, amount FROM ledger_entries
@@ -42,18 +42,18 @@ var ledger = []invariant{
 		      UNION ALL SELECT currency, -amount FROM ledger_entries
 		      WHERE debit_account IS NOT NULL AND kind NOT IN ('authorize', 'void', 'expire')) a
 		GROUP BY currency HAVING sum(amount) <> 0`},
-	{"an entry is in the currency of its wallets", `
+	{check: "entry_currencies", name: "an entry is in the currency of its wallets", sql: `
 		SELECT format('entry %s in %s, wallet %s', e.id, e.currency, s.wallet_id)
 		FROM ledger_entries e CROSS JOIN LATERAL (VALUES (e.debit_wallet), (e.credit_wallet)) s (wallet_id)
 		LEFT JOIN wallets w ON w.id = s.wallet_id
 		WHERE s.wallet_id IS NOT NULL AND w.currency IS DISTINCT FROM e.currency`},
-	{"a wallet holds what its active authorizations have left", `
+	{check: "held_money", name: "a wallet holds what its active authorizations have left", sql: `
 		SELECT format('wallet %s holds %s; its active authorizations have %s left', w.id, w.held, a.remaining)
 		FROM wallets w CROSS JOIN LATERAL (
 			SELECT coalesce(sum(amount - captured), 0) AS remaining
 			FROM authorizations WHERE wallet_id = w.id AND state = 'active') a
 		WHERE w.held <> a.remaining`},
-	{"an authorization is what its entries made of it", `
+	{check: "authorizations", name: "an authorization is what its entries made of it", sql: `
 		SELECT format('authorization %s of wallet %s: %s of %s captured, %s; by its entries %s of %s', coalesce(a.id, e.id),
 		              coalesce(a.wallet_id, e.wallet_id), a.captured, a.amount, a.state, e.captured, e.amount)
 		FROM authorizations a FULL JOIN (
@@ -66,7 +66,7 @@ var ledger = []invariant{
 		WHERE (a.amount, a.captured) IS DISTINCT FROM (e.amount, e.captured)
 		   OR e.voided <> CASE a.state WHEN 'voided' THEN a.amount - a.captured ELSE 0 END
 		   OR e.expired <> CASE a.state WHEN 'expired' THEN a.amount - a.captured ELSE 0 END`},
-	{"what a wallet paid for a purchase, and got back for a cancelled one or a part of one, is one entry each, and none is without its purchase", `
+	{check: "wallet_payments", name: "what a wallet paid for a purchase, and got back for a cancelled one or a part of one, is one entry each, and none is without its purchase", sql: `
 		SELECT format('%s of wallet %s over %s %s: entry %s; %s: purchase %s of %s over %s %s', coalesce(e.kind, m.kind),
 		              e.wallet_id, e.amount, e.currency, e.id, coalesce(e.reference, m.reference), m.id, m.user_id, m.amount, m.currency)
 		FROM (SELECT id, user_id, amount, currency, 'purchase' AS kind, '' AS scope, 'purchase:' || job_id AS reference, payment_reference AS entry_id

@@ -16,6 +16,7 @@
 //	ended-sales             begin the draw of a campaign whose sale has ended, or cancel it, as its policy says
 //	lost-jobs               issue messages again whose task is neither queued nor with a live worker
 //	old-records             delete records past their retention, and positions that will never be published
+//	audit                   check the invariants on a part of the rows, and store what breaks them
 //
 // No promise depends on the time of a sweep, only on its running at some time.
 package recovery

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -57,6 +58,7 @@ type Sweeper struct {
 	draws    *draw.Triggers // nil: the draws that sweeps trigger are not counted
 	wallets  *wallets.Executor
 	seller   *sale.Seller
+	auditor  *audit.Auditor
 
 	events *payments.Events // nil: there is no provider of payments
 	lister payprovider.Events
@@ -77,6 +79,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		db:    db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:  queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
 		finder:  queue.NewFinder(rdb, namespace),
+		auditor: audit.NewAuditor(db, logger),
 		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
 			MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
@@ -117,6 +120,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},
 		{"lost-jobs", every.LostJobsInterval, false, s.lostJobs},
 		{"old-records", every.OldRecordsInterval, true, s.oldRecords},
+		{"audit", every.AuditInterval, true, s.audit},
 	}
 }
 

@@ -273,5 +273,6 @@ type Sweeps struct {
 	MissedEventsInterval          time.Duration `mapstructure:"missed_events_interval" constant:"1m"`          // asks the provider for events whose webhook did not come
 	MissingPermissionsInterval    time.Duration `mapstructure:"missing_permissions_interval" constant:"1h"`    // asks what the key of the provider may do
 	ReconciliationInterval        time.Duration `mapstructure:"reconciliation_interval" constant:"10m"`        // compares the provider's balance of a closed day with our books, once a day
+	AuditInterval                 time.Duration `mapstructure:"audit_interval" constant:"10s"`                 // checks the invariants on a part of the rows, where its pauses are over
 	EndedSalesInterval            time.Duration `mapstructure:"ended_sales_interval" constant:"10s"`           // finds campaigns whose sale has ended, and does what policies.unsold says
 }

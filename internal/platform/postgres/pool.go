@@ -49,6 +49,7 @@ func Open(ctx context.Context, settings config.Postgres, name string, tracers ..
 	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // the tcp_ parameters are for the server's end of the connection
 	session["tcp_keepalives_interval"] = seconds(keepaliveInterval)
 	session["timezone"] = "UTC"
+	session["default_transaction_isolation"] = "read committed"
 	session["client_min_messages"] = "notice" // see OnNotice
 	maps.Copy(session, byIndex)
 	cfg.PrepareConn = planAnew(plansLast)

@@ -1,0 +1,141 @@
+package audit
+
+import "slices"
+
+// A walk goes over what one table has, in the order of ids, a few at a time, and then begins
+// anew. Its queries see only the rows that belong to these few.
+type walk struct {
+	name       string
+	invariants []invariant
+	next       string // the ids after $1, or none
+	recent     string // the ids that have changed lately; empty: next comes by them as soon
+	parts      string // the tables, as far as they belong to $2
+}
+
+// A long wallet is for [Check] alone, and a large campaign has a walk of its own: each look at
+// it takes seconds, and the walk then pauses for long, see pace.
+var walks = []walk{
+	{name: "campaigns", invariants: ofCampaigns, parts: partsOfCampaigns, next: some + someCampaigns + upTo, recent: some + busyCampaigns + upTo},
+	{name: "wallets", invariants: ledger, parts: partsOfWallets, next: some + someWallets + upTo, recent: some + busyWallets + upTo},
+	{name: "ledger-entries", invariants: named("ledger_entries", "entry_currencies"), parts: partsOfEntries,
+		next: `SELECT id FROM ledger_entries WHERE id > $1 ORDER BY id LIMIT 200`, recent: `SELECT id FROM ledger_entries ORDER BY id DESC LIMIT 200`},
+	{name: "jobs", invariants: named("queued_jobs"), parts: `jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE id = ANY($2::uuid[]))`,
+		next: `SELECT id FROM jobs WHERE id > $1 ORDER BY id LIMIT 1000`, recent: `SELECT id FROM jobs ORDER BY id DESC LIMIT 1000`},
+	{name: "webhook-events", invariants: webhooks, parts: partsOfEvents, next: someEvents},
+	{name: "large-campaigns", invariants: ofCampaigns, parts: partsOfCampaigns,
+		next: `SELECT id FROM campaigns WHERE id > $1 AND positions_total > 20000 ORDER BY id LIMIT 1`},
+}
+
+// What wallets paid is in the books of both.
+var ofCampaigns = append(slices.Concat(cancelledCampaigns, without("queued_jobs", invariants), payments, draws), named("wallet_payments")...)
+
+func named(checks ...string) []invariant {
+	return slices.DeleteFunc(slices.Clone(everything), func(i invariant) bool { return !slices.Contains(checks, i.check) })
+}
+
+func without(check string, from []invariant) []invariant {
+	return slices.DeleteFunc(slices.Clone(from), func(i invariant) bool { return i.check == check })
+}
+
+// The first of some, as many as have size 20000 together, but one at least.
+const (
+	some = `WITH candidate AS (`
+	upTo = `)
+	SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS total FROM candidate) c WHERE total <= 20000 OR total = size ORDER BY id`
+
+	// Positions, purchases and holds have no foreign key, so the next campaign may be one that is
+	// not there. LIMIT ends the recursion.
+	someCampaigns = `
+		SELECT w.id, coalesce(c.positions_total, 20000) AS size FROM (
+			WITH RECURSIVE w (id) AS (
+				SELECT $1::uuid
+				UNION ALL SELECT least((SELECT id FROM campaigns WHERE id > w.id ORDER BY id LIMIT 1),
+				                       (SELECT campaign_id FROM positions WHERE campaign_id > w.id ORDER BY campaign_id LIMIT 1),
+				                       (SELECT campaign_id FROM purchases WHERE campaign_id > w.id ORDER BY campaign_id LIMIT 1),
+				                       (SELECT campaign_id FROM holds WHERE campaign_id > w.id ORDER BY campaign_id LIMIT 1))
+				FROM w WHERE w.id IS NOT NULL)
+			SELECT id FROM w) w
+		LEFT JOIN campaigns c ON c.id = w.id
+		WHERE w.id > $1 AND coalesce(c.positions_total, 0) <= 20000 LIMIT 20`
+	// Every change of a campaign comes from a job.
+	busyCampaigns = `
+		SELECT c.id, c.positions_total AS size
+		FROM (SELECT DISTINCT campaign_id AS id FROM (SELECT campaign_id FROM jobs ORDER BY id DESC LIMIT 500) j) j JOIN campaigns c ON c.id = j.id
+		WHERE c.positions_total <= 20000 ORDER BY random() LIMIT 10`
+
+	someWallets = `SELECT id, version AS size FROM wallets WHERE id > $1 AND version <= 20000 ORDER BY id LIMIT 200`
+	busyWallets = `
+		SELECT w.id, w.version AS size
+		FROM (SELECT DISTINCT t.id FROM (SELECT debit_wallet, credit_wallet FROM ledger_entries ORDER BY id DESC LIMIT 200) e
+		      CROSS JOIN LATERAL (VALUES (debit_wallet), (credit_wallet)) t (id)) t JOIN wallets w ON w.id = t.id
+		WHERE w.version <= 20000`
+
+	// An attempt may be left without its event.
+	someEvents = `
+		SELECT id FROM (SELECT id FROM webhook_events WHERE id > $1 ORDER BY id LIMIT 500) e
+		UNION SELECT event_id FROM (SELECT event_id FROM webhook_attempts WHERE event_id > $1 ORDER BY event_id LIMIT 500) a
+		ORDER BY 1 LIMIT 500`
+)
+
+const partsOfCampaigns = `
+	campaigns AS NOT MATERIALIZED (SELECT * FROM campaigns WHERE id = ANY($2::uuid[])),
+	layers AS NOT MATERIALIZED (SELECT * FROM layers WHERE campaign_id = ANY($2)),
+	positions AS NOT MATERIALIZED (SELECT * FROM positions WHERE campaign_id = ANY($2)),
+	holds AS NOT MATERIALIZED (SELECT * FROM holds WHERE campaign_id = ANY($2)),
+	jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE campaign_id = ANY($2)),
+	purchases AS NOT MATERIALIZED (SELECT * FROM purchases WHERE campaign_id = ANY($2)),
+	payments AS MATERIALIZED (
+		SELECT y.* FROM (SELECT id FROM purchases UNION SELECT purchase_id FROM jobs WHERE purchase_id IS NOT NULL) p JOIN payments y ON y.purchase_id = p.id),
+	refunds AS NOT MATERIALIZED (SELECT * FROM refunds WHERE campaign_id = ANY($2)),
+	ledger_entries AS MATERIALIZED (
+		SELECT e.* FROM (
+			SELECT 'purchase:' || job_id AS reference FROM purchases
+			UNION ALL SELECT 'refund:' || id FROM purchases
+			UNION ALL SELECT 'refund:' || id || ':' || (part ->> 'job_id') FROM purchases, jsonb_array_elements(partial_cancellations) AS part) r
+		JOIN ledger_entries e ON e.scope = '' AND e.reference = r.reference),
+	commitments AS NOT MATERIALIZED (SELECT * FROM commitments WHERE campaign_id = ANY($2)),
+	freezes AS NOT MATERIALIZED (SELECT * FROM freezes WHERE campaign_id = ANY($2)),
+	draws AS NOT MATERIALIZED (SELECT * FROM draws WHERE campaign_id = ANY($2)),
+	draw_waits AS NOT MATERIALIZED (SELECT * FROM draw_waits WHERE campaign_id = ANY($2))`
+
+// Other wallets that an entry touches are an account of the system here, so that sums are right.
+const (
+	partsOfWallets = `
+	touched AS MATERIALIZED (SELECT unnest($2::uuid[]) AS id),
+	wallets AS NOT MATERIALIZED (SELECT * FROM wallets WHERE id = ANY($2)),
+	wallet_events AS NOT MATERIALIZED (SELECT * FROM wallet_events WHERE wallet_id = ANY($2)),
+	wallet_snapshots AS NOT MATERIALIZED (SELECT * FROM wallet_snapshots WHERE wallet_id = ANY($2)),
+	ledger_entries AS MATERIALIZED (` + touchedOnly + `(SELECT entry_id FROM wallet_events)),
+	authorizations AS MATERIALIZED (
+		SELECT a.* FROM (SELECT id FROM authorizations WHERE state = 'active' AND wallet_id = ANY($2)
+		                 UNION SELECT authorization_id FROM ledger_entries WHERE authorization_id IS NOT NULL) i JOIN authorizations a ON a.id = i.id),
+	purchases AS MATERIALIZED (
+		SELECT p.* FROM (SELECT p.id FROM ledger_entries e JOIN purchases p ON p.job_id = substring(e.reference FROM '^purchase:` + uuidForm + `$')::uuid
+		                 WHERE e.kind = 'purchase' AND e.scope = ''
+		                 UNION SELECT substring(reference FROM '^refund:` + uuidForm + `')::uuid FROM ledger_entries WHERE kind = 'refund' AND scope = '') i
+		JOIN purchases p ON p.id = i.id)`
+	// The events of a long wallet would have to be searched.
+	partsOfEntries = `
+	touched AS MATERIALIZED (
+		SELECT DISTINCT t.id FROM ledger_entries e CROSS JOIN LATERAL (VALUES (debit_wallet), (credit_wallet)) t (id)
+		WHERE e.id = ANY($2::uuid[]) AND NOT EXISTS (SELECT FROM wallets w WHERE w.id = t.id AND w.version > 5000)),
+	ledger_entries AS MATERIALIZED (` + touchedOnly + `(SELECT unnest($2))),
+	wallet_events AS MATERIALIZED (SELECT v.* FROM touched t JOIN wallet_events v ON v.wallet_id = t.id WHERE v.entry_id = ANY($2))`
+
+	touchedOnly = `
+		SELECT e.id, e.kind, d.id AS debit_wallet, c.id AS credit_wallet,
+		       coalesce(e.debit_account, CASE WHEN d.id IS NULL THEN 'other' END) AS debit_account,
+		       coalesce(e.credit_account, CASE WHEN c.id IS NULL THEN 'other' END) AS credit_account,
+		       e.amount, e.currency, e.scope, e.reference, e.authorization_id
+		FROM ledger_entries e LEFT JOIN touched d ON d.id = e.debit_wallet LEFT JOIN touched c ON c.id = e.credit_wallet
+		WHERE e.id IN `
+	uuidForm = `([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})`
+)
+
+// The ids of a walk over events follow one another. Deliveries are stored by endpoint.
+const partsOfEvents = `
+	webhook_events AS NOT MATERIALIZED (SELECT * FROM webhook_events WHERE id BETWEEN ($2::uuid[])[1] AND ($2)[cardinality($2)]),
+	webhook_attempts AS NOT MATERIALIZED (SELECT * FROM webhook_attempts WHERE event_id BETWEEN ($2)[1] AND ($2)[cardinality($2)]),
+	webhook_deliveries AS MATERIALIZED (
+		SELECT d.* FROM webhook_endpoints p JOIN webhook_deliveries d ON d.endpoint_id = p.id AND d.event_id BETWEEN ($2)[1] AND ($2)[cardinality($2)]),
+	webhook_endpoints AS NOT MATERIALIZED (SELECT p.* FROM (SELECT DISTINCT endpoint_id FROM webhook_deliveries) d JOIN webhook_endpoints p ON p.id = d.endpoint_id)`
