@@ -87,12 +87,21 @@ web: deps npm browser programs ## Run the tests that need Node.js, npm, a browse
 	@tools/deps.sh python
 	@$(WITH) tools/tagged.sh web -p 4
 
+.PHONY: alerts
+alerts: ## Check and test the rules of Prometheus and the routes of Alertmanager
+	@tools/deps.sh prometheus
+	@cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules rules_test.yml objectives_test.yml
+	@cd deploy/alertmanager && amtool check-config alertmanager.yml && for severity in page ticket; do \
+		amtool config routes test --config.file=alertmanager.yml --verify.receivers=$$severity severity=$$severity; done
+
 .PHONY: soak
 soak: deps programs ## Run crashes, attacks, crowds, many cases, fuzzing: some minutes
+	@tools/deps.sh prometheus
 	@$(WITH) tools/soak.sh
 
 .PHONY: soak-long
 soak-long: deps programs ## The same with every moment, more cases and rounds: an hour
+	@tools/deps.sh prometheus
 	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x SOAK_FUZZ="-fuzz ." $(WITH) tools/soak.sh
 
 .PHONY: lint

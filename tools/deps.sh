@@ -9,6 +9,7 @@
 #
 #   compiler   of C        (the race detector links with it: make race)
 #   python     3.9 or newer (tests run the script of docs/draw.md: make web)
+#   prometheus and amtool   (they check and run the alerts: make alerts, make soak; no service)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
 # Debian and Ubuntu; elsewhere it says what to install and fails.
@@ -48,6 +49,8 @@ has_compiler() {
 
 has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
 
+has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >/dev/null || return 1; done; }
+
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
 
@@ -58,6 +61,7 @@ missing() {
     has_redis || echo "Redis (redis-server) $oldest_redis or newer"
     ! wants compiler || has_compiler || echo "a C compiler"
     ! wants python || has_python || echo "Python 3.9 or newer (python3)"
+    ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
     has_certificates || echo "CA certificates"
     has_openssl || echo "openssl"
 }
@@ -91,6 +95,9 @@ no_cluster() {
     echo 'create_main_cluster = false' | as_root tee -a "$clusters" >/dev/null
 }
 
+# no_boot keeps services from starting at the next boot.
+no_boot() { [ ! -d /run/systemd/system ] || as_root systemctl disable "$@"; }
+
 install_on_debian() {
     if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
         echo "deps: run this as root, or install sudo" >&2
@@ -110,9 +117,11 @@ install_on_debian() {
     fi
     if ! has_redis; then
         apt_install redis-server
-        if [ -d /run/systemd/system ]; then # no service at the next boot either
-            as_root systemctl disable redis-server
-        fi
+        no_boot redis-server
+    fi
+    if wants prometheus && ! has_prometheus; then
+        apt_install prometheus prometheus-alertmanager
+        no_boot prometheus prometheus-alertmanager
     fi
 }
 
@@ -123,10 +132,10 @@ echo "deps: missing: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')" >&2
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<EOF
 deps: this system is neither Debian nor Ubuntu; please install them yourself:
-  macOS   brew install postgresql@16 redis openssl python    (and: xcode-select --install)
+  macOS   brew install postgresql@16 redis openssl python prometheus alertmanager   (and: xcode-select --install)
           then put PostgreSQL into PATH: export PATH="\$(brew --prefix postgresql@16)/bin:\$PATH"
-  Fedora  dnf install postgresql-server redis gcc openssl python3
-  Arch    pacman -S postgresql redis gcc openssl python
+  Fedora  dnf install postgresql-server redis gcc openssl python3   (Prometheus: https://prometheus.io/download/)
+  Arch    pacman -S postgresql redis gcc openssl python prometheus alertmanager
 EOF
     exit 1
 fi

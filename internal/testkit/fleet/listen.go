@@ -168,12 +168,17 @@ func (l *Listener) WantSilence(n int) {
 	}
 }
 
+// MetricsURL returns where the n-th api shows its metrics.
+func (s *System) MetricsURL(n int) string {
+	at := s.URLs[n%len(s.URLs)]
+	return cmp.Or(s.metrics[at], at+"/metrics")
+}
+
 // Metrics returns what the n-th api shows to a scraper, as it is now; or another
 // process, whose address a test has added to the URLs.
 func (s *System) Metrics(n int) string {
 	s.T.Helper()
-	at := s.URLs[n%len(s.URLs)]
-	request, err := http.NewRequest(http.MethodGet, cmp.Or(s.metrics[at], at+"/metrics"), nil)
+	request, err := http.NewRequest(http.MethodGet, s.MetricsURL(n), nil)
 	if err != nil {
 		s.T.Fatal(err)
 	}
