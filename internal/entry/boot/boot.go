@@ -76,7 +76,9 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	logger.Info("starting", "version", buildinfo.Version())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the process
-	if err := Run(ctx, name, settings, logger, run); err != nil {
+	err = Run(ctx, name, settings, logger, run)
+	telemetry.Flush(logger)
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}

@@ -7,7 +7,8 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// NewLogger returns a logger that marks every line with the process kind.
+// NewLogger returns a logger that marks every line with the process kind. It folds lines that
+// say the same; end with Flush.
 func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(settings.Level)) // config has checked it
@@ -16,5 +17,5 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	if settings.Format == "text" {
 		handler = slog.NewTextHandler(w, opts)
 	}
-	return slog.New(handler).With("process", process)
+	return slog.New(newFold(handler)).With("process", process)
 }
