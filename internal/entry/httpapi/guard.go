@@ -85,7 +85,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			Trace: telemetry.TraceID(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
+			RequestID: requestID(c), Traceparent: telemetry.Traceparent(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err

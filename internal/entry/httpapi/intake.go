@@ -91,7 +91,7 @@ const streamsOfAddress = 4
 func (s *intake) command(ctx context.Context, kind job.Kind, status int) job.Request {
 	c := call.Of(ctx)
 	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
-		Keep: s.settings.Retention.Jobs, HTTPStatus: status}
+		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
 }
 
 // commandDone answers with the result of a command, or of the first request with
@@ -138,7 +138,8 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
 	queues := append([]job.Kind{request.Kind}, also...)
 	c := call.Of(ctx)
-	request.ID, request.Client, request.Key, request.Hash, request.Trace = uuidv7.New(), c.App, c.Key, c.Fingerprint, c.Trace
+	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
+	request.Origin = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}
 	wait, done, err := s.waitOf(c)
 	if err != nil {
 		return response.Job{}, err

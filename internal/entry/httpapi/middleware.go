@@ -43,7 +43,7 @@ func requestID(c *fiber.Ctx) string {
 // identified returns what identifies a request in the log: its id and, if it has one, its trace.
 func identified(c *fiber.Ctx, more ...any) []any {
 	attributes := []any{"method", c.Method(), "path", c.Path(), "request_id", requestID(c)}
-	if trace := telemetry.TraceID(c.Get(traceParentHeader)); trace != "" {
+	if trace := telemetry.TraceID(telemetry.Traceparent(c.Get(traceParentHeader))); trace != "" {
 		attributes = append(attributes, "trace_id", trace)
 	}
 	return append(attributes, more...)

@@ -79,7 +79,7 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 	}
 	outcomes := []job.Outcome{outcome}
 	w.metrics.finalized(kind, outcomes)
-	w.logFinalized(kind, outcomes)
+	w.logFinalized(outcomes)
 	w.afterCommit.finalized(outcomes)
 	return nil
 }

@@ -23,12 +23,12 @@ import (
 // Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
 // sold at the end is drawn, the last payment that was waited for begins the draw, however
 // it has ended.
-func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, changes campaign.Changes) ([]outbox.Message, error) {
+func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, changes campaign.Changes, outcomes []job.Outcome) ([]outbox.Message, error) {
 	var messages []outbox.Message
 	for _, id := range slices.SortedFunc(maps.Keys(changes), uuidv7.Compare) {
 		counts, sold := campaigns[id].Counts, changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
-			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id])
+			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id], outcomes)
 			if err != nil {
 				return nil, err
 			}
@@ -38,7 +38,7 @@ func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.U
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {
 			return nil, fmt.Errorf("startDraws: %w", err)
 		}
-		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "", s.keepJobs))
+		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "", s.keepJobs, job.OriginIn(outcomes, id)))
 		if err != nil {
 			return nil, fmt.Errorf("startDraws(%s): %w", id, err)
 		}

@@ -106,6 +106,14 @@ type Job struct {
 	FinishedAt *time.Time
 	PurchaseID *uuid.UUID // that it has begun, or wants to take back; see QueueBegun
 	Progress   *Progress  // of a job that is not final
+	Origin
+}
+
+// Origin is the request that a job comes from: its own, or that of the job which made it. It is
+// empty where a sweep made the job.
+type Origin struct {
+	RequestID   string // its X-Request-ID
+	Traceparent string // the trace that it is in (W3C Trace Context, version 00); empty: none
 }
 
 // Progress is what a job says of itself while it is not final.
@@ -182,7 +190,7 @@ type Request struct {
 	Payload    json.RawMessage
 	Keep       time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
-	Trace      string        // the trace that the request is in, as an id; empty: none. It is not stored
+	Origin
 }
 
 // Ref is a job and the campaign it concerns.

@@ -13,13 +13,15 @@ import (
 )
 
 const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.state,
-	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at, j.purchase_id, j.progress`
+	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at, j.purchase_id, j.progress,
+	coalesce(j.request_id, ''), coalesce(j.traceparent, '')`
 
 func scan(row pgx.CollectableRow) (j Job, err error) {
 	var hash []byte
 	// A []byte is copied. A json.RawMessage would be read as JSON first.
 	err = row.Scan(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.State,
-		(*[]byte)(&j.Result), &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress)
+		(*[]byte)(&j.Result), &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress,
+		&j.RequestID, &j.Traceparent)
 	copy(j.Hash[:], hash)
 	return j, err
 }
