@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
@@ -61,7 +62,9 @@ const acceptDrain = 2 * time.Second
 
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
-func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Accepted, error) {
+func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.Accepted, err error) {
+	ctx, spans := tracing.Batch(ctx, "accept", len(requests), job.TracesOf(requests))
+	defer func() { spans.End(err) }()
 	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
 	if postgres.NothingSent(err) { // the connection was dead already: try a new one
 		accepted, messages, err = outbox.Accept(ctx, a.db, requests)

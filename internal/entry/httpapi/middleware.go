@@ -43,7 +43,7 @@ func requestID(c *fiber.Ctx) string {
 // identified returns what identifies a request in the log: its id and, if it has one, its trace.
 func identified(c *fiber.Ctx, more ...any) []any {
 	attributes := []any{"method", c.Method(), "path", c.Path(), "request_id", requestID(c)}
-	if trace := telemetry.TraceID(telemetry.Traceparent(c.Get(traceParentHeader))); trace != "" {
+	if trace := telemetry.TraceID(traceparent(c)); trace != "" {
 		attributes = append(attributes, "trace_id", trace)
 	}
 	return append(attributes, more...)
@@ -76,12 +76,14 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	requestID(c)
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
+	endSpan := beginSpan(c)
 	if err := c.Next(); err != nil {
 		if err := c.App().ErrorHandler(c, err); err != nil {
 			return err
 		}
 	}
 	took, status, route := time.Since(start), c.Response().StatusCode(), c.Route().Path
+	endSpan(route, status)
 	s.metrics.duration.WithLabelValues(c.Method(), route, strconv.Itoa(status)).Observe(took.Seconds())
 	if s.logger.Enabled(c.Context(), slog.LevelDebug) {
 		s.logger.Debug("request", identified(c, "status", status, "took", took)...)

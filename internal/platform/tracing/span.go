@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -76,7 +77,7 @@ func Root(ctx context.Context, name string, pairs ...string) (context.Context, S
 }
 
 // Continue begins a span in the trace of a traceparent of ours, if that trace is recorded. If it is
-// not, it is handed on all the same: see [Traceparent].
+// not, it is handed on all the same: see [Span.Traceparent].
 func Continue(ctx context.Context, traceparent, name string, pairs ...string) (context.Context, Span) {
 	parent := parse(traceparent)
 	if !parent.IsValid() {
@@ -117,19 +118,20 @@ func Into(ctx context.Context, span Span) context.Context {
 // Of returns the span of a context.
 func Of(ctx context.Context) Span { return Span{trace.SpanFromContext(ctx)} }
 
-// Traceparent returns the header traceparent (W3C Trace Context, version 00) with which the span of
-// ctx is handed on; "" when there is none, and while tracing is off. The sampled flag is ours.
-func Traceparent(ctx context.Context) string {
-	at := trace.SpanContextFromContext(ctx)
-	if !at.IsValid() {
+// Traceparent returns the header traceparent (W3C Trace Context, version 00) with which the span is
+// handed on, recorded or not; "" when there is none, and while tracing is off. The sampled flag is ours.
+func (s Span) Traceparent() string {
+	if s.span == nil || !s.span.SpanContext().IsValid() {
 		return ""
 	}
-	return "00-" + at.TraceID().String() + "-" + at.SpanID().String() + "-" + at.TraceFlags().String()
+	at := s.span.SpanContext()
+	return "00-" + at.TraceID().String() + "-" + at.SpanID().String() + "-" + (at.TraceFlags() & trace.FlagsSampled).String()
 }
 
 // Recorded reports whether the trace of a traceparent of ours is recorded; never while tracing is off.
 func Recorded(traceparent string) bool {
-	return On() && parse(traceparent).IsSampled()
+	const length = len("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	return len(traceparent) == length && strings.IndexByte("13579bdf", traceparent[length-1]) >= 0 && On()
 }
 
 // parse reads a traceparent. The result is not valid when it is not, and while tracing is off.
