@@ -101,6 +101,9 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 			}
 		}
 	}
+	if len(found) == 0 && !asJSON {
+		say(cmd.OutOrStdout(), "nothing is stored")
+	}
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("%d violations", len(found))
 	}
