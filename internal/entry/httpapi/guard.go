@@ -21,7 +21,6 @@ import (
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 )
 
@@ -66,7 +65,7 @@ type handlers struct {
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
-		ctx, cancel := s.context()
+		ctx, cancel := s.contextOf(c)
 		defer cancel()
 		who, err := s.identify(ctx, c, o)
 		if err != nil {
@@ -87,12 +86,12 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			RequestID: requestID(c), Traceparent: telemetry.Traceparent(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
+			RequestID: requestID(c), Traceparent: traceparent(c), Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
 		}
-		ctx, cancel = s.context() // the body may have taken long to arrive
+		ctx, cancel = s.contextOf(c) // the body may have taken long to arrive
 		defer cancel()
 		if o.Method != http.MethodGet && who.User == "" && actsFor != "" {
 			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
@@ -103,7 +102,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			return err
 		}
 		defer request.EndShare()
-		ctx, cancel = s.context() // its turn may have taken long to come
+		ctx, cancel = s.contextOf(c) // its turn may have taken long to come
 		defer cancel()
 		if err := s.requirePublished(ctx, c, o, who); err != nil {
 			return err

@@ -22,6 +22,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/deadline"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -234,6 +235,7 @@ func (s *intake) answerJob(ctx context.Context, j job.Job, wait response.Wait, w
 	if err != nil {
 		return response.Job{}, err
 	}
+	tracing.Of(ctx).Set(tracing.JobID, j.ID.String())
 	answer := response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: replayed}
 	if !j.State.Final() {
 		answer.Status, answer.RetryAfter = http.StatusAccepted, s.askAgainAfter(j)

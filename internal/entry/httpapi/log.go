@@ -65,7 +65,7 @@ func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration
 			line = append(line, slog.String(name, value))
 		}
 	}
-	add("trace_id", telemetry.TraceID(telemetry.Traceparent(c.Get(traceParentHeader))))
+	add("trace_id", telemetry.TraceID(traceparent(c)))
 	add("role", string(known.who.Role))
 	if known.who.Role != resource.Anonymous { // it is its address
 		add("client", known.who.Client)

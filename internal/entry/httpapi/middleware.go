@@ -65,12 +65,14 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	requestID(c)
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
+	endSpan := beginSpan(c)
 	if err := c.Next(); err != nil {
 		if err := c.App().ErrorHandler(c, err); err != nil {
 			return err
 		}
 	}
 	took, status, route := time.Since(start), c.Response().StatusCode(), c.Route().Path
+	endSpan(route, status)
 	s.metrics.duration.WithLabelValues(c.Method(), route, strconv.Itoa(status)).Observe(took.Seconds())
 	s.log(c, known, status, took)
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
@@ -141,7 +142,10 @@ func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []
 
 // run runs one transaction and the work that follows its commit.
 func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
+	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
 	report, err := s.finalize(postgres.As(ctx, transactionsOf(string(s.kind))), refs, wait)
+	tell(spans, report)
+	spans.End(err)
 	if err != nil {
 		if isTransient(err) {
 			w.metrics.faults.Inc()
