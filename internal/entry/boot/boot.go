@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -25,6 +26,7 @@ import (
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/schema"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/tracing"
 )
 
 // Process has what every process needs.
@@ -38,7 +40,8 @@ type Process struct {
 	Locks    *lock.Locker
 	Health   *telemetry.Health
 
-	apart *pgxpool.Pool // one connection, for /readyz and what it tells
+	pools []pgx.QueryTracer // of all pools but the next
+	apart *pgxpool.Pool     // one connection, for /readyz and what it tells
 }
 
 // gcPercent lets the heap grow to three times the memory in use before the garbage
@@ -89,8 +92,13 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 // processes in one program.
 func Run(ctx context.Context, name string, settings config.Settings, logger *slog.Logger, run func(context.Context, *Process) error) error {
 	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry()}
-	var err error
-	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name); err != nil {
+	closeTracing, err := tracing.Open(settings.Tracing, name, buildinfo.Version(), logger)
+	if err != nil {
+		return err
+	}
+	defer closeTracing()
+	p.pools = append(tracing.SQL(), postgres.NewMetrics(p.Registry))
+	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name, p.pools...); err != nil {
 		return err
 	}
 	defer closePool(p.DB)

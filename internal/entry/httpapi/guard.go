@@ -19,8 +19,8 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 )
 
@@ -63,15 +63,16 @@ type handlers struct {
 // client, and only then anything else is looked at, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
-	within := body.BoundsOf(o, s.settings)
+	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
-		ctx, cancel := s.context()
+		ctx, cancel := s.contextOf(c)
 		defer cancel()
 		who, err := s.identify(ctx, c, o)
 		if err != nil {
 			return err
 		}
-		c.Context().SetUserValue(identifiedKey{}, true)
+		known, _ := loggedOf(c)
+		known.who, known.operation = who, o.ID
 		charged := s.charge(ctx, who, o.Method == http.MethodGet)
 		if err := overLimit(c, charged); err != nil {
 			if who.User != "" { // one person, and not the backend of many
@@ -85,12 +86,12 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			RequestID: requestID(c), Traceparent: telemetry.Traceparent(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
+			RequestID: requestID(c), Traceparent: traceparent(c), Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
 		}
-		ctx, cancel = s.context() // the body may have taken long to arrive
+		ctx, cancel = s.contextOf(c) // the body may have taken long to arrive
 		defer cancel()
 		if o.Method != http.MethodGet && who.User == "" && actsFor != "" {
 			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
@@ -101,13 +102,14 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			return err
 		}
 		defer request.EndShare()
-		ctx, cancel = s.context() // its turn may have taken long to come
+		ctx, cancel = s.contextOf(c) // its turn may have taken long to come
 		defer cancel()
 		if err := s.requirePublished(ctx, c, o, who); err != nil {
 			return err
 		}
-		c.SetUserContext(call.With(ctx, request))
+		c.SetUserContext(postgres.As(call.With(ctx, request), kind))
 		err = c.Next()
+		known.job = request.Job
 		s.answers.Bound(c)
 		return err
 	}

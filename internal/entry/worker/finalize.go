@@ -6,7 +6,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
+	"triprize/internal/service/draw"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -139,7 +142,10 @@ func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []
 
 // run runs one transaction and the work that follows its commit.
 func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
-	report, err := s.finalize(ctx, refs, wait)
+	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
+	report, err := s.finalize(postgres.As(ctx, transactionsOf(string(s.kind))), refs, wait)
+	tell(spans, report)
+	spans.End(err)
 	if err != nil {
 		if isTransient(err) {
 			w.metrics.faults.Inc()
@@ -149,6 +155,8 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	for _, err := range report.Broken {
 		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err)
 	}
+	w.triggers.Count(draw.BySaleEnd, report.SaleEnds)
+	w.triggers.Count(draw.BySellOut, len(report.Messages)-report.SaleEnds)
 	w.dispatcher.Dispatch(outbox.Tasks(report.Messages)...)
 	w.dispatchDue(payment.Items(report.Payments))
 	w.dispatchDue(report.Refunds)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
@@ -67,7 +68,9 @@ func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, 
 // finish finalizes a job and does the work that follows. It is no failure when the
 // job was final already.
 func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do finalizeOne) error {
+	ctx, span := tracing.Continue(ctx, ref.Trace, string(kind), tracing.JobID, ref.ID.String())
 	outcome, err := do(ctx, ref)
+	endSpan(span, &outcome, err)
 	switch {
 	case errors.Is(err, job.ErrFinal):
 		return nil
@@ -128,6 +131,7 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 // draw before the sweep has ended it.
 func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
 	end, err := w.ender.EndSale(ctx, campaignID)
+	w.triggers.Count(draw.BySaleEnd, len(end.Messages))
 	w.dispatcher.Dispatch(outbox.Tasks(end.Messages)...)
 	return end.Ended, err
 }

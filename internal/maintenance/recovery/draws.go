@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -53,6 +54,7 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 		if err != nil {
 			return 0, err
 		}
+		s.draws.Count(draw.BySweep, len(messages))
 		counts["found"] += len(messages)
 		enqueued, err := s.enqueue(ctx, messages)
 		counts["enqueued"] += enqueued

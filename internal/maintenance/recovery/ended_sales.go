@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/campaigncancel"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -38,6 +39,7 @@ func (s *Sweeper) beginDraws(ctx context.Context, counts Counts, limit int) erro
 		end, err := s.seller.EndSale(ctx, id)
 		if err == nil && end.Ended {
 			counts["draws_begun"]++
+			s.draws.Count(draw.BySaleEnd, 1)
 			_, err = s.enqueue(ctx, end.Messages)
 		}
 		s.holds.Count(inventory.HoldsReleased, end.Holds)

@@ -27,9 +27,14 @@ var transientStates = []string{
 	"25P03", // idle-in-transaction timeout: we were paused, and our transaction was aborted
 	"40",    // serialization failure, deadlock
 	"53",    // insufficient resources
-	"55P03", // lock not available: lock_timeout
-	"57",    // operator intervention: cancelled, shut down, starting up, statement_timeout
+	lockNotAvailable,
+	"57", // operator intervention: cancelled, shut down, starting up, statement_timeout
 }
+
+const (
+	lockNotAvailable = "55P03" // lock_timeout
+	deadlockDetected = "40P01"
+)
 
 // IsTransient tells whether err is transient: a lost connection, a timeout, a
 // deadlock, a restart. Such a fault says nothing about the work, which is tried
@@ -58,7 +63,7 @@ func IsTransient(err error) bool {
 // lock_timeout.
 func IsLockTimeout(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "55P03"
+	return ok && pg.Code == lockNotAvailable
 }
 
 // isClosedConnection recognises pgx's own error for a connection that was closed

@@ -30,6 +30,7 @@ type Gate struct {
 	timeout time.Duration
 	refused prometheus.Counter
 	waiting prometheus.Gauge
+	waits   prometheus.Histogram
 }
 
 // Pool begins transactions, and reads outside of them.
@@ -46,8 +47,10 @@ func NewGate(pool *pgxpool.Pool, registry prometheus.Registerer) *Gate {
 			Help: "Transactions that were not begun, because too many others waited for locks."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_gate_waiting",
 			Help: "Transactions that may wait for locks, and wait for their turn to begin."}),
+		waits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_gate_wait_seconds",
+			Help: "How long transactions that may wait for locks have waited for their turn to begin.", Buckets: waitBuckets}),
 	}
-	registry.MustRegister(g.refused, g.waiting)
+	registry.MustRegister(g.refused, g.waiting, g.waits)
 	return g
 }
 
@@ -104,7 +107,11 @@ func (d *gatedPool) Begin(ctx context.Context) (pgx.Tx, error) {
 // enter waits for a permit.
 func (g *Gate) enter(ctx context.Context, retry bool) (leave func(), err error) {
 	g.waiting.Inc()
-	defer g.waiting.Dec()
+	began := time.Now()
+	defer func() {
+		g.waiting.Dec()
+		g.waits.Observe(time.Since(began).Seconds())
+	}()
 	bounded, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	if retry {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -15,11 +16,16 @@ import (
 // transaction that was rolled back may be heard of too; one whose connection broke is not. heard must not
 // wait: a statement's caller waits for it. There is one heard for a pool. It panics for a pool that is not from [Open].
 func OnNotice(pool *pgxpool.Pool, message string, heard func(detail string)) {
-	n, ok := pool.Config().ConnConfig.Tracer.(*notices)
-	if !ok {
-		panic("postgres.OnNotice: the pool is not from Open, and would say nothing")
+	tracers, _ := pool.Config().ConnConfig.Tracer.(*multitracer.Tracer)
+	if tracers != nil {
+		for _, tracer := range tracers.QueryTracers {
+			if n, ok := tracer.(*notices); ok {
+				n.heard.Store(&subscriber{message, heard})
+				return
+			}
+		}
 	}
-	n.heard.Store(&subscriber{message, heard})
+	panic("postgres.OnNotice: the pool is not from Open, and would say nothing")
 }
 
 type subscriber struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,7 +28,8 @@ type DB interface {
 // Open returns a pool whose sessions have the timeouts of settings, and plans that need no
 // statistics. It does not connect: an error means that a setting is wrong, and a Postgres
 // that is away shows with the first statement. name is the application_name of the sessions.
-func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.Pool, error) {
+// Each of tracers hears of every statement: [Metrics] is one.
+func Open(ctx context.Context, settings config.Postgres, name string, tracers ...pgx.QueryTracer) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(settings.URL)
 	if err != nil {
 		return nil, errors.New("postgres.Open: setting postgres.url is not a connection string") // err repeats the password
@@ -37,7 +39,7 @@ func Open(ctx context.Context, settings config.Postgres, name string) (*pgxpool.
 	cfg.ConnConfig.ConnectTimeout = settings.ConnectTimeout
 	cfg.ConnConfig.DialFunc = dialer(settings.TCPUserTimeout).DialContext
 	heard := new(notices)
-	cfg.ConnConfig.Tracer, cfg.ConnConfig.OnNotice = heard, heard.raised
+	cfg.ConnConfig.Tracer, cfg.ConnConfig.OnNotice = multitracer.New(append(tracers, heard)...), heard.raised
 	session := cfg.ConnConfig.RuntimeParams
 	session["application_name"] = name
 	session["statement_timeout"] = milliseconds(settings.StatementTimeout)

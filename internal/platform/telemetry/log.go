@@ -3,6 +3,7 @@ package telemetry
 import (
 	"io"
 	"log/slog"
+	"time"
 
 	"triprize/internal/platform/config"
 )
@@ -18,4 +19,9 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 		handler = slog.NewTextHandler(w, opts)
 	}
 	return slog.New(newFold(handler)).With("process", process)
+}
+
+// Took says in a log line how long something took, in milliseconds.
+func Took(d time.Duration) slog.Attr {
+	return slog.Float64("took_ms", float64(d.Microseconds())/1000)
 }

@@ -32,7 +32,4 @@ func RegisterPool(registry prometheus.Registerer, pool *pgxpool.Pool) {
 	gauge("connections", "Open connections.", func(s *pgxpool.Stat) float64 { return float64(s.TotalConns()) })
 	gauge("connections_in_use", "Connections in use.", func(s *pgxpool.Stat) float64 { return float64(s.AcquiredConns()) })
 	gauge("connections_max", "Most connections this process may open.", func(s *pgxpool.Stat) float64 { return float64(s.MaxConns()) })
-	registry.MustRegister(prometheus.NewCounterFunc(
-		prometheus.CounterOpts{Name: "triprize_postgres_acquire_wait_seconds_total", Help: "Time spent waiting for a free connection."},
-		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() }))
 }

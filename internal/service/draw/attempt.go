@@ -30,6 +30,8 @@ type attempt struct {
 // execute does the steps of a draw under a claim. When they do not come to the end it
 // releases the lock.
 func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Execution) (job.Outcome, error) {
+	began := time.Now()
+	defer func() { d.metrics.held.Observe(time.Since(began).Seconds()) }()
 	held, stop := d.keepAlive(ctx, execution)
 	defer stop()
 	a := &attempt{Drawer: d, ref: ref, execution: execution}

@@ -86,9 +86,10 @@ func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, opt
 func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
+	began := time.Now()
 	outcome, err := d.run(limited, ref)
-	name := nameOf(outcome, err)
-	d.metrics.attempts.WithLabelValues(name).Inc()
+	name, cause := endOf(outcome, err)
+	d.metrics.ended(name, cause, began)
 	if name == failed && ctx.Err() == nil && !postgres.IsTransient(err) { // nor a worker that shuts down
 		note := func(tx pgx.Tx) error { return drawrecord.NoteFault(ctx, tx, ref.CampaignID, longestRetry) }
 		if err := postgres.InTx(ctx, d.db, note); err != nil {

@@ -53,7 +53,7 @@ func (a *attempt) timestamp(ctx context.Context) error {
 		return err
 	}
 	after := min(retry(a.frozen.FrozenAt, now), last.Sub(now))
-	return waiting(fmt.Sprintf("%d of %d timestamps of the freeze record are missing yet", len(missing), len(a.rules.Witness)), now, after)
+	return waiting(causeWitness, fmt.Sprintf("%d of %d timestamps of the freeze record are missing yet", len(missing), len(a.rules.Witness)), now, after)
 }
 
 // keepTokens stores the tokens of missing authorities that were made in time, and returns

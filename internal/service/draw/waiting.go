@@ -20,6 +20,8 @@ type Waiting struct {
 	Reason  string
 	RetryAt time.Time     // by the database's clock
 	After   time.Duration // from now until then, for clocks that are wrong
+
+	cause string // see metrics
 }
 
 // Error returns the reason.
@@ -33,8 +35,8 @@ const (
 	longestRetry = 30 * time.Second
 )
 
-func waiting(reason string, now time.Time, after time.Duration) *Waiting {
-	return &Waiting{Reason: reason, RetryAt: now.Add(after), After: after}
+func waiting(cause, reason string, now time.Time, after time.Duration) *Waiting {
+	return &Waiting{Reason: reason, RetryAt: now.Add(after), After: after, cause: cause}
 }
 
 // retry returns how long to wait for what was due at a time: half as long as it is late,
@@ -80,7 +82,7 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 }
 
 func notDue(round uint64, due, now time.Time) *Waiting {
-	return waiting(fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
+	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
 }
 
 // putOff notes what the draw waits for and returns it. A claim is given back in the same

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/job"
 )
 
@@ -38,6 +39,7 @@ type result struct {
 
 // flush does tasks of one campaign, in one transaction.
 func (s *Service) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks []task) ([]result, error) {
+	ctx = postgres.As(ctx, postgres.TxHold)
 	began := s.taken.now() // before anything is read
 	t := &transaction{service: s, tasks: tasks, results: make([]result, len(tasks))}
 	db := s.gate.FirstTry(s.rowWait / time.Duration(1+f.Waiting/flushes)) // the more campaigns wait for a flush, the shorter
@@ -64,7 +66,7 @@ type transaction struct {
 
 // run claims the keys of tasks, decides those whose key is new, and records their
 // answers. Releases have no key.
-func (t *transaction) run(ctx context.Context, db postgres.Beginner) error {
+func (t *transaction) run(ctx context.Context, db postgres.Beginner) (err error) {
 	var keyed, unkeyed []int
 	var jobs []job.Request
 	for i, one := range t.tasks {
@@ -74,6 +76,8 @@ func (t *transaction) run(ctx context.Context, db postgres.Beginner) error {
 		}
 		keyed, jobs = append(keyed, i), append(jobs, one.Job)
 	}
+	ctx, spans := tracing.Batch(ctx, "hold", len(t.tasks), job.TracesOf(jobs))
+	defer func() { spans.End(err) }()
 	decided := false
 	if len(keyed) > 0 {
 		done, err := job.OnceEach(ctx, db, jobs, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {

@@ -89,6 +89,7 @@ type Report struct {
 	Locked    []job.Ref        // those of Busy whose campaign is locked
 	GaveUp    bool             // a bounded wait was in vain: nothing is final, and all jobs are Busy
 	Messages  []outbox.Message // of draw jobs, to be dispatched
+	SaleEnds  int              // draws of Messages that the end of a sale has triggered; the others are of campaigns that are sold out
 	Sold      int              // positions
 	Broken    []error          // of jobs that failed because a wallet is broken: an operator must look at it
 	Payments  []payment.Ref    // that are due now: the worker dispatches tasks for them
@@ -155,7 +156,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err := out.write(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	if out.report.Messages, err = s.startDraws(ctx, tx, in.campaigns, out.changes, out.report.Finalized); err != nil {
+	if err := s.startDraws(ctx, tx, in.campaigns, out.changes, &out.report); err != nil {
 		return Report{}, err
 	}
 	failpoint.Hit("sale.commit", in.users)

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
 )
@@ -63,6 +64,7 @@ func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load()} }
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
+	ctx = postgres.As(ctx, postgres.TxWallet)
 	done, err := e.try(ctx, e.db, commands, postgres.WaitForLocks)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
 		done, err = e.try(ctx, e.db, commands, postgres.SkipLocked)
@@ -74,6 +76,7 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 // and has nothing locked meanwhile, neither the other wallet of a transfer nor a key. Then
 // it does the commands whose wallets are free; the others have errBusy.
 func (e *Executor) doAgain(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
+	ctx = postgres.As(ctx, postgres.TxWallet)
 	if err := e.await(ctx, commands, rowWait); err != nil {
 		return nil, fault.At(err, "wallets.Do")
 	}
@@ -83,12 +86,13 @@ func (e *Executor) doAgain(ctx context.Context, commands []Command, rowWait time
 
 // try does commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) ([]job.Done, error) {
+func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
 		requests[i] = c.Request
 	}
-	var err error
+	ctx, spans := tracing.Batch(ctx, "wallets", len(commands), job.TracesOf(requests))
+	defer func() { spans.End(err) }()
 	for range tries {
 		var done []job.Done
 		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {

@@ -3,12 +3,14 @@ package job
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"iter"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/tracing"
 )
 
 // State is the state of a job.
@@ -200,4 +202,41 @@ type Request struct {
 type Ref struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
+	Trace      string // its traceparent, if its trace is recorded
+}
+
+// Ref returns the job that the request makes.
+func (r Request) Ref() Ref {
+	ref := Ref{ID: r.ID, CampaignID: r.CampaignID}
+	return ref.In(r.Traceparent)
+}
+
+// In returns the job with its trace, if that is recorded.
+func (r Ref) In(traceparent string) Ref {
+	if tracing.Recorded(traceparent) {
+		r.Trace = traceparent
+	}
+	return r
+}
+
+// Traces yields the traces of jobs that are recorded, by the id of the job.
+func Traces(refs []Ref) iter.Seq2[uuid.UUID, string] {
+	return func(yield func(uuid.UUID, string) bool) {
+		for _, ref := range refs {
+			if ref.Trace != "" && !yield(ref.ID, ref.Trace) {
+				return
+			}
+		}
+	}
+}
+
+// TracesOf is Traces for the jobs that requests make.
+func TracesOf(requests []Request) iter.Seq2[uuid.UUID, string] {
+	return func(yield func(uuid.UUID, string) bool) {
+		for i := range requests {
+			if r := &requests[i]; tracing.Recorded(r.Traceparent) && !yield(r.ID, r.Traceparent) {
+				return
+			}
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 )
 
 const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.state,
@@ -119,4 +120,17 @@ func CampaignCancellations(ctx context.Context, db postgres.DB, campaigns []uuid
 		of[*j.CampaignID] = j
 	}
 	return of, nil
+}
+
+// Continue begins a span in the trace of a job, see [tracing.Continue]. While tracing is off it reads
+// nothing, and when the trace cannot be read there is no span.
+func Continue(ctx context.Context, db postgres.DB, id uuid.UUID, name string, pairs ...string) (context.Context, tracing.Span) {
+	if !tracing.On() {
+		return ctx, tracing.Span{}
+	}
+	var traceparent string
+	if err := db.QueryRow(ctx, `SELECT coalesce(traceparent, '') FROM jobs WHERE id = $1`, id).Scan(&traceparent); err != nil {
+		return ctx, tracing.Span{}
+	}
+	return tracing.Continue(ctx, traceparent, name, append(pairs, tracing.JobID, id.String())...)
 }

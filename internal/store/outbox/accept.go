@@ -58,7 +58,7 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 	for _, r := range intake.Candidates() {
 		if intake.Made(r) {
 			m := messages[r.Kind]
-			m.Jobs = append(m.Jobs, job.Ref{ID: r.ID, CampaignID: r.CampaignID})
+			m.Jobs = append(m.Jobs, r.Ref())
 		}
 	}
 	var made []Message

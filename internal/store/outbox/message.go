@@ -28,6 +28,7 @@ type Message struct {
 type payload struct {
 	Delivery  int                       `json:"delivery"`
 	Campaigns map[uuid.UUID][]uuid.UUID `json:"campaigns"`
+	Traces    map[uuid.UUID]string      `json:"traces,omitempty"` // of jobs whose traces are recorded
 }
 
 // Task returns the message as a task for the queue.
@@ -36,8 +37,14 @@ func (m Message) Task() queue.Task {
 	for _, j := range m.Jobs {
 		p.Campaigns[j.CampaignID] = append(p.Campaigns[j.CampaignID], j.ID)
 	}
+	for id, trace := range job.Traces(m.Jobs) {
+		if p.Traces == nil {
+			p.Traces = make(map[uuid.UUID]string)
+		}
+		p.Traces[id] = trace
+	}
 	data, err := json.Marshal(p)
-	if err != nil { // ids
+	if err != nil { // ids and texts
 		panic(err)
 	}
 	return queue.Task{ID: m.ID, Kind: string(m.Kind), Payload: data}
@@ -62,7 +69,7 @@ func MessageOf(t queue.Task) (Message, error) {
 	m := Message{ID: t.ID, Kind: job.Kind(t.Kind), Delivery: p.Delivery}
 	for campaign, jobs := range p.Campaigns {
 		for _, id := range jobs {
-			m.Jobs = append(m.Jobs, job.Ref{ID: id, CampaignID: campaign})
+			m.Jobs = append(m.Jobs, job.Ref{ID: id, CampaignID: campaign, Trace: p.Traces[id]})
 		}
 	}
 	slices.SortFunc(m.Jobs, func(a, b job.Ref) int { return uuidv7.Compare(a.ID, b.ID) })
