@@ -20,6 +20,7 @@ import (
 	"triprize/internal/domain/buildinfo"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/tracing"
 )
 
 // Client asks the authorities of the settings.
@@ -157,7 +158,9 @@ func (c *Client) stampBy(ctx context.Context, a authority, digest fairdraw.Hash)
 	if err != nil {
 		return Token{}, err
 	}
-	answer, err := c.send(ctx, a, der)
+	asking, span := tracing.Call(ctx, "timestamp authority", "server.address", a.host)
+	answer, err := c.send(asking, a, der)
+	span.End(err)
 	if err != nil {
 		c.answers.WithLabelValues(a.host, "unavailable").Inc()
 		return Token{}, fmt.Errorf("timestamp.Stamp(%s): %w", a.host, err)
