@@ -20,6 +20,10 @@ const (
 // Foldable is the context of lines below WARN that are folded like those above.
 var Foldable context.Context = context.WithValue(context.Background(), foldable{}, true)
 
+// unfolded is the context of lines of WARN and above that are never folded: a line that says that
+// something has begun belongs to one that says that it has ended.
+var unfolded context.Context = context.WithValue(context.Background(), foldable{}, false)
+
 type foldable struct{}
 
 // fold is a handler of log lines. The lines of an outage would be one for each request; of those
@@ -66,7 +70,11 @@ func Flush(logger *slog.Logger) {
 
 // Handle implements slog.Handler.
 func (f *fold) Handle(ctx context.Context, line slog.Record) error {
-	if (line.Level >= slog.LevelWarn || ctx.Value(foldable{}) != nil) && f.folds.repeats(f, line) {
+	folds, said := ctx.Value(foldable{}).(bool)
+	if !said {
+		folds = line.Level >= slog.LevelWarn
+	}
+	if folds && f.folds.repeats(f, line) {
 		return nil
 	}
 	return f.Handler.Handle(ctx, line)

@@ -90,6 +90,9 @@ var QueueKinds = []Kind{KindDraw, KindCancellation, KindPurchase}
 // System is the client of jobs that Triprize makes by itself.
 const System = "system"
 
+// Tool is the client of jobs that operators make with triprize.
+const Tool = "triprize"
+
 // Job is one accepted piece of work.
 type Job struct {
 	ID         uuid.UUID
