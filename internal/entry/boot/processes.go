@@ -114,7 +114,7 @@ func Scheduler(ctx context.Context, p *Process) error {
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
-	sweeper.CountDraws(draw.NewTriggers(p.Registry))
+	sweeper.CountDraws(draw.NewTriggers(p.Registry, p.Logger))
 	if provider := p.provider(); provider != nil {
 		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,9 +37,9 @@ type acceptor struct {
 	draws      *draw.Triggers
 }
 
-func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, health *telemetry.Health, registry prometheus.Registerer) *acceptor {
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, health *telemetry.Health, logger *slog.Logger, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
-		db: db, health: health, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry),
+		db: db, health: health, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry, logger),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
@@ -94,7 +95,7 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.A
 		}
 		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
 		if one.Job.Kind == job.KindDraw {
-			a.draws.Count(draw.ByOperator, 1)
+			a.draws.Made(job.ByOperator, one.Job.ID, *one.Job.CampaignID, one.Job.Origin)
 		}
 	}
 	return accepted, nil

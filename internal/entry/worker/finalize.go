@@ -9,7 +9,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/tracing"
-	"triprize/internal/service/draw"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -155,14 +154,13 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	for _, err := range report.Broken {
 		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err)
 	}
-	w.triggers.Count(draw.BySaleEnd, report.SaleEnds)
-	w.triggers.Count(draw.BySellOut, len(report.Messages)-report.SaleEnds)
+	w.triggers.Note(report.Messages...)
 	w.dispatcher.Dispatch(outbox.Tasks(report.Messages)...)
 	w.dispatchDue(payment.Items(report.Payments))
 	w.dispatchDue(report.Refunds)
 	w.afterCommit.finalized(report.Finalized)
 	w.metrics.finalized(s.kind, report.Finalized)
-	w.logFinalized(report.Finalized)
+	job.LogFinal(w.logger, report.Finalized)
 	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)

@@ -71,7 +71,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	draws.Registry = registry
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
-		id: queue.NewID(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: draw.NewTriggers(registry),
+		id: queue.NewID(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: draw.NewTriggers(registry, logger),
 		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,

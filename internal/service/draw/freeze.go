@@ -59,6 +59,11 @@ func (a *attempt) freeze(ctx context.Context) error {
 		return err
 	}
 	a.hit("draw.frozen")
+	said := []any{"positions", a.frozen.Count, "prizes", len(a.rules.Prizes)}
+	if a.frozen.Round != nil {
+		said = append(said, "round", *a.frozen.Round)
+	}
+	a.log.Info("draw list frozen", said...)
 	return nil
 }
 
@@ -197,7 +202,7 @@ func (a *attempt) confirmClock(ctx context.Context) error {
 	if lost != nil {
 		return lost
 	}
-	a.logger.Warn("the newest round of the beacon is not known: nothing is frozen yet", "campaign", a.ref.CampaignID, "error", err)
+	a.log.Warn("the newest round of the beacon is not known: nothing is frozen yet", "error", err)
 	after, reason := clamp(drawing/2, firstRetry, longestRetry), "no relay has told the newest round of the beacon, which has to confirm the clock"
 	if no, ok := errors.AsType[*notNow](err); ok {
 		after, reason = no.after, no.reason

@@ -2,8 +2,10 @@ package draw
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,34 +14,40 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
-// Triggers counts the draws that this process has triggered.
-type Triggers struct{ draws *prometheus.CounterVec }
-
-// What triggers a draw.
-const (
-	BySellOut  = "sell_out"
-	BySaleEnd  = "sale_end"
-	ByOperator = "operator" // over HTTP
-	BySweep    = "sweep"    // its job was given up
-)
+// Triggers counts and logs the draws that this process has triggered.
+type Triggers struct {
+	draws  *prometheus.CounterVec
+	logger *slog.Logger
+}
 
 // NewTriggers registers the counters, all at 0.
-func NewTriggers(registry prometheus.Registerer) *Triggers {
-	t := &Triggers{draws: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_draws_triggered_total",
+func NewTriggers(registry prometheus.Registerer, logger *slog.Logger) *Triggers {
+	t := &Triggers{logger: logger, draws: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_draws_triggered_total",
 		Help: "Jobs of draws made by this process, by what asked for the draw: sell_out, sale_end, operator (over HTTP), sweep (an earlier job was given up)."}, []string{"by"})}
 	registry.MustRegister(t.draws)
-	for _, by := range []string{BySellOut, BySaleEnd, ByOperator, BySweep} {
-		t.draws.WithLabelValues(by)
+	for _, by := range []job.By{job.BySellOut, job.BySaleEnd, job.ByOperator, job.BySweep} {
+		t.draws.WithLabelValues(string(by))
 	}
 	return t
 }
 
-// Count adds n draws; nil Triggers count nothing.
-func (t *Triggers) Count(by string, n int) {
+// Note notes the draws of committed messages; nil Triggers note nothing.
+func (t *Triggers) Note(made ...outbox.Message) {
+	for _, m := range made {
+		for _, ref := range m.Jobs {
+			t.Made(m.By, ref.ID, ref.CampaignID, m.From)
+		}
+	}
+}
+
+// Made notes a draw.
+func (t *Triggers) Made(by job.By, id, campaignID uuid.UUID, from job.Origin) {
 	if t != nil {
-		t.draws.WithLabelValues(by).Add(float64(n))
+		t.draws.WithLabelValues(string(by)).Inc()
+		t.logger.Info("draw triggered", append([]any{"by", by, "campaign", campaignID, "job", id}, from.Attrs()...)...)
 	}
 }
 

@@ -48,7 +48,7 @@ func (a *attempt) timestamp(ctx context.Context) error {
 			return err
 		}
 	}
-	a.logger.Warn("the freeze record is not timestamped by all authorities yet", "campaign", a.ref.CampaignID, "missing", len(missing), "error", silent)
+	a.log.Warn("the freeze record is not timestamped by all authorities yet", "missing", len(missing), "error", silent)
 	if now, err = drawrecord.Now(ctx, a.db); err != nil || !now.Before(last) {
 		return err
 	}

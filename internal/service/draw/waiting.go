@@ -3,12 +3,14 @@ package draw
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
@@ -88,7 +90,7 @@ func notDue(round uint64, due, now time.Time) *Waiting {
 // putOff notes what the draw waits for and returns it. A claim is given back in the same
 // commit. A campaign that is not drawing any more has nothing to wait for: then the
 // answer is ErrBusy, and the next attempt finds out more.
-func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting) error {
+func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting, logger *slog.Logger) error {
 	drawing := true
 	err := postgres.Persist(ctx, func() error {
 		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
@@ -114,5 +116,6 @@ func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Ex
 	case !drawing:
 		return ErrBusy
 	}
+	logger.InfoContext(telemetry.Foldable, "draw waits", "reason", wait.Reason, "until", wait.RetryAt)
 	return wait
 }

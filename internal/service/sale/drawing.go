@@ -31,13 +31,13 @@ func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.U
 			if err != nil {
 				return err
 			}
-			report.Messages, report.SaleEnds = append(report.Messages, made...), report.SaleEnds+len(made)
+			report.Messages = append(report.Messages, made...)
 			continue
 		}
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {
 			return fmt.Errorf("startDraws: %w", err)
 		}
-		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "", s.keepJobs, job.OriginIn(report.Finalized, id)))
+		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, job.BySellOut, "", s.keepJobs, job.OriginIn(report.Finalized, id)))
 		if err != nil {
 			return fmt.Errorf("startDraws(%s): %w", id, err)
 		}

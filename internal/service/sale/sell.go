@@ -89,7 +89,6 @@ type Report struct {
 	Locked    []job.Ref        // those of Busy whose campaign is locked
 	GaveUp    bool             // a bounded wait was in vain: nothing is final, and all jobs are Busy
 	Messages  []outbox.Message // of draw jobs, to be dispatched
-	SaleEnds  int              // draws of Messages that the end of a sale has triggered; the others are of campaigns that are sold out
 	Sold      int              // positions
 	Broken    []error          // of jobs that failed because a wallet is broken: an operator must look at it
 	Payments  []payment.Ref    // that are due now: the worker dispatches tasks for them
