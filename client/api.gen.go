@@ -1453,6 +1453,9 @@ type PlaceDraft struct {
 	Number int `json:"number,omitempty,omitzero"`
 }
 
+// PlainKey 1 to 255 printable ASCII characters.
+type PlainKey = string
+
 // Policies defines model for Policies.
 type Policies struct {
 	// Beacon Whether the draw waits for public randomness.
@@ -2631,14 +2634,16 @@ type ListHoldsParams struct {
 
 // ListJobsParams is the query of ListJobs.
 type ListJobsParams struct {
-	State      JobState        // Only jobs in this state.
-	Kind       JobKind         // Only jobs of this kind.
-	CampaignID ID              // Only jobs about this campaign.
-	UserID     OfUser          // Only those of this user.
-	Code       string          // Only jobs that have failed with this code of a problem.
-	Include    IncludePurchase // `purchase`: each job has its purchase, if there is one, as you may see it.
-	Cursor     ListCursor      // The `next_cursor` of an earlier page of the same list.
-	Limit      Limit           // The most elements of a page.
+	State          JobState         // Only jobs in this state.
+	Kind           JobKind          // Only jobs of this kind.
+	CampaignID     ID               // Only jobs about this campaign.
+	UserID         OfUser           // Only those of this user.
+	Code           string           // Only jobs that have failed with this code of a problem.
+	IdempotencyKey PlainKey         // Only the job of this Idempotency-Key, without quotes; for operators, one of each client. A key that a user with a token has sent is found together with `user_id`.
+	Reference      PaymentReference // Only jobs of purchases that were ordered with this `payment.reference`, also if they have failed. With a `user_id` or a `campaign_id` it takes few pages. GET /v1/purchases finds those that were sold, in any case.
+	Include        IncludePurchase  // `purchase`: each job has its purchase, if there is one, as you may see it.
+	Cursor         ListCursor       // The `next_cursor` of an earlier page of the same list.
+	Limit          Limit            // The most elements of a page.
 }
 
 // GetJobParams is the query of GetJob.
@@ -3204,6 +3209,8 @@ func (c *Client) ListJobs(ctx context.Context, params ListJobsParams, options ..
 	put(query, "campaign_id", params.CampaignID)
 	put(query, "user_id", params.UserID)
 	put(query, "code", params.Code)
+	put(query, "idempotency_key", params.IdempotencyKey)
+	put(query, "reference", params.Reference)
 	put(query, "include", params.Include)
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)

@@ -67,19 +67,3 @@ func crashDraws(t *testing.T, action string, steps []string, withBeacon bool) {
 	s.AwaitDrawn(append(ids, last)...)
 	expectRecordsOnce(s, append(ids, last)...)
 }
-
-// expectRecordsOnce expects one freeze and one draw of each campaign, and one result in
-// all of its jobs.
-func expectRecordsOnce(s *fleet.System, ids ...uuid.UUID) {
-	s.T.Helper()
-	for _, id := range ids {
-		var freezes, draws, results, open int
-		err := s.DB.QueryRow(s.T.Context(), `
-			SELECT (SELECT count(*) FROM freezes WHERE campaign_id = $1), (SELECT count(*) FROM draws WHERE campaign_id = $1),
-			       count(DISTINCT result::text) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE state <> 'succeeded')
-			FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&freezes, &draws, &results, &open)
-		if err != nil || freezes != 1 || draws != 1 || results != 1 || open != 0 {
-			s.T.Errorf("campaign %s: %d freezes, %d draws, %d results, %d jobs that have not succeeded, %v", id, freezes, draws, results, open, err)
-		}
-	}
-}

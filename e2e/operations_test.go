@@ -55,7 +55,7 @@ func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
 	id := s.Campaign(4)
 	fixture.Reserve(t, s.DB, id, "late", 2, -time.Second)
 	reports, status, _ := sweepOnce(s, nil)
-	for _, name := range []string{"lost-jobs", "expired-holds", "expired-authorizations", "expired-reservations", "due-items", "missed-events", "missing-permissions", "stale-locks", "stuck-draws", "old-records"} {
+	for _, name := range []string{"lost-jobs", "expired-holds", "expired-authorizations", "expired-reservations", "due-items", "missed-events", "missing-permissions", "stale-locks", "stuck-draws", "old-records", "audit"} {
 		if reports[name] == nil {
 			t.Errorf("no report of %s: %v", name, reports)
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -162,6 +163,19 @@ func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 1 || report.OK || report.Invariants < 20 || len(report.Violations) != 1 {
 		t.Errorf("as JSON: status %d, %v, %s", status, err, stdout)
+	}
+	if stdout, stderr, status := run(t, env, "audit", "--stored"); status != 0 || !strings.Contains(stdout, "nothing is stored") {
+		t.Errorf("nobody has looked: status %d, %s%s", status, stdout, stderr)
+	}
+	if _, err := audit.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, status = run(t, env, "audit", "--stored")
+	if status != 1 || !strings.Contains(stdout, "counters of "+id.String()) || !strings.Contains(stdout, "counts 3 sold") || !strings.Contains(stderr, "1 violations") {
+		t.Errorf("what the sweep has found: status %d, %s%s", status, stdout, stderr)
+	}
+	if stdout, _, status := run(t, env, "audit", "--stored", "--json"); status != 1 || !strings.Contains(stdout, `"check":"counters"`) {
+		t.Errorf("as JSON: status %d, %s", status, stdout)
 	}
 	if _, stderr, status := run(t, env, "audit", "--limit", "0"); status != 1 || !strings.Contains(stderr, "--limit") {
 		t.Errorf("a limit of nothing: status %d, %s", status, stderr)

@@ -20,6 +20,8 @@ CREATE TABLE jobs (
     problem         json,                                                  -- {code, detail, fields}
     http_status     smallint,                                              -- of a command that answered at once
     attempts        smallint    NOT NULL DEFAULT 0,                        -- deliveries begun; the first is counted when it ends
+    request_id      text,                                                  -- of the request that it comes from, for the log; null: none
+    traceparent     text,                                                  -- W3C Trace Context of that request; null: none
     accepted_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at     timestamptz,
     expires_at      timestamptz NOT NULL,

@@ -87,7 +87,7 @@ func TestRedisForgetsNothing(t *testing.T) {
 		}
 	}
 	for _, server := range []string{"redis", "postgres"} {
-		if volumes := project(t).Services[server].Volumes; len(volumes) != 1 || volumes[0].Type != types.VolumeTypeVolume || volumes[0].Source == "" {
+		if volumes := project(t).Services[server].Volumes; len(volumes) == 0 || volumes[0].Type != types.VolumeTypeVolume || volumes[0].Source == "" {
 			t.Errorf("%s keeps its data in %v, not in a named volume", server, volumes)
 		}
 	}
@@ -187,6 +187,56 @@ func TestEveryProcessHasItsRequiredSettings(t *testing.T) {
 			if value := project(t).Services[name].Environment[variable]; value == nil || *value == "" {
 				t.Errorf("%s: %s is not set", name, variable)
 			}
+		}
+	}
+}
+
+// A setting that the example offers, and that no process gets, would be left out without a word.
+func TestWhatTheExampleOffersReachesTheFleet(t *testing.T) {
+	env := environment(t)
+	offered := regexp.MustCompile(`(?m)^# (TRIPRIZE_[A-Z_]+)=`).FindAllSubmatch(read(t, "deploy", "example.env"), -1)
+	if len(offered) == 0 {
+		t.Fatal("the example offers nothing")
+	}
+	for _, name := range offered {
+		env[string(name[1])] = "offered"
+	}
+	with, err := load(t, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range offered {
+		for _, service := range fleet {
+			if value := with.Services[service].Environment[string(name[1])]; value == nil || *value != "offered" {
+				t.Errorf("%s does not get %s", service, name[1])
+			}
+		}
+	}
+}
+
+// The owner of the database changes the schema, and the image's first user may do anything.
+func TestOnlyTheMigrationIsTheOwnerOfTheDatabase(t *testing.T) {
+	services := project(t).Services
+	owner := *services["postgres"].Environment["POSTGRES_USER"]
+	for _, name := range append([]string{"migrate"}, fleet...) {
+		url := *services[name].Environment["TRIPRIZE_POSTGRES_URL"]
+		if owns := strings.HasPrefix(url, "postgres://"+owner+":"); owns != (name == "migrate") {
+			t.Errorf("%s connects as the owner: %v", name, owns)
+		}
+	}
+}
+
+func TestTheImageIsNamedAndBuiltByItsVersion(t *testing.T) {
+	env := environment(t)
+	env["TRIPRIZE_VERSION"] = "v1.2.3"
+	with, err := load(t, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range fleet {
+		service := with.Services[name]
+		if version := service.Build.Args["VERSION"]; service.Image != "triprize:v1.2.3" || version == nil || *version != "v1.2.3" {
+			t.Errorf("%s: image %s, %v", name, service.Image, version)
 		}
 	}
 }

@@ -2496,6 +2496,11 @@ export interface components {
          */
         PaymentReference: string;
         /**
+         * @description 1 to 255 printable ASCII characters.
+         * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+         */
+        PlainKey: string;
+        /**
          * @description pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
          * @enum {string}
          */
@@ -3878,6 +3883,7 @@ export type PaymentDifferenceExplanationRequest = components['schemas']['Payment
 export type PaymentDifferencePage = components['schemas']['PaymentDifferencePage'];
 export type RefundProgress = components['schemas']['RefundProgress'];
 export type PaymentReference = components['schemas']['PaymentReference'];
+export type PlainKey = components['schemas']['PlainKey'];
 export type PurchaseState = components['schemas']['PurchaseState'];
 export type PaymentMethod = components['schemas']['PaymentMethod'];
 export type HoldState = components['schemas']['HoldState'];
@@ -6533,6 +6539,10 @@ export interface operations {
                 user_id?: components["parameters"]["OfUser"];
                 /** @description Only jobs that have failed with this code of a problem. */
                 code?: string;
+                /** @description Only the job of this Idempotency-Key, without quotes; for operators, one of each client. A key that a user with a token has sent is found together with `user_id`. */
+                idempotency_key?: components["schemas"]["PlainKey"];
+                /** @description Only jobs of purchases that were ordered with this `payment.reference`, also if they have failed. With a `user_id` or a `campaign_id` it takes few pages. GET /v1/purchases finds those that were sold, in any case. */
+                reference?: components["schemas"]["PaymentReference"];
                 /** @description `purchase`: each job has its purchase, if there is one, as you may see it. */
                 include?: components["parameters"]["IncludePurchase"];
                 /** @description The `next_cursor` of an earlier page of the same list. */
@@ -6546,7 +6556,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. With a state, a code or a kind a page may be short, or empty, and not be the last: it looks at 10,000 jobs at most. */
+            /** @description One page. `next_cursor` is null on the last one. With a state, a code, a kind or a reference a page may be short, or empty, and not be the last: it looks at 10,000 jobs at most. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

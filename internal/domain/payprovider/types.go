@@ -120,6 +120,10 @@ const (
 	KindMismatch    ErrorKind = "mismatch"    // what came back is not what was asked for: a person has to look, nobody repeats it
 )
 
+// ErrorKinds are all of them.
+var ErrorKinds = []ErrorKind{KindDeclined, KindRefused, KindConflict, KindLimited, KindUnavailable, KindForbidden, KindUnknown, KindMismatch}
+
+
 // Errors of CheckSignature and ParseEvent. They are not worth a repetition: the sender gets 400.
 var (
 	ErrSignature = errors.New("payment provider: the webhook is not signed with our secret")

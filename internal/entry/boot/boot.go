@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -25,6 +26,7 @@ import (
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/schema"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/tracing"
 )
 
 // Process has what every process needs.
@@ -38,7 +40,7 @@ type Process struct {
 	Locks    *lock.Locker
 	Health   *telemetry.Health
 
-	pools *postgres.Metrics // of all pools but the next
+	pools []pgx.QueryTracer // of all pools but the next
 	apart *pgxpool.Pool     // one connection, for /readyz and what it tells
 }
 
@@ -77,7 +79,9 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	logger.Info("starting", "version", buildinfo.Version())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the process
-	if err := Run(ctx, name, settings, logger, run); err != nil {
+	err = Run(ctx, name, settings, logger, run)
+	telemetry.Flush(logger)
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
@@ -88,9 +92,13 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 // processes in one program.
 func Run(ctx context.Context, name string, settings config.Settings, logger *slog.Logger, run func(context.Context, *Process) error) error {
 	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry()}
-	p.pools = postgres.NewMetrics(p.Registry)
-	var err error
-	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name, p.pools); err != nil {
+	closeTracing, err := tracing.Open(settings.Tracing, name, buildinfo.Version(), logger)
+	if err != nil {
+		return err
+	}
+	defer closeTracing()
+	p.pools = append(tracing.SQL(), postgres.NewMetrics(p.Registry))
+	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name, p.pools...); err != nil {
 		return err
 	}
 	defer closePool(p.DB)

@@ -86,5 +86,5 @@ func (p *Process) checkAccount(ctx context.Context, client payprovider.Provider)
 func (p *Process) paymentsPool(ctx context.Context) (*pgxpool.Pool, error) {
 	settings := p.Settings.Postgres
 	settings.MaxConnections = p.Settings.Payments.MaxConnections
-	return postgres.Open(ctx, settings, "triprize-"+p.Name+"-payments", p.pools)
+	return postgres.Open(ctx, settings, "triprize-"+p.Name+"-payments", p.pools...)
 }

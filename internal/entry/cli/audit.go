@@ -79,7 +79,7 @@ func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
 		return fmt.Errorf("%d violations", len(found))
 	}
 	if !asJSON {
-		say(out, "%d invariants hold", audit.Invariants())
+		say(out, "%d invariants hold; what is sealed was not opened: draw_key_wrong in /readyz tells whether the keys of a process open it", audit.Invariants())
 	}
 	return nil
 }
@@ -100,6 +100,9 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 				say(cmd.OutOrStdout(), "        %s", s)
 			}
 		}
+	}
+	if len(found) == 0 && !asJSON {
+		say(cmd.OutOrStdout(), "nothing is stored")
 	}
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("%d violations", len(found))

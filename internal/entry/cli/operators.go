@@ -22,7 +22,7 @@ import (
 )
 
 // cliClient is the client of what this tool does, in the records.
-const cliClient = "triprize"
+const cliClient = job.Tool
 
 // The longest reason for the records, the longest names of an operator and of a client, in
 // characters, and the longest list.

@@ -26,7 +26,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		// before a PreRunE looks at the flags that are there: all missing ones are named together
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
-	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), tokenCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), webhooksCommand(), listenCommand(), readyCommand(), verifyCommand(), withServersCommand())
+	root.AddCommand(devCommand(), demoCommand(), sandboxCommand(), migrateCommand(), keyCommand(), tokenCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), listenCommand(), readyCommand(), verifyCommand(), withServersCommand())
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)

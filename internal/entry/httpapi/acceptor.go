@@ -17,6 +17,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -42,6 +43,7 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
 	registry.MustRegister(a.accepted, a.replayed)
+	telemetry.Expect(a.accepted, job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation)
 	a.requests = batch.New(batch.Options{
 		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: mostBatches, Late: lateBatch,
 		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
@@ -65,8 +67,10 @@ const acceptDrain = 2 * time.Second
 
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
-func (a *acceptor) flush(ctx context.Context, requests []job.Request) ([]job.Accepted, error) {
+func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.Accepted, err error) {
 	ctx = postgres.As(ctx, postgres.TxAccept)
+	ctx, spans := tracing.Batch(ctx, "accept", len(requests), job.TracesOf(requests))
+	defer func() { spans.End(err) }()
 	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
 	if postgres.NothingSent(err) { // the connection was dead already: try a new one
 		accepted, messages, err = outbox.Accept(ctx, a.db, requests)

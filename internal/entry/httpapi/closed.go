@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 )
@@ -39,6 +40,7 @@ func newClosedSales(db *pgxpool.Pool, settings config.Accept, registry prometheu
 	s := &closedSales{db: db, refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_purchases_refused_total",
 		Help: "Purchases refused without a job, because their campaign never sells again, by code."}, []string{"code"})}
 	registry.MustRegister(s.refused)
+	telemetry.Expect(s.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
 	s.looks = batch.New(batch.Options{Size: settings.BatchSize, InFlight: mostBatches, Late: lateBatch, Pending: settings.MaxPending,
 		Timeout: settings.Timeout, Whole: postgres.IsTransient}, s.look)
 	return s

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/purchase"
 )
 
@@ -36,6 +37,7 @@ func newExports(most int, registry prometheus.Registerer) *exports {
 	e := &exports{open: callerlimit.New("exports", most), ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_exports_total",
 		Help: "Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres)."}, []string{"outcome"})}
 	registry.MustRegister(e.ended)
+	telemetry.Expect(e.ended, "sent", "cut", "failed")
 	return e
 }
 

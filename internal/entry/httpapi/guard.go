@@ -21,7 +21,6 @@ import (
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 )
 
@@ -66,13 +65,14 @@ type handlers struct {
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
-		ctx, cancel := s.context()
+		ctx, cancel := s.contextOf(c)
 		defer cancel()
 		who, err := s.identify(ctx, c, o)
 		if err != nil {
 			return err
 		}
-		c.Context().SetUserValue(identifiedKey{}, true)
+		known, _ := loggedOf(c)
+		known.who, known.operation = who, o.ID
 		charged := s.charge(ctx, who, o.Method == http.MethodGet)
 		if err := overLimit(c, charged); err != nil {
 			if who.User != "" { // one person, and not the backend of many
@@ -86,12 +86,12 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			Trace: telemetry.TraceID(c.Get(traceParentHeader)), Connection: c.Context().Conn(), Watch: s.keys.Watch}
+			RequestID: requestID(c), Traceparent: traceparent(c), Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
 		}
-		ctx, cancel = s.context() // the body may have taken long to arrive
+		ctx, cancel = s.contextOf(c) // the body may have taken long to arrive
 		defer cancel()
 		if o.Method != http.MethodGet && who.User == "" && actsFor != "" {
 			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
@@ -102,13 +102,14 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			return err
 		}
 		defer request.EndShare()
-		ctx, cancel = s.context() // its turn may have taken long to come
+		ctx, cancel = s.contextOf(c) // its turn may have taken long to come
 		defer cancel()
 		if err := s.requirePublished(ctx, c, o, who); err != nil {
 			return err
 		}
 		c.SetUserContext(postgres.As(call.With(ctx, request), kind))
 		err = c.Next()
+		known.job = request.Job
 		s.answers.Bound(c)
 		return err
 	}
@@ -240,6 +241,7 @@ func parametersOf(c *fiber.Ctx) func(in, name string) (text string, sent bool) {
 // patterns has the error message for each regular expression in the contract.
 var patterns = map[string]string{
 	"^[^\x00-\x1f\x7f-\u009f]*$": "must not contain control characters",
+	"^[ -~]*$":                   "must be printable ASCII characters",
 	`^[A-Z]{3}$`:                 "must be three capital letters (ISO 4217)",
 	"^pm_[A-Za-z0-9_]+$":         "must be the id of a payment method of the provider, such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
 	"^https?://[!-~]+$":          "must be the address of a page: https://…",

@@ -10,6 +10,7 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestManyAtOnceForOnePositionOneHolds(t *testing.T) {
@@ -49,6 +50,18 @@ func TestManyAtOnceBuyOnePositionOneGetsIt(t *testing.T) {
 		}
 		if sold := s.CampaignNow(id).Counts.Sold; bought != 1 || sold != 1 {
 			t.Errorf("%d of %d bought it; %d are sold", bought, n, sold)
+		}
+	}
+}
+
+func TestAHoldLastsTwoMinutesUnlessItsRequestSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	id := s.Campaign(4)
+	for ttl, want := range map[int]int{0: 120, 45: 45} {
+		h := s.MustHold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", ttl), At: []shape.Position{fixture.At(3, 1+ttl%2)}, TTL: ttl})
+		if got := servers.Value[int](t, s.DB, `SELECT extract(epoch FROM expires_at - created_at)::int FROM holds WHERE id = $1`, h.ID); got != want {
+			t.Errorf("a hold for %d seconds lasts %d", ttl, got)
 		}
 	}
 }

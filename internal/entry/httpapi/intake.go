@@ -22,6 +22,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/deadline"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -91,16 +92,17 @@ const streamsOfAddress = 4
 func (s *intake) command(ctx context.Context, kind job.Kind, status int) job.Request {
 	c := call.Of(ctx)
 	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
-		Keep: s.settings.Retention.Jobs, HTTPStatus: status}
+		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
 }
 
 // commandDone answers with the result of a command, or of the first request with
 // its key. The Location of a created resource is path and the id in the body;
 // without a path there is none.
-func (s *intake) commandDone(done job.Accepted, err error, path string) (response.Command, error) {
+func (s *intake) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Command, error) {
 	if err != nil {
 		return response.Command{}, err
 	}
+	call.Of(ctx).Job = done.Job.ID
 	if done.Replayed && !done.Reused {
 		s.acceptor.replayed.Inc()
 	}
@@ -138,7 +140,8 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
 	queues := append([]job.Kind{request.Kind}, also...)
 	c := call.Of(ctx)
-	request.ID, request.Client, request.Key, request.Hash, request.Trace = uuidv7.New(), c.App, c.Key, c.Fingerprint, c.Trace
+	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
+	request.Origin = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}
 	wait, done, err := s.waitOf(c)
 	if err != nil {
 		return response.Job{}, err
@@ -154,6 +157,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
 		s.acceptor.replayed.Inc()
+		c.Job = id
 		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
 	}
 	if overloaded := s.backlog.admit(queues...); overloaded != nil { // repeated requests still get their answer
@@ -226,10 +230,12 @@ func reused(of job.Job) error {
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
 func (s *intake) answerJob(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
+	call.Of(ctx).Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
 		return response.Job{}, err
 	}
+	tracing.Of(ctx).Set(tracing.JobID, j.ID.String())
 	answer := response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: replayed}
 	if !j.State.Final() {
 		answer.Status, answer.RetryAfter = http.StatusAccepted, s.askAgainAfter(j)

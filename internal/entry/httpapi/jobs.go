@@ -80,7 +80,8 @@ func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestO
 		return nil, err
 	}
 	f := job.Filter{CampaignID: response.ValueOf(r.Params.CampaignID), UserID: response.ValueOf(r.Params.UserID), Kind: job.Kind(response.ValueOf(r.Params.Kind)),
-		State: job.State(response.ValueOf(r.Params.State)), Code: fault.Code(response.ValueOf(r.Params.Code))}
+		State: job.State(response.ValueOf(r.Params.State)), Code: fault.Code(response.ValueOf(r.Params.Code)),
+		Key: response.ValueOf(r.Params.IdempotencyKey), Reference: response.ValueOf(r.Params.Reference)}
 	if r.Params.Code != nil && !f.Code.Known() {
 		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "must be one of: " + strings.Join(codes(), ", ")})
 	}

@@ -140,6 +140,18 @@ func TestAClientFindsItsJobsAndNobodyElses(t *testing.T) {
 	want(s, kiosk, "/v1/jobs?code=insufficient-funds")
 	want(s, s.App, "/v1/jobs?code=sold-out")
 	want(s, s.App, "/v1/jobs?state=queued")
+	key := func(a fleet.Answer) string { // as it was sent
+		return "/v1/jobs?idempotency_key=" + servers.Value[string](t, s.DB, `SELECT substring(idempotency_key FROM '[^\n]*$') FROM jobs WHERE id = $1`, a.ID)
+	}
+	want(s, s.App, key(first), first.ID)
+	want(s, s.App, key(broke), broke.ID)
+	want(s, kiosk, key(first))
+	want(s, s.Operator, key(second), second.ID)
+	want(s, mina, key(own), own.ID)
+	want(s, mina, key(first))
+	want(s, s.Operator, key(own)+"&user_id=mina", own.ID)
+	want(s, s.App, "/v1/jobs?reference="+s.User("a"), first.ID)
+	want(s, kiosk, "/v1/jobs?reference="+s.User("a"))
 	if got := list(s, s.Operator, "/v1/jobs?code=insufficient-funds").Jobs[0]; got.UserID != s.User("otto") || got.Problem == nil || got.Problem.Code != "insufficient-funds" {
 		t.Errorf("a failed job: %+v", got)
 	}

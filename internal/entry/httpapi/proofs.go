@@ -17,6 +17,7 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/proof"
 	"triprize/internal/store/campaign"
 )
@@ -34,6 +35,7 @@ func newProofs(service *proof.Service, most int, registry prometheus.Registerer)
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_proofs_total",
 			Help: "Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one."}, []string{"outcome"})}
 	registry.MustRegister(p.ended)
+	telemetry.Expect(p.ended, "sent", "cut", "failed", "false-list")
 	return p
 }
 

@@ -21,6 +21,7 @@ import (
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/agenda"
 )
@@ -68,9 +69,7 @@ func newWebhooks(p parser, store func(context.Context, []payprovider.Event) (int
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
 	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
 		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
-	for _, outcome := range []string{"stored", "refused", "failed"} {
-		w.outcomes.WithLabelValues(outcome)
-	}
+	telemetry.Expect(w.outcomes, "stored", "refused", "failed")
 	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
 		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
 		func(ctx context.Context, events []payprovider.Event) ([]struct{}, error) {

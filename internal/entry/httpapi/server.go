@@ -267,5 +267,5 @@ func (s *Server) logCutOff(ctx context.Context) {
 }
 
 func (s *Server) logPanic(c *fiber.Ctx, e any) {
-	s.logger.Error("handler panicked", identified(c, "panic", e)...)
+	s.logger.Error("handler panicked", "request_id", requestID(c), "path", c.Path(), "panic", e)
 }

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 )
 
 // Scheduler runs sweeps.
@@ -116,7 +117,9 @@ func (s *Scheduler) RunOnce(ctx context.Context, sweep recovery.Sweep) (recovery
 		finish = 0
 	}
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finish, cancel) })()
+	running, span := tracing.Root(running, "sweep "+sweep.Name)
 	report, err := s.sweeper.Run(running, sweep)
+	span.End(err)
 	outcome, level := succeeded, slog.LevelDebug
 	if err != nil {
 		outcome, level = failed, slog.LevelWarn

@@ -134,14 +134,12 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Attempted
 	if err != nil || len(given) == 0 {
 		return err
 	}
-	outcomes := make([]job.Outcome, len(given))
-	for i, id := range given {
-		w.logger.Error("job given up: every worker that tried it failed", append(w.traces.of(id), "job", id, "kind", kind, "attempts", w.settings.MaxDeliveries)...)
-		outcomes[i] = job.Outcome{ID: id, Problem: &problem}
+	for _, o := range given {
+		w.logger.Error("job given up: every worker that tried it failed", "job", o.ID, "kind", kind, "attempts", w.settings.MaxDeliveries, "request_id", o.Job.RequestID)
 	}
 	w.metrics.givenUp.Add(float64(len(given)))
-	w.metrics.finalized(kind, outcomes)
-	w.logFinalized(kind, outcomes)
-	w.afterCommit.finalized(outcomes)
+	w.metrics.finalized(kind, given)
+	w.logFinalized(given)
+	w.afterCommit.finalized(given)
 	return nil
 }

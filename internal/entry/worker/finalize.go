@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
@@ -141,7 +142,10 @@ func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []
 
 // run runs one transaction and the work that follows its commit.
 func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
+	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
 	report, err := s.finalize(postgres.As(ctx, transactionsOf(string(s.kind))), refs, wait)
+	tell(spans, report)
+	spans.End(err)
 	if err != nil {
 		if isTransient(err) {
 			w.metrics.faults.Inc()
@@ -158,7 +162,7 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	w.dispatchDue(report.Refunds)
 	w.afterCommit.finalized(report.Finalized)
 	w.metrics.finalized(s.kind, report.Finalized)
-	w.logFinalized(s.kind, report.Finalized)
+	w.logFinalized(report.Finalized)
 	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)

@@ -146,6 +146,10 @@ func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
 		if err != nil {
 			return nil, err
 		}
+		for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined,
+			payment.Processing, payment.Capturing, payment.Captured, payment.Expiring, payment.Late} {
+			open[phase] += 0 // none is known
+		}
 		all := []prometheus.Metric{gauge(events, wait.Seconds())}
 		for phase, n := range open {
 			all = append(all, gauge(phases, float64(n), string(phase)))

@@ -30,7 +30,6 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 		if err != nil {
 			return err
 		}
-		defer w.traces.begin(message.Traces)()
 		w.started(ctx, message.ID)
 		defer w.finished(ctx, message.ID)
 		jobs, leftOut := w.claims.take(ctx, message)

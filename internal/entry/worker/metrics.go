@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/job"
 )
 
@@ -58,6 +59,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}),
 	}
 	registry.MustRegister(m.jobs, m.latency, m.attempts, m.underWay, m.positions, m.batchSize, m.batchTime, m.putOff, m.faults, m.givenUp)
+	telemetry.Expect(m.putOff, job.KindPurchase, job.KindCancellation)
 	for _, kind := range []job.Kind{job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation} {
 		m.expect(kind)
 		m.begun(kind, 0, false)()

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
@@ -67,7 +68,9 @@ func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, 
 // finish finalizes a job and does the work that follows. It is no failure when the
 // job was final already.
 func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do finalizeOne) error {
+	ctx, span := tracing.Continue(ctx, ref.Trace, string(kind), tracing.JobID, ref.ID.String())
 	outcome, err := do(ctx, ref)
+	endSpan(span, &outcome, err)
 	switch {
 	case errors.Is(err, job.ErrFinal):
 		return nil
@@ -79,7 +82,7 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 	}
 	outcomes := []job.Outcome{outcome}
 	w.metrics.finalized(kind, outcomes)
-	w.logFinalized(kind, outcomes)
+	w.logFinalized(outcomes)
 	w.afterCommit.finalized(outcomes)
 	return nil
 }

@@ -44,7 +44,6 @@ type Worker struct {
 	claims      *claims
 	dispatcher  *queue.Dispatcher
 	afterCommit *afterCommit
-	traces      *traces
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *draw.Drawer
@@ -77,9 +76,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
 				Turns: holds.Turns(settings.Holds), Takes: takes}),
-		ender:  sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
-		gate:   gate,
-		traces: newTraces(), parking: newParking(),
+		ender:   sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
+		gate:    gate,
+		parking: newParking(),
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale = w.endSale

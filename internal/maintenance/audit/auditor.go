@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -17,17 +16,18 @@ import (
 )
 
 const (
-	subjectsKept = 5             // of one invariant and id
-	standingSeen = 50            // ids whose violations are looked at again in one turn
-	turnLease    = time.Minute   // so long after its beginning a turn that was cut off is begun again
-	pace         = 300           // a walk pauses for so many times the time of its turn
-	longestPause = 6 * time.Hour // of a walk
+	subjectsKept = 5                // of one invariant and id
+	recheckAfter = 30 * time.Second // a violation that is stored is looked at again
+	recheckFor   = time.Second      // in one run, and then no other one is begun
+	turnLease    = time.Minute      // so long after its beginning a turn that was cut off is begun again
+	pace         = 200              // a walk pauses for so many times the time of its turn
+	longestPause = 6 * time.Hour    // of a walk
 )
 
 // An Auditor looks at a running system, a part at a time. Several may do so at once.
 //
 // A query sees one snapshot, so sales that go on break nothing. It takes no lock that a sale
-// waits for, and a snapshot ends with its query. A walk uses a three hundredth of its time.
+// waits for, and a snapshot ends with its query. A walk uses half a percent of its time.
 type Auditor struct {
 	db     postgres.Beginner
 	logger *slog.Logger
@@ -45,10 +45,10 @@ type Done struct {
 	Unchecked int // invariants that could not be checked
 }
 
-// Run gives each walk whose pause is over a turn. A query that fails leaves the others: its
+// Run looks again at what is stored, and gives each walk whose pause is over a turn. A query that fails leaves the others: its
 // invariant is not noted as checked.
 func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
-	var failed []error
+	failed := []error{a.recheck(ctx, &done)}
 	for _, w := range walks {
 		failed = append(failed, a.turn(ctx, w, &done))
 		if ctx.Err() != nil {
@@ -58,7 +58,33 @@ func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
 	return done, fault.At(errors.Join(failed...), "audit.Run")
 }
 
-// turn looks at what is known to be wrong, at what has changed, and at the next few.
+// recheck looks again at violations that are stored, those first that were not seen for longest.
+func (a *Auditor) recheck(ctx context.Context, done *Done) error {
+	type standing struct {
+		Walk, Invariant string
+		ID              uuid.UUID
+	}
+	var all []standing
+	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) (err error) {
+		all, err = postgres.Collect(ctx, tx, pgx.RowToStructByPos[standing], `
+			SELECT walk, invariant, id FROM audit_violations WHERE seen_at < clock_timestamp() - $1 * interval '1 second' ORDER BY seen_at LIMIT 100`, recheckAfter.Seconds())
+		return err
+	})
+	start := time.Now()
+	for _, v := range all {
+		if time.Since(start) > recheckFor {
+			break
+		}
+		if at := slices.IndexFunc(walks, func(w walk) bool { return w.name == v.Walk }); at >= 0 {
+			w := walks[at]
+			w.invariants = named(v.Invariant)
+			err = errors.Join(err, a.look(ctx, w, []uuid.UUID{v.ID}, done))
+		}
+	}
+	return err
+}
+
+// turn looks at what has changed lately, and at the next few.
 func (a *Auditor) turn(ctx context.Context, w walk, done *Done) error {
 	after, due, err := a.claim(ctx, w)
 	if err != nil || !due {
@@ -66,9 +92,13 @@ func (a *Auditor) turn(ctx context.Context, w walk, done *Done) error {
 	}
 	start := time.Now()
 	done.Turns++
-	failed := []error{a.lookAll(ctx, w, done, `SELECT DISTINCT id FROM audit_violations WHERE walk = $1 ORDER BY id LIMIT $2`, w.name, standingSeen)}
+	var failed []error
 	if w.recent != "" {
-		failed = append(failed, a.lookAll(ctx, w, done, w.recent))
+		recent, err := a.ids(ctx, w.recent)
+		if err == nil && len(recent) > 0 {
+			err = a.look(ctx, w, recent, done)
+		}
+		failed = append(failed, err)
 	}
 	next, err := a.ids(ctx, w.next, after)
 	if err == nil && len(next) == 0 {
@@ -119,14 +149,6 @@ func (a *Auditor) ids(ctx context.Context, sql string, args ...any) (ids []uuid.
 	return ids, err
 }
 
-func (a *Auditor) lookAll(ctx context.Context, w walk, done *Done, sql string, args ...any) error {
-	ids, err := a.ids(ctx, sql, args...)
-	if err != nil || len(ids) == 0 {
-		return err
-	}
-	return a.look(ctx, w, ids, done)
-}
-
 // look checks every invariant of a walk among ids, and stores what it has found.
 func (a *Auditor) look(ctx context.Context, w walk, ids []uuid.UUID, done *Done) error {
 	seen := looked{walk: w.name, ids: ids}
@@ -159,7 +181,10 @@ func (a *Auditor) broken(ctx context.Context, w walk, i invariant, ids []uuid.UU
 	}
 	var subjects []string
 	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) (err error) {
-		subjects, err = i.narrow(ctx, tx, w, ids)
+		if _, err := tx.Exec(ctx, beginPart); err != nil {
+			return err
+		}
+		subjects, err = i.broken(ctx, tx, i.among(w.parts), subjectsKept, ids)
 		return err
 	})
 	if err != nil || len(subjects) == 0 {
@@ -176,13 +201,5 @@ func (a *Auditor) broken(ctx context.Context, w walk, i invariant, ids []uuid.UU
 	return append(first, rest...), err
 }
 
-// narrow checks one invariant among ids. Parts are joined as wholes, and found by an index.
-func (i invariant) narrow(ctx context.Context, tx pgx.Tx, w walk, ids []uuid.UUID) ([]string, error) {
-	var b pgx.Batch
-	b.Queue(beginSnapshot)
-	b.Queue(`SELECT set_config(name, 'on', true) FROM unnest(ARRAY['enable_hashjoin', 'enable_mergejoin', 'enable_material']) AS name`)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, fmt.Errorf("%s: %w", i.check, err)
-	}
-	return i.broken(ctx, tx, i.among(w.parts), subjectsKept, ids)
-}
+// Parts are joined as wholes, and found by an index.
+const beginPart = beginSnapshot + `; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_material = on`

@@ -89,6 +89,8 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{complete, "the revealed secret is not the one committed to", `UPDATE draws SET secret = sha256(secret) WHERE campaign_id = $1`},
 		{complete, "it was drawn from another list than the frozen one", `UPDATE draws SET root = sha256(root) WHERE campaign_id = $1`},
 		{complete, "the published winners do not follow from the inputs", `UPDATE draws SET winners = '[]' WHERE campaign_id = $1`},
+		{complete, "a draw awards each prize once", `UPDATE draws SET winners = winners || winners WHERE campaign_id = $1`},
+		{complete, "was frozen after the end of the sale", `UPDATE freezes SET sold = sold - 1 WHERE campaign_id = $1`},
 		{complete, "the prizes were not awarded as published", `UPDATE prizes SET winning_column = NULL WHERE campaign_id = $1`},
 		{complete, "only a draw under way waits for something", `INSERT INTO draw_waits VALUES ($1, 'nothing', now())`},
 		{complete, "a published campaign has its sealed secret", `DELETE FROM draw_secrets WHERE campaign_id = $1`},

@@ -37,16 +37,16 @@ func without(check string, from []invariant) []invariant {
 	return slices.DeleteFunc(slices.Clone(from), func(i invariant) bool { return i.check == check })
 }
 
-// The first of some, as many as have size 20000 together, but one at least.
+// The first of some, as many as have size 10000 together, but one at least.
 const (
 	some = `WITH candidate AS (`
 	upTo = `)
-	SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS total FROM candidate) c WHERE total <= 20000 OR total = size ORDER BY id`
+	SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS total FROM candidate) c WHERE total <= 10000 OR total = size ORDER BY id`
 
 	// Positions, purchases and holds have no foreign key, so the next campaign may be one that is
 	// not there. LIMIT ends the recursion.
 	someCampaigns = `
-		SELECT w.id, coalesce(c.positions_total, 20000) AS size FROM (
+		SELECT w.id, coalesce(c.positions_total, 10000) AS size FROM (
 			WITH RECURSIVE w (id) AS (
 				SELECT $1::uuid
 				UNION ALL SELECT least((SELECT id FROM campaigns WHERE id > w.id ORDER BY id LIMIT 1),
@@ -85,14 +85,13 @@ const partsOfCampaigns = `
 	jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE campaign_id = ANY($2)),
 	purchases AS NOT MATERIALIZED (SELECT * FROM purchases WHERE campaign_id = ANY($2)),
 	payments AS MATERIALIZED (
-		SELECT y.* FROM (SELECT id FROM purchases UNION SELECT purchase_id FROM jobs WHERE purchase_id IS NOT NULL) p JOIN payments y ON y.purchase_id = p.id),
+		SELECT * FROM payments WHERE purchase_id = ANY(ARRAY(SELECT id FROM purchases UNION SELECT purchase_id FROM jobs WHERE purchase_id IS NOT NULL))),
 	refunds AS NOT MATERIALIZED (SELECT * FROM refunds WHERE campaign_id = ANY($2)),
 	ledger_entries AS MATERIALIZED (
-		SELECT e.* FROM (
-			SELECT 'purchase:' || job_id AS reference FROM purchases
+		SELECT * FROM ledger_entries WHERE scope = '' AND reference = ANY(ARRAY(
+			SELECT 'purchase:' || job_id FROM purchases
 			UNION ALL SELECT 'refund:' || id FROM purchases
-			UNION ALL SELECT 'refund:' || id || ':' || (part ->> 'job_id') FROM purchases, jsonb_array_elements(partial_cancellations) AS part) r
-		JOIN ledger_entries e ON e.scope = '' AND e.reference = r.reference),
+			UNION ALL SELECT 'refund:' || id || ':' || (part ->> 'job_id') FROM purchases, jsonb_array_elements(partial_cancellations) AS part))),
 	commitments AS NOT MATERIALIZED (SELECT * FROM commitments WHERE campaign_id = ANY($2)),
 	freezes AS NOT MATERIALIZED (SELECT * FROM freezes WHERE campaign_id = ANY($2)),
 	draws AS NOT MATERIALIZED (SELECT * FROM draws WHERE campaign_id = ANY($2)),
@@ -105,22 +104,23 @@ const (
 	wallets AS NOT MATERIALIZED (SELECT * FROM wallets WHERE id = ANY($2)),
 	wallet_events AS NOT MATERIALIZED (SELECT * FROM wallet_events WHERE wallet_id = ANY($2)),
 	wallet_snapshots AS NOT MATERIALIZED (SELECT * FROM wallet_snapshots WHERE wallet_id = ANY($2)),
-	ledger_entries AS MATERIALIZED (` + touchedOnly + `(SELECT entry_id FROM wallet_events)),
+	ledger_entries AS MATERIALIZED (` + touchedOnly + `(ARRAY(SELECT entry_id FROM wallet_events))),
 	authorizations AS MATERIALIZED (
-		SELECT a.* FROM (SELECT id FROM authorizations WHERE state = 'active' AND wallet_id = ANY($2)
-		                 UNION SELECT authorization_id FROM ledger_entries WHERE authorization_id IS NOT NULL) i JOIN authorizations a ON a.id = i.id),
+		SELECT * FROM authorizations WHERE id = ANY(ARRAY(
+			SELECT id FROM authorizations WHERE state = 'active' AND wallet_id = ANY($2)
+			UNION SELECT authorization_id FROM ledger_entries WHERE authorization_id IS NOT NULL))),
 	purchases AS MATERIALIZED (
-		SELECT p.* FROM (SELECT p.id FROM ledger_entries e JOIN purchases p ON p.job_id = substring(e.reference FROM '^purchase:` + uuidForm + `$')::uuid
-		                 WHERE e.kind = 'purchase' AND e.scope = ''
-		                 UNION SELECT substring(reference FROM '^refund:` + uuidForm + `')::uuid FROM ledger_entries WHERE kind = 'refund' AND scope = '') i
-		JOIN purchases p ON p.id = i.id)`
+		SELECT * FROM purchases
+		WHERE job_id = ANY(ARRAY(SELECT substring(reference FROM '^purchase:` + uuidForm + `$')::uuid FROM ledger_entries WHERE kind = 'purchase' AND scope = ''))
+		   OR id = ANY(ARRAY(SELECT substring(reference FROM '^refund:` + uuidForm + `')::uuid FROM ledger_entries WHERE kind = 'refund' AND scope = '')))`
 	// The events of a long wallet would have to be searched.
 	partsOfEntries = `
 	touched AS MATERIALIZED (
 		SELECT DISTINCT t.id FROM ledger_entries e CROSS JOIN LATERAL (VALUES (debit_wallet), (credit_wallet)) t (id)
 		WHERE e.id = ANY($2::uuid[]) AND NOT EXISTS (SELECT FROM wallets w WHERE w.id = t.id AND w.version > 5000)),
-	ledger_entries AS MATERIALIZED (` + touchedOnly + `(SELECT unnest($2))),
-	wallet_events AS MATERIALIZED (SELECT v.* FROM touched t JOIN wallet_events v ON v.wallet_id = t.id WHERE v.entry_id = ANY($2))`
+	ledger_entries AS MATERIALIZED (` + touchedOnly + `($2)),
+	wallet_events AS MATERIALIZED (SELECT v.* FROM touched t JOIN wallet_events v ON v.wallet_id = t.id WHERE v.entry_id = ANY($2)),
+	wallets AS MATERIALIZED (SELECT * FROM wallets WHERE id = ANY(ARRAY(SELECT id FROM touched)))`
 
 	touchedOnly = `
 		SELECT e.id, e.kind, d.id AS debit_wallet, c.id AS credit_wallet,
@@ -128,14 +128,22 @@ const (
 		       coalesce(e.credit_account, CASE WHEN c.id IS NULL THEN 'other' END) AS credit_account,
 		       e.amount, e.currency, e.scope, e.reference, e.authorization_id
 		FROM ledger_entries e LEFT JOIN touched d ON d.id = e.debit_wallet LEFT JOIN touched c ON c.id = e.credit_wallet
-		WHERE e.id IN `
+		WHERE e.id = ANY`
 	uuidForm = `([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})`
 )
 
+// The lists of ids are arrays, so that no plan reads a whole table for them.
+//
 // The ids of a walk over events follow one another. Deliveries are stored by endpoint.
 const partsOfEvents = `
 	webhook_events AS NOT MATERIALIZED (SELECT * FROM webhook_events WHERE id BETWEEN ($2::uuid[])[1] AND ($2)[cardinality($2)]),
 	webhook_attempts AS NOT MATERIALIZED (SELECT * FROM webhook_attempts WHERE event_id BETWEEN ($2)[1] AND ($2)[cardinality($2)]),
 	webhook_deliveries AS MATERIALIZED (
 		SELECT d.* FROM webhook_endpoints p JOIN webhook_deliveries d ON d.endpoint_id = p.id AND d.event_id BETWEEN ($2)[1] AND ($2)[cardinality($2)]),
-	webhook_endpoints AS NOT MATERIALIZED (SELECT p.* FROM (SELECT DISTINCT endpoint_id FROM webhook_deliveries) d JOIN webhook_endpoints p ON p.id = d.endpoint_id)`
+	webhook_endpoints AS NOT MATERIALIZED (
+		SELECT * FROM webhook_endpoints WHERE id = ANY(ARRAY(SELECT endpoint_id FROM webhook_deliveries UNION SELECT subject FROM webhook_events))),
+	refunds AS NOT MATERIALIZED (SELECT * FROM refunds WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events))),
+	purchases AS NOT MATERIALIZED (SELECT * FROM purchases WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events UNION SELECT purchase_id FROM refunds))),
+	holds AS NOT MATERIALIZED (SELECT * FROM holds WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events))),
+	jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events))),
+	wallets AS NOT MATERIALIZED (SELECT * FROM wallets WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events)))`

@@ -43,7 +43,7 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 			}
 			for _, id := range stuck {
 				s.logger.Warn("campaign not drawn; making a new draw job", "campaign", id)
-				made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "/"+uuid.NewString(), s.settings.Retention.Jobs))
+				made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "/"+uuid.NewString(), s.settings.Retention.Jobs, job.Origin{}))
 				if err != nil {
 					return err
 				}

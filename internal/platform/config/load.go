@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
 	"os"
 	"reflect"
 	"regexp"
@@ -157,7 +158,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkCORS(settings.API), checkTokens(settings.Tokens), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkTimestamps(settings.Timestamps, settings.Beacon))
+		return errors.Join(checkTracing(settings.Tracing), checkCORS(settings.API), checkTokens(settings.Tokens), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkTimestamps(settings.Timestamps, settings.Beacon))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -169,6 +170,15 @@ func check(settings Settings) error {
 		all = append(all, fmt.Errorf("setting %s (%s): %s", key, variable(key), reason(f)))
 	}
 	return errors.Join(all...)
+}
+
+// checkTracing refuses a URL with more than an address and a path: the rest would not be sent.
+func checkTracing(t Tracing) error {
+	u, err := url.Parse(t.OTLPURL)
+	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fault("tracing.otlp_url", "must be http://host:port or https://host/path, without user or query; a key of the collector goes into OTEL_EXPORTER_OTLP_HEADERS")
+	}
+	return nil
 }
 
 // checkTokens refuses an issuer's client without an issuer.

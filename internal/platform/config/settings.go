@@ -7,6 +7,7 @@ import (
 // Settings has every setting of every process; configs/triprize.yaml explains them.
 type Settings struct {
 	Log         Log         `mapstructure:"log"`
+	Tracing     Tracing     `mapstructure:"tracing"`
 	Postgres    Postgres    `mapstructure:"postgres"`
 	Redis       Redis       `mapstructure:"redis"`
 	Locks       Locks       `mapstructure:"locks"`
@@ -36,6 +37,12 @@ type Settings struct {
 type Log struct {
 	Level  string `mapstructure:"level"  validate:"oneof=debug info warn error"`
 	Format string `mapstructure:"format" validate:"oneof=json text"`
+}
+
+// Tracing sends spans to a collector of OpenTelemetry.
+type Tracing struct {
+	OTLPURL     string  `mapstructure:"otlp_url"     validate:"omitempty,http_url"`
+	SampleRatio float64 `mapstructure:"sample_ratio" validate:"min=0,max=1"`
 }
 
 // Postgres is the database, which alone decides.

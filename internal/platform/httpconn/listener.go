@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/telemetry"
 )
 
 // Options are the bounds of a Listener.
@@ -53,6 +55,8 @@ func newListener(listener net.Listener, options Options, registry prometheus.Reg
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections closed at once, by the bound that they exceeded."}, []string{"bound"}),
 		cut:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_cut_total", Help: "Connections closed because of what their client did."}, []string{"reason"}),
 	}
+	telemetry.Expect(l.metrics.refused, "address", "all")
+	telemetry.Expect(l.metrics.cut, "slow-sender", "slow-reader", "bad-request")
 	registry.MustRegister(l.metrics.refused, l.metrics.cut, prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "triprize_http_connections", Help: "Open connections of clients."}, func() float64 { return float64(l.Open()) }))
 	return l

@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/telemetry"
 )
 
 // maxAnswer bounds what is kept of an answer; a longer one is read from Postgres each time.
@@ -46,6 +47,7 @@ func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Id
 			Help: "Look-ups of idempotency keys in Redis by outcome: hit, miss, or away.",
 		}, []string{"outcome"}),
 	}
+	telemetry.Expect(r.lookups, "hit", "miss", "away")
 	if registry != nil {
 		registry.MustRegister(r.lookups)
 	}

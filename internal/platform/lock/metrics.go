@@ -27,6 +27,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_lock_lost_total", Help: "Acquisitions whose holder lost a lock before it gave it back.",
 		}),
 	}
+	for _, outcome := range []string{"acquired", "taken", "no_quorum"} {
+		m.wait.WithLabelValues(outcome)
+	}
 	registry.MustRegister(m.wait, m.conflicts, m.lost)
 	return m
 }

@@ -23,12 +23,13 @@ const ListWindow = 10_000
 // rows at most, so it may be short, or empty, and not be the last. Those of [List.Only]
 // hide rows: nothing about the page tells how many there are.
 type List[T any] struct {
-	From    string // a table, or a part of one in brackets
-	Alias   string // its name in columns and conditions
-	Columns string
-	Scan    pgx.RowToFunc[T]
-	ID      func(T) uuid.UUID
-	Window  int // rows that a page looks at; 0: ListWindow
+	From     string // a table, or a part of one in brackets
+	FromArgs []any  // for each ? in From
+	Alias    string // its name in columns and conditions
+	Columns  string
+	Scan     pgx.RowToFunc[T]
+	ID       func(T) uuid.UUID
+	Window   int // rows that a page looks at; 0: ListWindow
 
 	columns         []string // of the index, before id
 	values          []any
@@ -125,7 +126,7 @@ func (l *List[T]) inOrder(before uuid.UUID, args *[]any) string {
 	case before != uuid.Nil:
 		where = append(where, condition{id + ` < ?`, []any{before}})
 	}
-	sql := l.From + " " + l.Alias
+	sql := bind([]condition{{l.From, l.FromArgs}}, args) + " " + l.Alias
 	if len(where) > 0 {
 		sql += " WHERE " + bind(where, args)
 	}

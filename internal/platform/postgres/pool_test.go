@@ -20,7 +20,9 @@ func TestMain(m *testing.M) { servers.Main(m) }
 
 func TestSessionsHaveTheSettings(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t).Postgres
+	all := servers.Settings(t)
+	servers.Exec(t, servers.Pool(t, all), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
+	settings := all.Postgres
 	settings.URL += "&statement_timeout=1&application_name=other&timezone=Asia/Tokyo" // the settings win
 	settings.StatementTimeout = 11 * time.Second
 	settings.LockTimeout = 2500 * time.Millisecond

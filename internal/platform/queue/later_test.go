@@ -30,6 +30,22 @@ func TestATaskThatIsPutOffUntilATimeComesBackThen(t *testing.T) {
 	}
 }
 
+// The pause doubles with each failure up to 30 s, and a quarter of it at most comes on top.
+func TestPausesDoubleUpToTheirLongest(t *testing.T) {
+	t.Parallel()
+	fault := errors.New("a fault")
+	for failures, least := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+		for range 100 { // its jitter is drawn anew each time
+			if got := retryDelay(failures, fault, nil); got < least || got > least+least/4 {
+				t.Fatalf("after %d failures it comes back in %s", failures, got)
+			}
+		}
+	}
+	if got := retryDelay(10_000, fault, nil); got < 30*time.Second || got > 38*time.Second {
+		t.Errorf("after 10,000 failures it comes back in %s", got)
+	}
+}
+
 // A task of several jobs comes back when the first of them can go on.
 func TestTheSoonerOfTwoDelaysCounts(t *testing.T) {
 	t.Parallel()

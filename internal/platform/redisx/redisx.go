@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/tracing"
 )
 
 // Open returns a client that connects with its first command: Redis may be away
@@ -32,7 +33,11 @@ func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (
 	for _, change := range changes {
 		change(opts)
 	}
-	return redis.NewClient(opts), nil
+	client := redis.NewClient(opts)
+	if tracing.On() {
+		client.AddHook(tracing.Commands{})
+	}
+	return client, nil
 }
 
 // Once is a change for Open: a command or a connection that fails is not tried

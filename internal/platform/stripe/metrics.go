@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/payprovider"
 )
 
 // ok is the outcome of a call that succeeded; others are kinds of errors.
@@ -42,6 +44,14 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_stripe_permission_missing",
 			Help: "1 when the key lacks a permission that we need, or is refused, as the sweep missing-permissions of this process has found last; 0 when it has it.",
 		}, []string{"permission"}),
+	}
+	for _, name := range []call{callCreate, callConfirm, callCapture, callCancel, callFetch, callRefund, callList} {
+		m.requests.WithLabelValues(string(name))
+		m.turns.WithLabelValues(string(name))
+		m.calls.WithLabelValues(string(name), ok)
+		for _, kind := range payprovider.ErrorKinds {
+			m.calls.WithLabelValues(string(name), string(kind))
+		}
 	}
 	if registry != nil {
 		registry.MustRegister(m.calls, m.requests, m.turns, m.alone, m.forbidden)

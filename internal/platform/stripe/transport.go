@@ -9,6 +9,8 @@ import (
 	"time"
 
 	stripego "github.com/stripe/stripe-go/v85"
+
+	"triprize/internal/platform/tracing"
 )
 
 const (
@@ -26,7 +28,7 @@ func newHTTPClient() *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Client{
-		Transport: transport{&http.Transport{
+		Transport: transport{tracing.Transport(&http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			DialContext:            (&net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}).DialContext,
 			TLSHandshakeTimeout:    dialTime,
@@ -36,7 +38,7 @@ func newHTTPClient() *http.Client {
 			IdleConnTimeout:        idleTime,
 			MaxResponseHeaderBytes: maxHeaderBytes,
 			Protocols:              protocols,
-		}},
+		})},
 		// Stripe sends no redirects, and a key must not go to where one leads.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

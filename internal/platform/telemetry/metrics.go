@@ -22,6 +22,13 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
+// Expect lets counters with one label begin at 0: Prometheus sees no increase from nothing.
+func Expect[T ~string](counters *prometheus.CounterVec, values ...T) {
+	for _, value := range values {
+		counters.WithLabelValues(string(value))
+	}
+}
+
 // RegisterPool exports how busy a connection pool is.
 func RegisterPool(registry prometheus.Registerer, pool *pgxpool.Pool) {
 	gauge := func(name, help string, value func(*pgxpool.Stat) float64) {

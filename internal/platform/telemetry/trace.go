@@ -9,9 +9,9 @@ import (
 // and flags. Versions after 00 may have more behind that.
 var traceParent = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$`)
 
-// TraceID returns the trace id in a traceparent header, 32 hex digits; "" when the header
-// is empty or not valid: such a header is ignored, as its specification asks.
-func TraceID(header string) string {
+// Traceparent returns what a traceparent header says, in version 00; "" when the header is
+// empty or not valid: such a header is ignored, as its specification asks.
+func Traceparent(header string) string {
 	const longest = 512
 	if len(header) > longest {
 		return ""
@@ -21,5 +21,16 @@ func TraceID(header string) string {
 		strings.Trim(found[2], "0") == "" || strings.Trim(found[3], "0") == "" {
 		return ""
 	}
-	return found[2]
+	return "00" + header[2:length]
+}
+
+// length is that of a traceparent in version 00.
+const length = 55
+
+// TraceID returns the trace id in a result of Traceparent, 32 hex digits; "" for "".
+func TraceID(traceparent string) string {
+	if traceparent == "" {
+		return ""
+	}
+	return traceparent[3:35]
 }

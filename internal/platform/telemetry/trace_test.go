@@ -11,9 +11,9 @@ func TestATraceIsKeptAndABadHeaderIsIgnored(t *testing.T) {
 	t.Parallel()
 	const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	for header, want := range map[string]string{
-		"00-" + trace + "-" + parent + "-01":                              trace,
-		"00-" + trace + "-" + parent + "-00":                              trace,
-		"cc-" + trace + "-" + parent + "-01-what-the-future-will-be-like": trace,
+		"00-" + trace + "-" + parent + "-01":                              "00-" + trace + "-" + parent + "-01",
+		"00-" + trace + "-" + parent + "-00":                              "00-" + trace + "-" + parent + "-00",
+		"cc-" + trace + "-" + parent + "-01-what-the-future-will-be-like": "00-" + trace + "-" + parent + "-01",
 		"": "",
 		"00-" + trace + "-" + parent + "-01-more":                         "",
 		"ff-" + trace + "-" + parent + "-01":                              "",
@@ -24,8 +24,12 @@ func TestATraceIsKeptAndABadHeaderIsIgnored(t *testing.T) {
 		"01-" + trace + "-" + parent + "-01-" + strings.Repeat("a", 1000): "",
 		"00-" + trace + "-" + parent + "-01\n":                            "",
 	} {
-		if got := telemetry.TraceID(header); got != want {
+		got := telemetry.Traceparent(header)
+		if got != want {
 			t.Errorf("%q: %q, want %q", header, got, want)
+		}
+		if id := telemetry.TraceID(got); want != "" && id != trace || want == "" && id != "" {
+			t.Errorf("%q is in trace %q", header, id)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"triprize/internal/domain/buildinfo"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/tracing"
 )
 
 // Client asks the authorities of the settings.
@@ -56,6 +57,9 @@ func New(settings config.Timestamps, registry prometheus.Registerer, logger *slo
 			return nil, fmt.Errorf("timestamp.New: %w", err)
 		}
 		c.authorities = append(c.authorities, a)
+		for _, outcome := range []string{"token", "refused", "unavailable"} {
+			c.answers.WithLabelValues(a.host, outcome)
+		}
 	}
 	if err := c.different(); err != nil {
 		return nil, err
@@ -154,7 +158,9 @@ func (c *Client) stampBy(ctx context.Context, a authority, digest fairdraw.Hash)
 	if err != nil {
 		return Token{}, err
 	}
-	answer, err := c.send(ctx, a, der)
+	asking, span := tracing.Call(ctx, "timestamp authority", "server.address", a.host)
+	answer, err := c.send(asking, a, der)
+	span.End(err)
 	if err != nil {
 		c.answers.WithLabelValues(a.host, "unavailable").Inc()
 		return Token{}, fmt.Errorf("timestamp.Stamp(%s): %w", a.host, err)

@@ -41,6 +41,8 @@ type Message struct {
 	ID      string
 	Body    []byte
 	Secrets []string // each signs it
+
+	Traceparent string // of W3C Trace Context; empty: none. It is not signed
 }
 
 // sign returns the headers of a message that is sent at a time. The library of the standard would
@@ -58,13 +60,17 @@ func (m Message) sign(at time.Time) (http.Header, error) {
 		_, _ = mac.Write(m.Body)
 		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
-	return http.Header{
+	headers := http.Header{
 		"Content-Type":      {"application/json"},
 		"User-Agent":        {"Triprize-Webhooks/1"},
 		"Webhook-Id":        {m.ID},
 		"Webhook-Timestamp": {timestamp},
 		"Webhook-Signature": {strings.Join(signatures, " ")},
-	}, nil
+	}
+	if m.Traceparent != "" {
+		headers.Set("Traceparent", m.Traceparent)
+	}
+	return headers, nil
 }
 
 // Answer is what came of a message.

@@ -34,7 +34,7 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 		}
 		if refusal, ok := errors.AsType[*fault.Error](err); ok {
 			outcome = job.Refused(ref.ID, refusal)
-			return job.Finalize(ctx, tx, outcome)
+			return job.Finalize(ctx, tx, &outcome)
 		}
 		if err != nil {
 			return err

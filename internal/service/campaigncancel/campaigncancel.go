@@ -174,7 +174,7 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 		if err := c.note(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil { // it stays with the job
 			return err
 		}
-		return job.Finalize(ctx, tx, outcome)
+		return job.Finalize(ctx, tx, &outcome)
 	})
 	switch {
 	case err != nil:

@@ -148,7 +148,7 @@ func (d *Drawer) finalizeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcom
 		problem := job.ProblemOf(refusal)
 		outcome.Problem = &problem
 	}
-	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Finalize(ctx, tx, outcome) })
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Finalize(ctx, tx, &outcome) })
 	return outcome, err
 }
 

@@ -69,7 +69,7 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 			return fmt.Errorf("draw.record(%s): %w", id, err)
 		}
 		outcome.Result = result
-		return job.Finalize(ctx, tx, outcome)
+		return job.Finalize(ctx, tx, &outcome)
 	})
 	return outcome, err
 }

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/job"
 )
 
@@ -65,7 +66,7 @@ type transaction struct {
 
 // run claims the keys of tasks, decides those whose key is new, and records their
 // answers. Releases have no key.
-func (t *transaction) run(ctx context.Context, db postgres.Beginner) error {
+func (t *transaction) run(ctx context.Context, db postgres.Beginner) (err error) {
 	var keyed, unkeyed []int
 	var jobs []job.Request
 	for i, one := range t.tasks {
@@ -75,6 +76,8 @@ func (t *transaction) run(ctx context.Context, db postgres.Beginner) error {
 		}
 		keyed, jobs = append(keyed, i), append(jobs, one.Job)
 	}
+	ctx, spans := tracing.Batch(ctx, "hold", len(t.tasks), job.TracesOf(jobs))
+	defer func() { spans.End(err) }()
 	decided := false
 	if len(keyed) > 0 {
 		done, err := job.OnceEach(ctx, db, jobs, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/payment"
 )
 
@@ -69,9 +70,10 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
 	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.orphaned, m.others)
-	for _, known := range []string{refundNone, refundKnown} { // an increase from nothing is not seen
-		m.others.WithLabelValues(known)
-	}
+	telemetry.Expect(m.others, refundNone, refundKnown)
+	telemetry.Expect(m.stored, payment.FromWebhook, payment.FromList)
+	telemetry.Expect(m.handled, payment.EventWoken, payment.EventRecorded, payment.EventIgnored, payment.EventUnknown)
+	telemetry.Expect(m.dispute, "needs_response", "under_review", "won", "lost", "warning_needs_response", "warning_under_review", "warning_closed")
 	return &Events{db: db, reader: reader, logger: logger, metrics: m, versions: make(map[string]bool)}
 }
 

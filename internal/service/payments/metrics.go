@@ -1,6 +1,12 @@
 package payments
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/payment"
+)
 
 type metrics struct {
 	runs       *prometheus.CounterVec // by outcome
@@ -27,5 +33,14 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Time from the reservation to the capture.", Buckets: []float64{.25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600}}),
 	}
 	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.duration)
+	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Conclude)
+	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
+		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
+	for _, c := range []call{callCreate, callFetch, callConfirm, callCapture, callCancel} {
+		telemetry.Expect(m.mismatches, c)
+		for _, kind := range payprovider.ErrorKinds {
+			m.faults.WithLabelValues(string(c), string(kind))
+		}
+	}
 	return m
 }

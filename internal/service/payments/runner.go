@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
@@ -49,11 +50,14 @@ type Result struct {
 	Outcome  Outcome
 	Ref      payment.Ref // with the version after the run
 	Phase    payment.Phase
-	Announce bool // its job says something new of itself
+	Announce bool   // its job says something new of itself
+	Trace    string // the traceparent of the run; empty: none
 }
 
 // Job returns the job of the payment, for shards.
-func (r Result) Job() job.Ref { return job.Ref{ID: r.Ref.JobID, CampaignID: r.Ref.CampaignID} }
+func (r Result) Job() job.Ref {
+	return job.Ref{ID: r.Ref.JobID, CampaignID: r.Ref.CampaignID}.In(r.Trace)
+}
 
 // maxMoves bounds a run. The longest way, from the reservation to the capture with a
 // fetch after every call, is shorter.
@@ -82,15 +86,18 @@ func (rn *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {
 		rn.metrics.phases.WithLabelValues(string(payment.Creating)).Inc() // with the claim
 	}
 	r.hit("claimed")
+	ctx, span := job.Continue(ctx, rn.db, p.JobID, "payment")
 	outcome, err := r.lead(ctx)
-	switch {
-	case errors.Is(err, agenda.ErrFenced):
-		outcome = Fenced
-	case err != nil:
+	if errors.Is(err, agenda.ErrFenced) {
+		outcome, err = Fenced, nil
+	}
+	span.Set(tracing.Outcome, string(outcome))
+	span.End(err)
+	if err != nil {
 		return Result{}, fmt.Errorf("payments.Run(%s): %w", item.ID, err)
 	}
 	rn.metrics.runs.WithLabelValues(string(outcome)).Inc()
-	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced}, nil
+	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced, Trace: span.Traceparent()}, nil
 }
 
 // run is one run of a payment: what is known of it, and what the provider has said.

@@ -7,6 +7,8 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/refund"
 )
 
 type metrics struct {
@@ -30,5 +32,7 @@ func NewRunner(db postgres.Pool, provider payprovider.Refunds, settings Settings
 		}),
 	}
 	registry.MustRegister(m.states, m.faults, m.twice)
+	telemetry.Expect(m.states, refund.Pending, refund.RequiresAction, refund.Succeeded, refund.Failed, refund.Canceled)
+	telemetry.Expect(m.faults, payprovider.ErrorKinds...)
 	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: m}
 }

@@ -14,7 +14,9 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/agenda"
+	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
@@ -84,7 +86,10 @@ func (r *Runner) Run(ctx context.Context, item agenda.Item) (Result, error) {
 	}
 	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received}
 	one.hit("refunds.claimed")
+	ctx, span := job.Continue(ctx, r.db, paid.JobID, "refund", "triprize.refund_id", claimed.ID.String())
 	result, err := one.lead(ctx)
+	span.Set(tracing.Outcome, string(result))
+	span.End(err)
 	if errors.Is(err, agenda.ErrFenced) { // somebody else goes on
 		return Nothing, nil
 	}

@@ -124,7 +124,7 @@ func (o *conclusions) complete(c *conclusion) error {
 		return fmt.Errorf("the result of job %s: %w", c.JobID, err)
 	}
 	o.completed = append(o.completed, p.ID)
-	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: c.JobID, Result: answer})
+	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: c.JobID, Result: answer, PurchaseID: p.ID})
 	o.report.Sold += len(p.Items)
 	o.to(c, payment.Settled)
 	return nil
@@ -256,7 +256,9 @@ func declined(d *payprovider.Decline) *fault.Error {
 // finalize finalizes the job of a purchase that ends without its positions, and the
 // cancellation that waits for that.
 func (o *conclusions) finalize(c *conclusion, state purchase.State, problem error) error {
-	o.report.Finalized = append(o.report.Finalized, job.Refused(c.JobID, problem))
+	refused := job.Refused(c.JobID, problem)
+	refused.PurchaseID = c.PurchaseID
+	o.report.Finalized = append(o.report.Finalized, refused)
 	if c.CancelJob == nil {
 		return nil
 	}
@@ -268,7 +270,7 @@ func (o *conclusions) finalize(c *conclusion, state purchase.State, problem erro
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", *c.CancelJob, err)
 	}
-	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: *c.CancelJob, Result: answer})
+	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: *c.CancelJob, Result: answer, PurchaseID: p.ID})
 	return nil
 }
 

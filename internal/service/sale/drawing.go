@@ -27,7 +27,7 @@ func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.U
 	for _, id := range slices.SortedFunc(maps.Keys(changes), uuidv7.Compare) {
 		counts, sold := campaigns[id].Counts, changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
-			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id])
+			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id], report.Finalized)
 			if err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.U
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {
 			return fmt.Errorf("startDraws: %w", err)
 		}
-		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "", s.keepJobs))
+		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "", s.keepJobs, job.OriginIn(report.Finalized, id)))
 		if err != nil {
 			return fmt.Errorf("startDraws(%s): %w", id, err)
 		}

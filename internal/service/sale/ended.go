@@ -104,7 +104,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		return end, err
 	}
 	end.Holds = len(held)
-	end.Messages, err = s.endIfDue(ctx, tx, c, out.changes[id])
+	end.Messages, err = s.endIfDue(ctx, tx, c, out.changes[id], out.report.Finalized)
 	end.Ended = len(end.Messages) > 0
 	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
 	return end, err
@@ -113,7 +113,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 // endIfDue ends the sale of a campaign that is drawn at its end, if that has come and
 // change frees or sells the last reserved position. It comes after all other writes; the
 // statement itself decides.
-func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, change campaign.Change) ([]outbox.Message, error) {
+func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, change campaign.Change, outcomes []job.Outcome) ([]outbox.Message, error) {
 	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+change.Reserved > 0 {
 		return nil, nil
 	}
@@ -121,7 +121,7 @@ func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, ch
 	if err != nil || !ended {
 		return nil, err
 	}
-	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, "", s.keepJobs))
+	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, "", s.keepJobs, job.OriginIn(outcomes, c.ID)))
 	return made, fault.At(err, "endIfDue(%s)", c.ID)
 }
 

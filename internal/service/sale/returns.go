@@ -65,7 +65,9 @@ func (r *returns) decide(c *cancellation) error {
 	case !isRefusal(err):
 		return err
 	}
-	r.report.Finalized = append(r.report.Finalized, job.Refused(c.ID, err))
+	refused := job.Refused(c.ID, err)
+	refused.PurchaseID = c.PurchaseID
+	r.report.Finalized = append(r.report.Finalized, refused)
 	return nil
 }
 
@@ -86,7 +88,7 @@ func (r *returns) cancel(c *cancellation) error {
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", c.ID, err)
 	}
-	r.report.Finalized = append(r.report.Finalized, job.Outcome{ID: c.ID, Result: answer})
+	r.report.Finalized = append(r.report.Finalized, job.Outcome{ID: c.ID, Result: answer, PurchaseID: p.ID})
 	if byCard {
 		made := refundOf(p, amount, refund.PurchaseCancelled)
 		r.refunds, r.report.Refunds = append(r.refunds, made), append(r.report.Refunds, made.Item())

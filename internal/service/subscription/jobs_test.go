@@ -32,7 +32,7 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
 
 func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 	t.Helper()
-	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, o) })
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, &o) })
 }
 
 // watchingJobs watches jobs until the test ends.

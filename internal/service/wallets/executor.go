@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
 )
@@ -85,12 +86,13 @@ func (e *Executor) doAgain(ctx context.Context, commands []Command, rowWait time
 
 // try does commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) ([]job.Done, error) {
+func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
 		requests[i] = c.Request
 	}
-	var err error
+	ctx, spans := tracing.Batch(ctx, "wallets", len(commands), job.TracesOf(requests))
+	defer func() { spans.End(err) }()
 	for range tries {
 		var done []job.Done
 		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {

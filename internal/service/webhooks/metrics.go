@@ -1,6 +1,11 @@
 package webhooks
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/webhook"
+)
 
 type metrics struct {
 	attempts *prometheus.CounterVec // by outcome
@@ -19,5 +24,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}, []string{"reason"}),
 	}
 	registry.MustRegister(m.attempts, m.disabled)
+	telemetry.Expect(m.attempts, "delivered", "refused", "unanswered")
+	telemetry.Expect(m.disabled, webhook.Gone, webhook.Failing)
 	return m
 }

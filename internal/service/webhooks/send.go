@@ -1,9 +1,11 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/store/webhook"
 )
@@ -74,7 +77,11 @@ func (t *turn) send(ctx context.Context, due []webhook.DueEvent) (all []sent) {
 
 func (t *turn) sendOne(ctx context.Context, event webhook.DueEvent) sent {
 	at := time.Now()
-	answer := t.sender.Send(ctx, *t.endpoint.URL, webhookhttp.Message{ID: event.ID.String(), Body: event.Payload, Secrets: t.secrets})
+	ctx, span := tracing.Continue(ctx, event.Traceparent, "webhook "+event.Type, "triprize.event_id", event.ID.String(), "triprize.endpoint_id", t.endpoint.ID.String())
+	answer := t.sender.Send(ctx, *t.endpoint.URL, webhookhttp.Message{ID: event.ID.String(), Body: event.Payload, Secrets: t.secrets,
+		Traceparent: cmp.Or(span.Traceparent(), event.Traceparent)})
+	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
+	span.End(answer.Err)
 	t.metrics.attempts.WithLabelValues(outcome(answer)).Inc()
 	return sent{event: event, at: at, took: time.Since(at), answer: answer}
 }

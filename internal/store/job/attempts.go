@@ -83,10 +83,14 @@ func counts(jobs []Attempted) (ids []uuid.UUID, attempts []int) {
 }
 
 // GiveUp finalizes those of the jobs that are still queued as failed, and returns
-// their ids.
-func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Problem) ([]uuid.UUID, error) {
-	given, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], lockQueued+`
-		UPDATE jobs SET state = 'failed', problem = $2, finished_at = clock_timestamp()
-		WHERE id IN (SELECT id FROM locked) RETURNING id`, ids, problem)
+// their outcomes.
+func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Problem) ([]Outcome, error) {
+	given, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (o Outcome, err error) {
+		o.Problem = &problem
+		err = o.Job.scan(row, &o.ID)
+		return o, err
+	}, lockQueued+`
+		UPDATE jobs j SET state = 'failed', problem = $2, finished_at = clock_timestamp()
+		WHERE id IN (SELECT id FROM locked) RETURNING j.id, `+finalized, ids, problem)
 	return given, fault.At(err, "job.GiveUp")
 }

@@ -47,7 +47,7 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 
 func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 	t.Helper()
-	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, o) })
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, &o) })
 }
 
 func TestAJobIsSettledOnce(t *testing.T) {
@@ -86,7 +86,7 @@ func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
 		if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
 			return err
 		}
-		return job.Finalize(t.Context(), tx, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
+		return job.Finalize(t.Context(), tx, &job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
 	})
 	if !errors.Is(err, job.ErrFinal) {
 		t.Errorf("got %v", err)

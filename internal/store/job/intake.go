@@ -61,7 +61,7 @@ func NewIntake(requests []Request) *Intake {
 func (in *Intake) Queue(b *pgx.Batch) { in.queue(b, Queued, "") }
 
 // QueueWith is Queue with a statement that needs to know which jobs are made: it finds their
-// id and kind in the table made. Its arguments are $13 and the following.
+// id and kind in the table made. Its arguments are $15 and the following.
 func (in *Intake) QueueWith(b *pgx.Batch, sql string, args ...any) {
 	in.queue(b, Queued, `, also AS (`+sql+`)`, args...)
 }
@@ -73,6 +73,7 @@ func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
 	users, payloads, keeps := make([]*string, n), make([][]byte, n), make([]float64, n)
+	requests, traces := make([]*string, n), make([]*string, n)
 	var sellers []uuid.UUID // campaigns of purchases, each once
 	isSeller := make(map[uuid.UUID]bool, 1)
 	for at, i := range in.order {
@@ -80,6 +81,7 @@ func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
 		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
 		campaigns[at], users[at] = postgres.Nullable(r.CampaignID), postgres.Nullable(r.UserID)
 		payloads[at], keeps[at] = r.Payload, r.Keep.Seconds()
+		requests[at], traces[at] = postgres.Nullable(r.RequestID), postgres.Nullable(r.Traceparent)
 		if r.Kind == KindPurchase && !isSeller[r.CampaignID] {
 			isSeller[r.CampaignID] = true
 			sellers = append(sellers, r.CampaignID)
@@ -88,18 +90,18 @@ func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
 	b.Queue(`
 		WITH closed AS MATERIALIZED (SELECT id FROM campaigns WHERE id = ANY($12) AND state IN ('drawing', 'completed', 'cancelled')),
 		made AS (
-			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, expires_at, state, attempts, finished_at)
-			SELECT id, client, key, hash, kind, campaign_id, user_id, payload, clock_timestamp() + keep * interval '1 second',
+			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, request_id, traceparent, expires_at, state, attempts, finished_at)
+			SELECT id, client, key, hash, kind, campaign_id, user_id, payload, request_id, traceparent, clock_timestamp() + keep * interval '1 second',
 			       $10, CASE WHEN $11 THEN 1 ELSE 0 END, CASE WHEN $11 THEN clock_timestamp() END
-			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[])
-			     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, keep, place)
+			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[], $13::text[], $14::text[])
+			     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, keep, request_id, traceparent, place)
 			WHERE NOT (kind = 'purchase' AND campaign_id IN (SELECT id FROM closed))
 			ORDER BY place
 			ON CONFLICT (client, idempotency_key) DO NOTHING
 			RETURNING id, kind, accepted_at
 		)`+also+`
 		SELECT id, accepted_at FROM made UNION ALL SELECT id, NULL FROM closed`,
-		append([]any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers}, args...)...).Query(in.scanMade)
+		append([]any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers, requests, traces}, args...)...).Query(in.scanMade)
 }
 
 // scanMade reads the jobs that were made, and the closed campaigns, which have no time.
@@ -146,7 +148,7 @@ func (in *Intake) Accepted(ctx context.Context, db postgres.DB) ([]Accepted, err
 			continue
 		}
 		jobs[r.slot()] = Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
-			CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at}
+			CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at, Origin: r.Origin}
 	}
 	isClosed := func(r Request) bool { return r.Kind == KindPurchase && in.closed[r.CampaignID] }
 	if err := readTaken(ctx, db, taken, jobs, isClosed); err != nil {

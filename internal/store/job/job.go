@@ -3,12 +3,14 @@ package job
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"iter"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/tracing"
 )
 
 // State is the state of a job.
@@ -88,6 +90,9 @@ var QueueKinds = []Kind{KindDraw, KindCancellation, KindPurchase}
 // System is the client of jobs that Triprize makes by itself.
 const System = "system"
 
+// Tool is the client of jobs that operators make with triprize.
+const Tool = "triprize"
+
 // Job is one accepted piece of work.
 type Job struct {
 	ID         uuid.UUID
@@ -106,6 +111,14 @@ type Job struct {
 	FinishedAt *time.Time
 	PurchaseID *uuid.UUID // that it has begun, or wants to take back; see QueueBegun
 	Progress   *Progress  // of a job that is not final
+	Origin
+}
+
+// Origin is the request that a job comes from: its own, or that of the job which made it. It is
+// empty where a sweep made the job.
+type Origin struct {
+	RequestID   string // its X-Request-ID
+	Traceparent string // the trace that it is in (W3C Trace Context, version 00); empty: none
 }
 
 // Progress is what a job says of itself while it is not final.
@@ -182,11 +195,48 @@ type Request struct {
 	Payload    json.RawMessage
 	Keep       time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
-	Trace      string        // the trace that the request is in, as an id; empty: none. It is not stored
+	Origin
 }
 
 // Ref is a job and the campaign it concerns.
 type Ref struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
+	Trace      string // its traceparent, if its trace is recorded
+}
+
+// Ref returns the job that the request makes.
+func (r Request) Ref() Ref {
+	ref := Ref{ID: r.ID, CampaignID: r.CampaignID}
+	return ref.In(r.Traceparent)
+}
+
+// In returns the job with its trace, if that is recorded.
+func (r Ref) In(traceparent string) Ref {
+	if tracing.Recorded(traceparent) {
+		r.Trace = traceparent
+	}
+	return r
+}
+
+// Traces yields the traces of jobs that are recorded, by the id of the job.
+func Traces(refs []Ref) iter.Seq2[uuid.UUID, string] {
+	return func(yield func(uuid.UUID, string) bool) {
+		for _, ref := range refs {
+			if ref.Trace != "" && !yield(ref.ID, ref.Trace) {
+				return
+			}
+		}
+	}
+}
+
+// TracesOf is Traces for the jobs that requests make.
+func TracesOf(requests []Request) iter.Seq2[uuid.UUID, string] {
+	return func(yield func(uuid.UUID, string) bool) {
+		for i := range requests {
+			if r := &requests[i]; tracing.Recorded(r.Traceparent) && !yield(r.ID, r.Traceparent) {
+				return
+			}
+		}
+	}
 }

@@ -20,6 +20,8 @@ type Filter struct {
 	Kind       Kind
 	State      State
 	Code       fault.Code // of the problem of a failed job
+	Key        string     // the idempotency key, as it was sent
+	Reference  string     // of the payment that a purchase was ordered with
 }
 
 // frequent are the kinds that crowds make. Of all others there are few, and an index finds
@@ -40,20 +42,37 @@ const openJobs = `(
 		UNION SELECT cancel_job FROM payments WHERE finished_at IS NULL AND cancel_job IS NOT NULL) o
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = o.id OFFSET 0) j)`
 
+// The jobs of a key, for all clients and for one. The index begins with the client, so each client is
+// looked up by itself: there are few. Keys of users with tokens have a scope, and are not found here.
+const (
+	jobsOfKey = `(
+	SELECT j.* FROM (SELECT name FROM api_clients UNION ALL SELECT unnest(ARRAY['` + System + `', '` + Tool + `'])) c (name)
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = c.name AND idempotency_key = ? OFFSET 0) j)`
+	jobOfKey = `(SELECT * FROM jobs WHERE client = ? AND idempotency_key = ? OFFSET 0)`
+)
+
 // List returns jobs newest first, and the id before which the next page begins: zero after
 // the last one. It goes along the index of the user, of a kind that is rare, of the client,
-// or without a client of the campaign; for open states it looks at the open jobs. The other fields are
-// looked up among [postgres.ListWindow] jobs at most: then a page may be short, or empty,
+// or without a client of the campaign; for open states it looks at the open jobs, for a key without a
+// user at those of the key. The other fields are looked up among [postgres.ListWindow] jobs at most: then a page may be short, or empty,
 // and not be the last.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Job, next uuid.UUID, err error) {
 	l := postgres.List[Job]{From: "jobs", Alias: "j", Columns: columns, Scan: scan, ID: func(j Job) uuid.UUID { return j.ID }}
 	also := l.Also
-	if open := f.State != "" && !f.State.Final(); open {
+	open := f.State != "" && !f.State.Final()
+	switch {
+	case f.Key != "" && f.UserID == "":
+		l.From, l.FromArgs, also = jobsOfKey, []any{f.Key}, l.Only
+		if f.Client != "" {
+			l.From, l.FromArgs = jobOfKey, []any{f.Client, f.Key}
+		}
+		f.Key = ""
+	case open:
 		l.From, also = openJobs, l.Only // there are few
 		if f.Client != "" {
 			also(`j.client = ?`, f.Client)
 		}
-	} else {
+	default:
 		f = f.along(&l)
 	}
 	if f.KeyScope != "" {
@@ -62,7 +81,8 @@ func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (l
 	if f.CampaignID != uuid.Nil {
 		also(`j.campaign_id = ?`, f.CampaignID)
 	}
-	for _, c := range [][2]string{{`j.user_id = ?`, f.UserID}, {`j.kind = ?`, string(f.Kind)}, {`j.state = ?`, string(f.State)}, {`j.problem ->> 'code' = ?`, string(f.Code)}} {
+	for _, c := range [][2]string{{`j.user_id = ?`, f.UserID}, {`j.kind = ?`, string(f.Kind)}, {`j.state = ?`, string(f.State)}, {`j.problem ->> 'code' = ?`, string(f.Code)},
+		{`substring(j.idempotency_key FROM '[^\n]*$') = ?`, f.Key}, {`j.payload #>> '{payment,reference}' = ?`, f.Reference}} {
 		if condition, value := c[0], c[1]; value != "" {
 			also(condition, value)
 		}

@@ -21,11 +21,12 @@ import (
 func many(t *testing.T, db *pgxpool.Pool, n int, first, second uuid.UUID) {
 	t.Helper()
 	_, err := db.Exec(t.Context(), `
-		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, state, problem, finished_at, expires_at)
+		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, state, problem, finished_at, payload, expires_at)
 		SELECT (lpad(to_hex(1700000000000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))::uuid,
 		       CASE WHEN i % 50 = 0 THEN 'kiosk' ELSE 'shop' END, i::text, sha256(i::text::bytea),
 		       CASE WHEN i % 5000 = 1 THEN 'campaign-pause' ELSE 'purchase' END, CASE WHEN i % 10 = 0 AND i < $1 / 2 THEN $2::uuid ELSE $3::uuid END, 'user-' || i % 1000,
-		       CASE WHEN i % 100 = 7 THEN 'failed' ELSE 'succeeded' END, CASE WHEN i % 100 = 7 THEN '{"code":"sold-out","detail":"x"}'::json END, now(), now() + interval '1 day'
+		       CASE WHEN i % 100 = 7 THEN 'failed' ELSE 'succeeded' END, CASE WHEN i % 100 = 7 THEN '{"code":"sold-out","detail":"x"}'::json END, now(),
+		       CASE WHEN i % 500 = 7 THEN json_build_object('payment', json_build_object('reference', 'order-' || i % 1000)) END, now() + interval '1 day'
 		FROM generate_series(1, $1::int) AS i`, n, first, second)
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +39,7 @@ func TestAPageOfJobsReadsNoMoreThanItHas(t *testing.T) {
 	const n, limit = 30_000, 20
 	db, first, second := servers.DB(t), uuid.New(), uuid.New()
 	many(t, db, n, first, second)
+	servers.Exec(t, db, `INSERT INTO api_clients (name, role) VALUES ('shop', 'app'), ('kiosk', 'app')`)
 	reads := servers.CountReads(t, db)
 	for name, c := range map[string]struct {
 		filter job.Filter
@@ -58,6 +60,10 @@ func TestAPageOfJobsReadsNoMoreThanItHas(t *testing.T) {
 		"that are open":            {job.Filter{State: job.Queued}, 2},
 		"that have failed":         {job.Filter{State: job.Failed}, postgres.ListWindow},
 		"with a code":              {job.Filter{Client: "shop", Code: fault.SoldOut}, postgres.ListWindow},
+		"of a key":                 {job.Filter{Key: "7"}, 4 + 2*4},
+		"a client's of a key":      {job.Filter{Client: "kiosk", Key: "50"}, 2},
+		"a user's of a key":        {job.Filter{UserID: "user-7", Key: "7"}, 3*n/1000 + 4},
+		"a user's of a reference":  {job.Filter{UserID: "user-7", Reference: "order-7"}, 3*n/1000 + 4},
 		"with a code none has":     {job.Filter{Code: fault.InternalError}, 2*postgres.ListWindow + 10},
 	} {
 		list, _, err := job.List(t.Context(), reads, c.filter, postgres.ListPage{Limit: limit})
@@ -95,6 +101,8 @@ func TestEachFilterFindsItsJobsAndNoOther(t *testing.T) {
 	t.Parallel()
 	db, first, second := servers.DB(t), uuid.New(), uuid.New()
 	many(t, db, 1000, first, second)
+	servers.Exec(t, db, `INSERT INTO api_clients (name, role) VALUES ('shop', 'app'), ('kiosk', 'app')`)
+	servers.Exec(t, db, `UPDATE jobs SET idempotency_key = 'jwt:abc' || chr(10) || 'of a user' WHERE idempotency_key = '9'`)
 	for _, c := range []struct {
 		filter job.Filter
 		want   string
@@ -107,6 +115,15 @@ func TestEachFilterFindsItsJobsAndNoOther(t *testing.T) {
 		{job.Filter{Client: "shop", Code: fault.SoldOut}, `client = 'shop' AND state = 'failed'`},
 		{job.Filter{Code: fault.PositionTaken}, `false`},
 		{job.Filter{Kind: job.KindCampaignPause, Client: "shop"}, `kind = 'campaign-pause'`},
+		{job.Filter{Key: "50"}, `idempotency_key = '50'`},
+		{job.Filter{Key: "50", Client: "kiosk"}, `idempotency_key = '50'`},
+		{job.Filter{Key: "50", Client: "shop"}, `false`},
+		{job.Filter{Key: "7", State: job.Succeeded}, `false`},
+		{job.Filter{Key: "7", State: job.Queued}, `false`},
+		{job.Filter{Key: "of a user"}, `false`},
+		{job.Filter{Key: "of a user", UserID: "user-9"}, `user_id = 'user-9' AND idempotency_key LIKE '%of a user'`},
+		{job.Filter{Reference: "order-7"}, `payload #>> '{payment,reference}' = 'order-7'`},
+		{job.Filter{Reference: "order-507", UserID: "user-507", State: job.Failed}, `user_id = 'user-507' AND state = 'failed'`},
 	} {
 		rows, err := db.Query(t.Context(), `SELECT id FROM jobs WHERE `+c.want+` ORDER BY id DESC`)
 		if err != nil {

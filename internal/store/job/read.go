@@ -10,16 +10,19 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
 )
 
 const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.state,
-	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at, j.purchase_id, j.progress`
+	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at, j.purchase_id, j.progress,
+	coalesce(j.request_id, ''), coalesce(j.traceparent, '')`
 
 func scan(row pgx.CollectableRow) (j Job, err error) {
 	var hash []byte
 	// A []byte is copied. A json.RawMessage would be read as JSON first.
 	err = row.Scan(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.State,
-		(*[]byte)(&j.Result), &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress)
+		(*[]byte)(&j.Result), &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress,
+		&j.RequestID, &j.Traceparent)
 	copy(j.Hash[:], hash)
 	return j, err
 }
@@ -117,4 +120,17 @@ func CampaignCancellations(ctx context.Context, db postgres.DB, campaigns []uuid
 		of[*j.CampaignID] = j
 	}
 	return of, nil
+}
+
+// Continue begins a span in the trace of a job, see [tracing.Continue]. While tracing is off it reads
+// nothing, and when the trace cannot be read there is no span.
+func Continue(ctx context.Context, db postgres.DB, id uuid.UUID, name string, pairs ...string) (context.Context, tracing.Span) {
+	if !tracing.On() {
+		return ctx, tracing.Span{}
+	}
+	var traceparent string
+	if err := db.QueryRow(ctx, `SELECT coalesce(traceparent, '') FROM jobs WHERE id = $1`, id).Scan(&traceparent); err != nil {
+		return ctx, tracing.Span{}
+	}
+	return tracing.Continue(ctx, traceparent, name, append(pairs, tracing.JobID, id.String())...)
 }

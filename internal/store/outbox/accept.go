@@ -57,7 +57,8 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 	}
 	for _, r := range intake.Candidates() {
 		if intake.Made(r) {
-			messages[r.Kind].add(r)
+			m := messages[r.Kind]
+			m.Jobs = append(m.Jobs, r.Ref())
 		}
 	}
 	var made []Message
@@ -67,18 +68,6 @@ func insert(ctx context.Context, db postgres.DB, intake *job.Intake) ([]Message,
 		}
 	}
 	return made, nil
-}
-
-// add adds the job of a request to the message.
-func (m *Message) add(r job.Request) {
-	m.Jobs = append(m.Jobs, job.Ref{ID: r.ID, CampaignID: r.CampaignID})
-	if r.Trace == "" {
-		return
-	}
-	if m.Traces == nil {
-		m.Traces = make(map[uuid.UUID]string)
-	}
-	m.Traces[r.ID] = r.Trace
 }
 
 // queueInsert makes the jobs, and a message of each kind for those that it makes. It is one
@@ -93,6 +82,6 @@ func queueInsert(b *pgx.Batch, intake *job.Intake, messages map[job.Kind]*Messag
 	intake.QueueWith(b, `
 			INSERT INTO outbox_messages (id, kind, jobs)
 			SELECT m.id, kind, array_agg(made.id ORDER BY made.id)
-			FROM unnest($13::uuid[], $14::text[]) AS m (id, kind) JOIN made USING (kind)
+			FROM unnest($15::uuid[], $16::text[]) AS m (id, kind) JOIN made USING (kind)
 			GROUP BY m.id, kind`, ids, kinds)
 }

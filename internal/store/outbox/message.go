@@ -22,24 +22,29 @@ type Message struct {
 	Kind     job.Kind
 	Delivery int // 1, and one more for each worker known to have died with these jobs
 	Jobs     []job.Ref
-	Traces   map[uuid.UUID]string // of jobs whose requests are in a trace; only in the first task of a message
 }
 
 // payload groups jobs by campaign: for one hot campaign that halves its size.
 type payload struct {
 	Delivery  int                       `json:"delivery"`
 	Campaigns map[uuid.UUID][]uuid.UUID `json:"campaigns"`
-	Traces    map[uuid.UUID]string      `json:"traces,omitempty"`
+	Traces    map[uuid.UUID]string      `json:"traces,omitempty"` // of jobs whose traces are recorded
 }
 
 // Task returns the message as a task for the queue.
 func (m Message) Task() queue.Task {
-	p := payload{Delivery: m.Delivery, Campaigns: make(map[uuid.UUID][]uuid.UUID), Traces: m.Traces}
+	p := payload{Delivery: m.Delivery, Campaigns: make(map[uuid.UUID][]uuid.UUID)}
 	for _, j := range m.Jobs {
 		p.Campaigns[j.CampaignID] = append(p.Campaigns[j.CampaignID], j.ID)
 	}
+	for id, trace := range job.Traces(m.Jobs) {
+		if p.Traces == nil {
+			p.Traces = make(map[uuid.UUID]string)
+		}
+		p.Traces[id] = trace
+	}
 	data, err := json.Marshal(p)
-	if err != nil { // ids and traces
+	if err != nil { // ids and texts
 		panic(err)
 	}
 	return queue.Task{ID: m.ID, Kind: string(m.Kind), Payload: data}
@@ -61,10 +66,10 @@ func MessageOf(t queue.Task) (Message, error) {
 	if err := json.Unmarshal(t.Payload, &p); err != nil {
 		return Message{}, fmt.Errorf("outbox.MessageOf(%s): %w", t.ID, err)
 	}
-	m := Message{ID: t.ID, Kind: job.Kind(t.Kind), Delivery: p.Delivery, Traces: p.Traces}
+	m := Message{ID: t.ID, Kind: job.Kind(t.Kind), Delivery: p.Delivery}
 	for campaign, jobs := range p.Campaigns {
 		for _, id := range jobs {
-			m.Jobs = append(m.Jobs, job.Ref{ID: id, CampaignID: campaign})
+			m.Jobs = append(m.Jobs, job.Ref{ID: id, CampaignID: campaign, Trace: p.Traces[id]})
 		}
 	}
 	slices.SortFunc(m.Jobs, func(a, b job.Ref) int { return uuidv7.Compare(a.ID, b.ID) })

@@ -74,10 +74,10 @@ func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaig
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
 		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
-		SELECT g.kind, g.delivery, j.id, coalesce(j.campaign_id, '00000000-0000-0000-0000-000000000000')
+		SELECT g.kind, g.delivery, j.id, coalesce(j.campaign_id, '00000000-0000-0000-0000-000000000000'), coalesce(j.traceparent, '')
 		FROM gone g
 		CROSS JOIN LATERAL unnest(g.jobs) AS i (id)
-		CROSS JOIN LATERAL (SELECT id, campaign_id, state, purchase_id FROM jobs WHERE id = i.id) j
+		CROSS JOIN LATERAL (SELECT id, campaign_id, traceparent, state, purchase_id FROM jobs WHERE id = i.id) j
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL
 		ORDER BY g.kind, g.delivery, CASE WHEN $3 THEN j.campaign_id END, j.id`, ids, orphaned, byCampaign)
 	if err != nil {
@@ -86,7 +86,8 @@ func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaig
 	var kind job.Kind
 	var delivery int
 	var ref job.Ref
-	_, err = pgx.ForEachRow(rows, []any{&kind, &delivery, &ref.ID, &ref.CampaignID}, func() error {
+	var trace string
+	_, err = pgx.ForEachRow(rows, []any{&kind, &delivery, &ref.ID, &ref.CampaignID, &trace}, func() error {
 		last := len(bundles) - 1
 		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs ||
 			kind == job.KindDraw || // a draw waits by itself
@@ -94,7 +95,7 @@ func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaig
 			bundles = append(bundles, Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
 			last++
 		}
-		bundles[last].Jobs = append(bundles[last].Jobs, ref)
+		bundles[last].Jobs = append(bundles[last].Jobs, ref.In(trace))
 		return nil
 	})
 	return bundles, err

@@ -61,6 +61,8 @@ type DueEvent struct {
 	Event
 	Attempts int
 	Due      time.Time
+
+	Traceparent string // of the job that has done it, of its client; empty: none
 }
 
 // DueEvents returns up to limit events that are due for an endpoint, the longest due first.
@@ -68,13 +70,15 @@ type DueEvent struct {
 func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit int) ([]DueEvent, error) {
 	due, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d DueEvent, err error) {
 		e := &d.Event
-		err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload, &d.Attempts, &d.Due)
+		err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload, &d.Attempts, &d.Due, &d.Traceparent)
 		return d, err
 	}, `
-		SELECT `+eventColumns+`, d.attempts, d.next_at
+		SELECT `+eventColumns+`, d.attempts, d.next_at, coalesce(j.traceparent, '')
 		FROM (SELECT * FROM webhook_deliveries
 		      WHERE endpoint_id = $1 AND state = 'pending' AND next_at <= clock_timestamp() ORDER BY next_at, event_id LIMIT $2) d
-		JOIN webhook_events e ON e.id = d.event_id ORDER BY d.next_at, d.event_id`, endpointID, limit)
+		JOIN webhook_events e ON e.id = d.event_id
+		LEFT JOIN purchases p ON p.id = e.subject
+		LEFT JOIN jobs j ON j.id = coalesce(p.job_id, e.subject) ORDER BY d.next_at, d.event_id`, endpointID, limit)
 	return due, fault.At(err, "webhook.DueEvents(%s)", endpointID)
 }
 

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,6 +70,7 @@ type System struct {
 	App      string            // an app's key, of the client "shop"
 
 	env     []string
+	appURL  string            // of a private database, as the processes connect to it
 	metrics map[string]string // where the apis show their metrics, by URL
 	inside  []*inside
 	life    testing.TB // what it ends with: the test, or all tests of the binary
@@ -99,7 +101,7 @@ func (s *System) start(o Options) {
 	}
 	s.DB, s.Redis = servers.Pool(s.life, servers.Patient(s.Settings)), servers.Redis(s.life, servers.Patient(s.Settings))
 	s.env = append([]string{
-		"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
+		"TRIPRIZE_POSTGRES_URL=" + cmp.Or(s.appURL, s.Settings.Postgres.URL), "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
 		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0", "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
 	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), s.startBeacon(o.Beacon), o.Env)...)
@@ -161,6 +163,7 @@ func (s *System) startServers() {
 		s.T.Fatal(err)
 	}
 	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.Redis.URL()
+	s.appURL = makeAppRole(s.T, s.Settings.Postgres.URL)
 	if err := schema.Migrate(ctx, servers.Pool(s.T, s.Settings)); err != nil {
 		s.T.Fatal(err)
 	}

@@ -1498,6 +1498,9 @@ type PlaceDraft struct {
 	Number int `json:"number,omitempty"`
 }
 
+// PlainKey 1 to 255 printable ASCII characters.
+type PlainKey = string
+
 // Policies defines model for Policies.
 type Policies struct {
 	// Beacon Whether the draw waits for public randomness.
@@ -2843,6 +2846,12 @@ type ListJobsParams struct {
 
 	// Code Only jobs that have failed with this code of a problem.
 	Code *string `form:"code,omitempty" json:"code,omitempty"`
+
+	// IdempotencyKey Only the job of this Idempotency-Key, without quotes; for operators, one of each client. A key that a user with a token has sent is found together with `user_id`.
+	IdempotencyKey *PlainKey `form:"idempotency_key,omitempty" json:"idempotency_key,omitempty"`
+
+	// Reference Only jobs of purchases that were ordered with this `payment.reference`, also if they have failed. With a `user_id` or a `campaign_id` it takes few pages. GET /v1/purchases finds those that were sold, in any case.
+	Reference *PaymentReference `form:"reference,omitempty" json:"reference,omitempty"`
 
 	// Include `purchase`: each job has its purchase, if there is one, as you may see it.
 	Include *IncludePurchase `form:"include,omitempty" json:"include,omitempty"`

@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/simulator/stripesim"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/otlp"
+	"triprize/internal/testkit/servers"
+)
+
+// traced starts real processes that record a share of the traces, and send them soon.
+func traced(t *testing.T, ratio string, o fleet.Options) (*fleet.System, *otlp.Collector) {
+	t.Helper()
+	c := otlp.Start(t)
+	o.Binaries = true
+	o.Env = append(o.Env, "TRIPRIZE_TRACING_OTLP_URL="+c.URL, "TRIPRIZE_TRACING_SAMPLE_RATIO="+ratio, "OTEL_BSP_SCHEDULE_DELAY=200", "OTEL_BSP_MAX_QUEUE_SIZE=100000")
+	return fleet.Start(t, o), c
+}
+
+// arrived are spans, by what tests look for.
+type arrived struct {
+	byRef, below map[string][]otlp.Span // below: by the parent's ref
+	ofJob        map[string][]otlp.Span
+	all          []otlp.Span
+}
+
+func arrivedAt(c *otlp.Collector) arrived {
+	a := arrived{make(map[string][]otlp.Span), make(map[string][]otlp.Span), make(map[string][]otlp.Span), c.Spans()}
+	for _, s := range a.all {
+		a.byRef[s.Ref()] = append(a.byRef[s.Ref()], s)
+		a.below[s.Trace+"/"+s.Parent] = append(a.below[s.Trace+"/"+s.Parent], s)
+		if id := s.Attributes["triprize.job_id"]; id != "" {
+			a.ofJob[id] = append(a.ofJob[id], s)
+		}
+	}
+	return a
+}
+
+// job returns the spans of a job with a name.
+func (a arrived) job(id uuid.UUID, name string) (found []otlp.Span) {
+	for _, s := range a.ofJob[id.String()] {
+		if s.Name == name {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// hasSQL reports whether there are statements below a span.
+func (a arrived) hasSQL(s otlp.Span) bool {
+	return slices.ContainsFunc(a.below[s.Ref()], func(s otlp.Span) bool { return s.Attributes["db.system.name"] == "postgresql" })
+}
+
+// follow returns the traces of purchases: each has its request, and below it the spans of its job,
+// each of which links a batch with its statements. ok is false while something is missing.
+func (a arrived) follow(t *testing.T, purchases []fleet.Answer) (traces map[string]bool, ok bool) {
+	t.Helper()
+	traces = make(map[string]bool)
+	for _, p := range purchases {
+		request := a.job(p.ID, "POST /v1/campaigns/:campaign/purchases")
+		if len(request) == 0 {
+			return nil, false
+		}
+		traces[request[0].Trace] = true
+		for _, name := range []string{"accept", "purchase"} {
+			spans := a.job(p.ID, name)
+			if len(spans) == 0 {
+				return nil, false
+			}
+			for _, s := range spans { // a job that was put off has several
+				if s.Trace != request[0].Trace || s.Parent != request[0].ID || len(s.Links) != 1 {
+					t.Fatalf("%+v is not of the request %+v", s, request[0])
+				}
+				batch := a.byRef[s.Links[0]]
+				if len(batch) == 0 || !a.hasSQL(batch[0]) {
+					return nil, false
+				}
+			}
+		}
+	}
+	return traces, true
+}
+
+func (a arrived) largestBatch() (most int) {
+	for _, s := range a.all {
+		if n, err := strconv.Atoi(s.Attributes["triprize.jobs"]); err == nil && s.Name == "purchase batch" {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// Batches wait for more jobs, so that one has more than the 128 links that OpenTelemetry keeps.
+func TestOnePurchaseIsOneTraceAlthoughHundredsShareATransaction(t *testing.T) {
+	t.Parallel()
+	heard := struct {
+		sync.Mutex
+		traces map[string]string // by the id of the event
+	}{traces: make(map[string]string)}
+	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		heard.Lock()
+		defer heard.Unlock()
+		heard.traces[r.Header.Get("Webhook-Id")] = r.Header.Get("Traceparent")
+	}))
+	defer app.Close()
+	s, c := traced(t, "1", fleet.Options{Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_WORKER_SHARDS=1",
+		"TRIPRIZE_ACCEPT_BATCH_LINGER=300ms", "TRIPRIZE_WORKER_BATCH_LINGER=300ms"}})
+	if a := s.Do(0, s.App, http.MethodPost, "/v1/webhook-endpoints", map[string]string{"Idempotency-Key": uuid.NewString()},
+		fleet.Fields{"url": app.URL, "events": []string{"purchase.completed"}}); a.Status != http.StatusCreated {
+		t.Fatalf("%v %s", a, a.Body)
+	}
+	const base = 24 // 300 positions
+	var campaign uuid.UUID
+	var purchases []fleet.Answer
+	for rounds := 0; arrivedAt(c).largestBatch() <= 128; rounds++ {
+		if rounds == 5 {
+			t.Fatalf("the largest batch had %d jobs", arrivedAt(c).largestBatch())
+		}
+		campaign = s.Campaign(base)
+		purchases = s.Crowd(base*(base+1)/2, func(i int) fleet.Order {
+			return fleet.Order{Campaign: campaign, User: "user-" + strconv.Itoa(i), Wait: true}
+		})
+		s.AwaitDrawn(campaign)
+		servers.Eventually(t, "their spans have arrived", func() bool { _, ok := arrivedAt(c).follow(t, purchases); return ok })
+	}
+	traces, _ := arrivedAt(c).follow(t, purchases)
+	if len(traces) != len(purchases) {
+		t.Errorf("%d purchases have %d traces", len(purchases), len(traces))
+	}
+	servers.Eventually(t, "the draw is in the trace of the purchase that sold the campaign out", func() bool {
+		a := arrivedAt(c)
+		return slices.ContainsFunc(a.all, func(s otlp.Span) bool {
+			return s.Name == "draw" && traces[s.Trace] && a.hasSQL(s) && s.Attributes["triprize.outcome"] == "succeeded"
+		})
+	})
+	servers.Eventually(t, "the app was told with the trace of each purchase", func() bool {
+		told := make(map[string]bool)
+		for _, s := range arrivedAt(c).all {
+			heard.Lock()
+			if s.Name == "webhook purchase.completed" && heard.traces[s.Attributes["triprize.event_id"]] == "00-"+s.Trace+"-"+s.ID+"-01" && traces[s.Trace] {
+				told[s.Trace] = true
+			}
+			heard.Unlock()
+		}
+		return len(told) == len(traces)
+	})
+	expectNothingPersonal(t, c.Spans())
+}
+
+// expectNothingPersonal wants no user, key or parameter in spans.
+func expectNothingPersonal(t *testing.T, spans []otlp.Span) {
+	t.Helper()
+	for _, s := range spans {
+		for name, value := range s.Attributes {
+			if strings.Contains(value, "user-") || strings.Contains(value, "ref-") || name == "pgx.query.parameters" {
+				t.Fatalf("%s of %s is %q", name, s.Name, value)
+			}
+		}
+	}
+}
+
+// The provider is asked in the trace of the purchase, and so is the money that goes back.
+func TestAPaymentAndItsRefundAreInTheTraceOfThePurchase(t *testing.T) {
+	t.Parallel()
+	s, c := traced(t, "1", fleet.Options{Env: hasty, Schedulers: 1, Sandbox: &stripesim.Settings{}})
+	campaign := s.Campaign(3)
+	p := s.Buy(fleet.Order{Campaign: campaign, User: "user-1", Card: "pm_card_visa", Wait: true})
+	if p.Refusal() != "" {
+		t.Fatal(p)
+	}
+	if a := s.Cancel(s.App, viewJob(s, p.ID).PurchaseID, uuid.NewString(), "no more"); a.Status/100 != 2 {
+		t.Fatal(a)
+	}
+	servers.Eventually(t, "calls of payment and refund have arrived", func() bool {
+		a := arrivedAt(c)
+		for _, name := range []string{"payment", "refund"} {
+			called := slices.ContainsFunc(a.job(p.ID, name), func(s otlp.Span) bool {
+				return slices.ContainsFunc(a.below[s.Ref()], func(call otlp.Span) bool {
+					return call.Name == "POST" && call.Attributes["server.address"] != "" && call.Attributes["http.response.status_code"] == "200"
+				})
+			})
+			if !called {
+				return false
+			}
+		}
+		return slices.ContainsFunc(a.all, func(s otlp.Span) bool {
+			return strings.HasPrefix(s.Name, "sweep ") && a.hasSQL(s) &&
+				slices.ContainsFunc(a.below[s.Ref()], func(s otlp.Span) bool { return strings.HasPrefix(s.Name, "redis ") })
+		})
+	})
+	expectNothingPersonal(t, c.Spans())
+}
+
+// The row of a job knows its trace, so that a task which Redis has lost costs none of it. The trace is the
+// caller's, whatever the caller has decided about it.
+func TestATaskThatWasLostKeepsItsTrace(t *testing.T) {
+	t.Parallel()
+	s, c := traced(t, "1", fleet.Options{Workers: -1, Schedulers: -1})
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	p := s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+s.Campaign(3).String()+"/purchases",
+		map[string]string{"Idempotency-Key": "traced", "traceparent": "00-" + trace + "-00f067aa0ba902b7-00"},
+		fleet.Fields{"user_id": "user-1", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external"}})
+	if p.Status != http.StatusAccepted {
+		t.Fatal(p)
+	}
+	servers.Eventually(t, "Redis has the task, and loses it", func() bool {
+		keys, err := s.Redis.Keys(t.Context(), "*"+s.Settings.Redis.Namespace+"*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks := slices.DeleteFunc(keys, func(key string) bool { return !strings.Contains(key, "purchase") || !strings.Contains(key, ":t:") })
+		return len(tasks) > 0 && s.Redis.Del(t.Context(), keys...).Err() == nil
+	})
+	s.RunScheduler()
+	s.RunWorker()
+	if a := s.AwaitJob(0, p.ID); a.Refusal() != "" {
+		t.Fatal(a)
+	}
+	servers.Eventually(t, "the purchase is in its trace", func() bool {
+		spans := arrivedAt(c).job(p.ID, "purchase")
+		return len(spans) > 0 && spans[0].Trace == trace
+	})
+}

@@ -1,0 +1,148 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// SQL returns the tracer of a pool's statements; none while tracing is off. A statement's text is
+// in its span, its parameters are not.
+func SQL() []pgx.QueryTracer {
+	t := tracer.Load()
+	if t == nil {
+		return nil
+	}
+	return []pgx.QueryTracer{statements{otelpgx.NewTracer(otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes())}}
+}
+
+// statements asks otelpgx only below a span that is recorded: it works for its metrics otherwise.
+type statements struct{ of *otelpgx.Tracer }
+
+func recorded(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (s statements) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if !recorded(ctx) {
+		return ctx
+	}
+	return s.of.TraceQueryStart(ctx, conn, data)
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (s statements) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
+	if recorded(ctx) {
+		s.of.TraceQueryEnd(ctx, conn, data)
+	}
+}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (s statements) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	if !recorded(ctx) {
+		return ctx
+	}
+	return s.of.TraceBatchStart(ctx, conn, data)
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (s statements) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
+	if recorded(ctx) {
+		s.of.TraceBatchQuery(ctx, conn, data)
+	}
+}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (s statements) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchEndData) {
+	if recorded(ctx) {
+		s.of.TraceBatchEnd(ctx, conn, data)
+	}
+}
+
+// TraceAcquireStart implements pgxpool.AcquireTracer.
+func (s statements) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireStartData) context.Context {
+	if !recorded(ctx) {
+		return ctx
+	}
+	return s.of.TraceAcquireStart(ctx, pool, data)
+}
+
+// TraceAcquireEnd implements pgxpool.AcquireTracer.
+func (s statements) TraceAcquireEnd(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
+	if recorded(ctx) {
+		s.of.TraceAcquireEnd(ctx, pool, data)
+	}
+}
+
+// Commands is the hook of a Redis client. A span has the names of commands, and no keys: they name users.
+// (redisotel would write out the commands of every pipeline, recorded or not.)
+type Commands struct{}
+
+// DialHook implements redis.Hook.
+func (Commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (Commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !recorded(ctx) {
+			return next(ctx, cmd)
+		}
+		ctx, span := Call(ctx, "redis "+cmd.Name(), "db.system.name", "redis")
+		err := next(ctx, cmd)
+		span.End(unlessNil(err))
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (Commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !recorded(ctx) {
+			return next(ctx, cmds)
+		}
+		ctx, span := Call(ctx, "redis pipeline", "db.system.name", "redis", "db.operation.batch.size", strconv.Itoa(len(cmds)))
+		err := next(ctx, cmds)
+		span.End(unlessNil(err))
+		return err
+	}
+}
+
+// unlessNil is err, unless it only says that there is no such key.
+func unlessNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
+
+// Transport returns base, or while tracing is on one that has a span for each request and hands the trace
+// on with it: for those whom we trust with that.
+func Transport(base *http.Transport) http.RoundTripper {
+	if !On() {
+		return base
+	}
+	return transport{base}
+}
+
+type transport struct{ *http.Transport }
+
+// RoundTrip implements http.RoundTripper. The caller has made r for this call.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, span := Call(r.Context(), r.Method, "http.request.method", r.Method, "server.address", r.URL.Host, "url.path", r.URL.Path)
+	if traceparent := Of(ctx).Traceparent(); traceparent != "" {
+		r = r.Clone(ctx)
+		r.Header.Set("traceparent", traceparent)
+	}
+	response, err := t.Transport.RoundTrip(r)
+	if err == nil {
+		span.Set("http.response.status_code", strconv.Itoa(response.StatusCode))
+	}
+	span.End(err)
+	return response, err
+}

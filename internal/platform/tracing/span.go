@@ -1,0 +1,144 @@
+package tracing
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Span is a part of a trace. The zero value is one that is not recorded.
+type Span struct{ span trace.Span }
+
+// Recorded reports whether the span goes to the collector. It is false after its end.
+func (s Span) Recorded() bool { return s.span != nil && s.span.IsRecording() }
+
+// Set sets attributes of the span: names and values, in turn.
+func (s Span) Set(pairs ...string) {
+	if s.Recorded() {
+		s.span.SetAttributes(attributesOf(pairs)...)
+	}
+}
+
+// Rename changes the name of the span.
+func (s Span) Rename(name string) {
+	if s.Recorded() {
+		s.span.SetName(name)
+	}
+}
+
+// End ends the span. An err marks it as failed.
+func (s Span) End(err error) {
+	if s.span == nil {
+		return
+	}
+	if err != nil {
+		s.span.SetStatus(codes.Error, err.Error())
+	}
+	s.span.End()
+}
+
+func attributesOf(pairs []string) []attribute.KeyValue {
+	all := make([]attribute.KeyValue, 0, len(pairs)/2)
+	for i := 1; i < len(pairs); i += 2 {
+		all = append(all, attribute.String(pairs[i-1], pairs[i]))
+	}
+	return all
+}
+
+// begin begins a span, unless tracing is off.
+func begin(ctx context.Context, name string, kind trace.SpanKind, pairs []string, more ...trace.SpanStartOption) (context.Context, Span) {
+	t := tracer.Load()
+	if t == nil {
+		return ctx, Span{}
+	}
+	ctx, span := t.Start(ctx, name, append(more, trace.WithSpanKind(kind), trace.WithAttributes(attributesOf(pairs)...))...)
+	return ctx, Span{span}
+}
+
+// Serve begins the span of a request, in the trace that its header traceparent names; "": in a new
+// one. The header's sampled flag is ignored. Attributes are set when it is known that the span is recorded.
+func Serve(ctx context.Context, traceparent string) (context.Context, Span) {
+	if !On() {
+		return ctx, Span{}
+	}
+	if parent := parse(traceparent); parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent.WithTraceFlags(0))
+	}
+	return begin(ctx, "request", trace.SpanKindServer, nil)
+}
+
+// Root begins a span in a new trace: of work that nobody has asked for.
+func Root(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
+	return begin(ctx, name, trace.SpanKindInternal, pairs, trace.WithNewRoot())
+}
+
+// Continue begins a span in the trace of a traceparent of ours, if that trace is recorded. If it is
+// not, it is handed on all the same: see [Span.Traceparent].
+func Continue(ctx context.Context, traceparent, name string, pairs ...string) (context.Context, Span) {
+	parent := parse(traceparent)
+	if !parent.IsValid() {
+		return ctx, Span{}
+	}
+	ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+	if !parent.IsSampled() {
+		return ctx, Span{}
+	}
+	return begin(ctx, name, trace.SpanKindConsumer, pairs)
+}
+
+// Start begins a span below the one of the context, if that one is recorded.
+func Start(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
+	return start(ctx, name, trace.SpanKindInternal, pairs)
+}
+
+// Call is Start for a question to somebody else.
+func Call(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
+	return start(ctx, name, trace.SpanKindClient, pairs)
+}
+
+func start(ctx context.Context, name string, kind trace.SpanKind, pairs []string) (context.Context, Span) {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return ctx, Span{}
+	}
+	return begin(ctx, name, kind, pairs)
+}
+
+// Into returns ctx with the span, so that others begin below it.
+func Into(ctx context.Context, span Span) context.Context {
+	if span.span == nil {
+		return ctx
+	}
+	return trace.ContextWithSpan(ctx, span.span)
+}
+
+// Of returns the span of a context.
+func Of(ctx context.Context) Span { return Span{trace.SpanFromContext(ctx)} }
+
+// Traceparent returns the header traceparent (W3C Trace Context, version 00) with which the span is
+// handed on, recorded or not; "" when there is none, and while tracing is off. The sampled flag is ours.
+func (s Span) Traceparent() string {
+	if s.span == nil || !s.span.SpanContext().IsValid() {
+		return ""
+	}
+	at := s.span.SpanContext()
+	return "00-" + at.TraceID().String() + "-" + at.SpanID().String() + "-" + (at.TraceFlags() & trace.FlagsSampled).String()
+}
+
+// Recorded reports whether the trace of a traceparent of ours is recorded; never while tracing is off.
+func Recorded(traceparent string) bool {
+	const length = len("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	return len(traceparent) == length && strings.IndexByte("13579bdf", traceparent[length-1]) >= 0 && On()
+}
+
+// parse reads a traceparent. The result is not valid when it is not, and while tracing is off.
+func parse(traceparent string) trace.SpanContext {
+	if traceparent == "" || !On() {
+		return trace.SpanContext{}
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+	return trace.SpanContextFromContext(ctx)
+}

@@ -1,0 +1,114 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"triprize/internal/platform/config"
+)
+
+// tracer makes the spans of this process; nil: tracing is off.
+var tracer atomic.Pointer[opened]
+
+type opened struct {
+	trace.Tracer
+	provider *sdk.TracerProvider
+}
+
+const (
+	exportTimeout = 5 * time.Second // of one request to the collector
+	flushTimeout  = 2 * time.Second // how long a process that ends waits for its last spans to arrive
+	newsEvery     = time.Minute     // how often the log says that spans do not arrive
+)
+
+// Open begins to send spans to the collector that the settings name, and returns what sends the
+// last ones and ends that. Without a collector it does nothing. It does not connect: spans wait in
+// a queue of 2048, and further ones are dropped. The log says at most once a minute that spans do
+// not arrive. process and version name the program.
+func Open(settings config.Tracing, process, version string, logger *slog.Logger) (closeAll func(), err error) {
+	if settings.OTLPURL == "" {
+		return func() {}, nil
+	}
+	otel.SetErrorHandler(&news{logger: logger})
+	to := settings.OTLPURL
+	if u, err := url.Parse(to); err == nil && strings.Trim(u.Path, "/") == "" {
+		to = u.JoinPath("v1/traces").String()
+	}
+	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(to), otlptracehttp.WithTimeout(exportTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("tracing.Open: %w", err)
+	}
+	host, _ := os.Hostname()
+	about, err := resource.Merge(resource.Default(), resource.NewSchemaless(attribute.String("service.name", "triprize-"+process),
+		attribute.String("service.version", version), attribute.String("service.instance.id", fmt.Sprintf("%s-%d", host, os.Getpid()))))
+	if err != nil {
+		return nil, fmt.Errorf("tracing.Open: %w", err)
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about), sdk.WithSampler(newSampler(settings.SampleRatio)))
+	tracer.Store(&opened{provider.Tracer("triprize"), provider})
+	return func() {
+		tracer.Store(nil)
+		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+		defer cancel()
+		if err := provider.Shutdown(ctx); err != nil {
+			otel.Handle(err)
+		}
+	}, nil
+}
+
+// On reports whether tracing is open.
+func On() bool { return tracer.Load() != nil }
+
+// newSampler returns the sampler of requests and sweeps. The flag of a parent from outside does not
+// come this far: Serve and Continue see to it.
+func newSampler(ratio float64) sdk.Sampler {
+	byID := sdk.TraceIDRatioBased(ratio)
+	return sdk.ParentBased(unlessShared{byID}, sdk.WithRemoteParentNotSampled(byID))
+}
+
+// unlessShared always records the span of a Batch, which begins only when one of its traces is recorded.
+type unlessShared struct{ sdk.Sampler }
+
+type sharedKey struct{}
+
+// ShouldSample implements sdk.Sampler.
+func (s unlessShared) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	if p.ParentContext.Value(sharedKey{}) != nil {
+		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
+	}
+	return s.Sampler.ShouldSample(p)
+}
+
+// news logs that spans do not arrive.
+type news struct {
+	logger *slog.Logger
+	mu     sync.Mutex
+	told   time.Time
+	since  int // faults that were not told
+}
+
+// Handle implements otel.ErrorHandler.
+func (n *news) Handle(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.since++; time.Since(n.told) < newsEvery {
+		return
+	}
+	n.logger.Warn("spans do not arrive at the collector and are dropped; nothing else suffers", "setting", "tracing.otlp_url", "faults", n.since,
+		"error", strings.ToValidUTF8(err.Error(), "?"))
+	n.told, n.since = time.Now(), 0
+}
