@@ -49,7 +49,7 @@ func codeOf(o *job.Outcome) string {
 	return string(job.Succeeded)
 }
 
-// tell tells the spans of jobs what a batch has come to for them.
+// tell sets the outcomes of a batch in the spans of its jobs.
 func tell(spans *tracing.Shared, report sale.Report) {
 	if spans == nil {
 		return
