@@ -58,12 +58,12 @@ func tell(spans *tracing.Shared, report sale.Report) {
 		spans.Set(report.Finalized[i].ID, tracing.Outcome, codeOf(&report.Finalized[i]))
 	}
 	for _, ref := range report.Busy {
-		spans.Set(ref.ID, tracing.Outcome, putOff)
+		spans.Set(ref.ID, tracing.Outcome, isPutOff)
 	}
 }
 
-// putOff is the outcome of an attempt at a job that goes on later.
-const putOff = "put_off"
+// isPutOff is the outcome of an attempt at a job that goes on later.
+const isPutOff = "put_off"
 
 // endSpan ends the span of an attempt at one job.
 func endSpan(span tracing.Span, o *job.Outcome, err error) {
@@ -71,7 +71,7 @@ func endSpan(span tracing.Span, o *job.Outcome, err error) {
 	case err == nil:
 		span.Set(tracing.Outcome, codeOf(o))
 	case errors.Is(err, queue.ErrLater):
-		span.Set(tracing.Outcome, putOff)
+		span.Set(tracing.Outcome, isPutOff)
 		err = nil
 	}
 	span.End(err)
