@@ -26,7 +26,7 @@ func traced(t *testing.T, ratio string, o fleet.Options) (*fleet.System, *otlp.C
 	return fleet.Start(t, o), c
 }
 
-// arrived are spans, by what tests look for.
+// arrived are spans, as tests look for them.
 type arrived struct {
 	byRef, below map[string][]otlp.Span // below: by the parent's ref
 	ofJob        map[string][]otlp.Span
@@ -201,7 +201,7 @@ func TestAPaymentAndItsRefundAreInTheTraceOfThePurchase(t *testing.T) {
 }
 
 // The row of a job knows its trace, so that a task which Redis has lost costs none of it. The trace is the
-// caller's, whatever the caller has decided about it.
+// caller's, although the caller does not record it.
 func TestATaskThatWasLostKeepsItsTrace(t *testing.T) {
 	t.Parallel()
 	s, c := traced(t, "1", fleet.Options{Workers: -1, Schedulers: -1})

@@ -306,7 +306,7 @@ var (
 	qualified   = regexp.MustCompile(`(?:^|[^\w./-])([a-z]\w*)\.([A-Z]\w*)`)
 	backquoted  = regexp.MustCompile("`([A-Z]\\w*)`")
 	camelCase   = regexp.MustCompile(`\b\w*[a-z0-9][A-Z]\w*\b`)
-	properNames = []string{"PostgreSQL", "OpenAPI", "GitHub", "JavaScript", "EdDSA"}
+	properNames = []string{"PostgreSQL", "OpenAPI", "GitHub", "JavaScript", "EdDSA", "OpenTelemetry"}
 )
 
 // TestDocsNameFilesThatExist: a file that a doc comment names is in the folder of the

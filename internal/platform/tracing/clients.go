@@ -122,7 +122,7 @@ func unlessNil(err error) error {
 }
 
 // Transport returns base, or while tracing is on one that has a span for each request and hands the trace
-// on with it: for those whom we trust with that.
+// on with it.
 func Transport(base *http.Transport) http.RoundTripper {
 	if !On() {
 		return base

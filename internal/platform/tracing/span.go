@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"encoding/hex"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -55,7 +56,11 @@ func begin(ctx context.Context, name string, kind trace.SpanKind, pairs []string
 	if t == nil {
 		return ctx, Span{}
 	}
-	ctx, span := t.Start(ctx, name, append(more, trace.WithSpanKind(kind), trace.WithAttributes(attributesOf(pairs)...))...)
+	more = append(more, trace.WithSpanKind(kind))
+	if len(pairs) > 0 {
+		more = append(more, trace.WithAttributes(attributesOf(pairs)...))
+	}
+	ctx, span := t.Start(ctx, name, more...)
 	return ctx, Span{span}
 }
 
@@ -125,12 +130,18 @@ func (s Span) Traceparent() string {
 		return ""
 	}
 	at := s.span.SpanContext()
-	return "00-" + at.TraceID().String() + "-" + at.SpanID().String() + "-" + (at.TraceFlags() & trace.FlagsSampled).String()
+	id, span := at.TraceID(), at.SpanID()
+	text := append(make([]byte, 0, length), "00-"...)
+	text = append(hex.AppendEncode(text, id[:]), '-')
+	text = append(hex.AppendEncode(text, span[:]), '-')
+	return string(hex.AppendEncode(text, []byte{byte(at.TraceFlags() & trace.FlagsSampled)}))
 }
+
+// length is that of a traceparent in version 00.
+const length = len("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 
 // Recorded reports whether the trace of a traceparent of ours is recorded; never while tracing is off.
 func Recorded(traceparent string) bool {
-	const length = len("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	return len(traceparent) == length && strings.IndexByte("13579bdf", traceparent[length-1]) >= 0 && On()
 }
 

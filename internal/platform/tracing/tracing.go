@@ -35,8 +35,8 @@ const (
 	newsEvery     = time.Minute     // how often the log says that spans do not arrive
 )
 
-// Open begins to send spans to the collector that the settings name, and returns what sends the
-// last ones and ends that. Without a collector it does nothing. It does not connect: spans wait in
+// Open begins to send spans to the collector that the settings name, and returns a
+// function that sends the last ones and ends that. Without a collector it does nothing. It does not connect: spans wait in
 // a queue of 2048, and further ones are dropped. The log says at most once a minute that spans do
 // not arrive. process and version name the program.
 func Open(settings config.Tracing, process, version string, logger *slog.Logger) (closeAll func(), err error) {

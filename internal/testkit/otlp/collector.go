@@ -83,7 +83,7 @@ func (c *Collector) take(sent *collector.ExportTraceServiceRequest) {
 	}
 }
 
-// Spans returns what has arrived so far.
+// Spans returns the spans that have arrived so far.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
