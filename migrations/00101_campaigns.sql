@@ -50,6 +50,7 @@ CREATE TABLE campaigns (
 
 -- Sweeps look for these campaigns; there are few at a time.
 CREATE INDEX campaigns_drawing ON campaigns (draw_started_at) WHERE state = 'drawing';
+CREATE INDEX campaigns_large ON campaigns (id) WHERE positions_total > 20000; -- for the sweep audit
 CREATE INDEX campaigns_ending ON campaigns (sale_ends_at) WHERE state = 'active' AND sale_ends_at IS NOT NULL;
 CREATE INDEX campaigns_to_draw ON campaigns (draws_at) WHERE state = 'active' AND draws_at IS NOT NULL;
 

@@ -70,7 +70,7 @@ var cardDamages = []struct{ buyer, sql, invariant string }{
 	{"done", `UPDATE jobs SET state = 'failed', result = NULL, problem = '{}' WHERE purchase_id = $1`, "a purchase job that failed or is open has sold nothing"},
 	{"failed", `UPDATE jobs SET state = 'queued', problem = NULL, finished_at = NULL WHERE purchase_id = $1`, "a purchase job that failed or is open has sold nothing"},
 	{"open", `UPDATE jobs SET state = 'failed', problem = '{}', finished_at = now() WHERE purchase_id = $1`, "a purchase job that failed or is open has sold nothing"},
-	{"failed", `WITH gone AS (DELETE FROM outbox_messages) UPDATE jobs SET state = 'queued', problem = NULL, finished_at = NULL WHERE purchase_id = $1`, "a queued job is in the outbox, or its payment goes on"},
+	{"failed", `WITH gone AS (DELETE FROM outbox_messages) UPDATE jobs SET accepted_at = now() - interval '1 hour', state = 'queued', problem = NULL, finished_at = NULL WHERE purchase_id = $1`, "a queued job is in the outbox, or its payment goes on"},
 
 	{"taken", `UPDATE payments SET cancel_job = gen_random_uuid() WHERE purchase_id = $1`, waits},
 	{"taken", `UPDATE payments SET cancel_job = NULL WHERE purchase_id = $1`, waits},

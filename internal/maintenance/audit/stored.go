@@ -1,18 +1,22 @@
 package audit
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
 // storedMost bounds what is stored: when so much is wrong, more of it tells nobody more.
-const storedMost = 1000
+const storedMost = 200
 
 // Stored is a violation that a look at the running system has found, and none has found gone.
 type Stored struct {
@@ -60,6 +64,7 @@ func (a *Auditor) keep(ctx context.Context, l looked, done *Done) error {
 		ID    uuid.UUID
 		Check string
 	}
+	slices.SortFunc(l.found, func(a, b finding) int { return cmp.Or(uuidv7.Compare(a.id, b.id), strings.Compare(a.check, b.check)) })
 	var gone []key
 	var fresh []finding
 	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) (err error) {

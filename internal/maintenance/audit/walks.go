@@ -6,6 +6,7 @@ import "slices"
 // anew. Its queries see only the rows that belong to these few.
 type walk struct {
 	name       string
+	pace       int // the pause after a turn, by the time of the turn
 	invariants []invariant
 	next       string // the ids after $1, or none
 	recent     string // the ids that have changed lately; empty: next comes by them as soon
@@ -15,14 +16,14 @@ type walk struct {
 // A long wallet is for [Check] alone, and a large campaign has a walk of its own: each look at
 // it takes seconds, and the walk then pauses for long, see pace.
 var walks = []walk{
-	{name: "campaigns", invariants: ofCampaigns, parts: partsOfCampaigns, next: some + someCampaigns + upTo, recent: some + busyCampaigns + upTo},
-	{name: "wallets", invariants: ledger, parts: partsOfWallets, next: some + someWallets + upTo, recent: some + busyWallets + upTo},
-	{name: "ledger-entries", invariants: named("ledger_entries", "entry_currencies"), parts: partsOfEntries,
-		next: `SELECT id FROM ledger_entries WHERE id > $1 ORDER BY id LIMIT 200`, recent: `SELECT id FROM ledger_entries ORDER BY id DESC LIMIT 200`},
-	{name: "jobs", invariants: named("queued_jobs"), parts: `jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE id = ANY($2::uuid[]))`,
-		next: `SELECT id FROM jobs WHERE id > $1 ORDER BY id LIMIT 1000`, recent: `SELECT id FROM jobs ORDER BY id DESC LIMIT 1000`},
-	{name: "webhook-events", invariants: webhooks, parts: partsOfEvents, next: someEvents},
-	{name: "large-campaigns", invariants: ofCampaigns, parts: partsOfCampaigns,
+	{name: "campaigns", pace: 200, invariants: ofCampaigns, parts: partsOfCampaigns, next: some + someCampaigns + upTo, recent: some + busyCampaigns + upTo},
+	{name: "wallets", pace: 1000, invariants: ledger, parts: partsOfWallets, next: some + someWallets + upTo, recent: some + busyWallets + upTo},
+	{name: "ledger-entries", pace: 1000, invariants: named("ledger_entries", "entry_currencies"), parts: partsOfEntries,
+		next: `SELECT id FROM ledger_entries WHERE id > $1 ORDER BY id LIMIT 100`, recent: `SELECT id FROM ledger_entries ORDER BY id DESC LIMIT 100`},
+	{name: "jobs", pace: 1000, invariants: named("queued_jobs"), parts: partsOfJobs,
+		next: `SELECT id FROM jobs WHERE id > $1 ORDER BY id LIMIT 200`},
+	{name: "webhook-events", pace: 1000, invariants: webhooks, parts: partsOfEvents, next: someEvents},
+	{name: "large-campaigns", pace: 1000, invariants: ofCampaigns, parts: partsOfCampaigns,
 		next: `SELECT id FROM campaigns WHERE id > $1 AND positions_total > 20000 ORDER BY id LIMIT 1`},
 }
 
@@ -117,7 +118,7 @@ const (
 	partsOfEntries = `
 	touched AS MATERIALIZED (
 		SELECT DISTINCT t.id FROM ledger_entries e CROSS JOIN LATERAL (VALUES (debit_wallet), (credit_wallet)) t (id)
-		WHERE e.id = ANY($2::uuid[]) AND NOT EXISTS (SELECT FROM wallets w WHERE w.id = t.id AND w.version > 5000)),
+		WHERE e.id = ANY($2::uuid[]) AND coalesce((SELECT version FROM wallets WHERE id = t.id), 0) <= 5000),
 	ledger_entries AS MATERIALIZED (` + touchedOnly + `($2)),
 	wallet_events AS MATERIALIZED (SELECT v.* FROM touched t JOIN wallet_events v ON v.wallet_id = t.id WHERE v.entry_id = ANY($2)),
 	wallets AS MATERIALIZED (SELECT * FROM wallets WHERE id = ANY(ARRAY(SELECT id FROM touched)))`
@@ -131,6 +132,9 @@ const (
 		WHERE e.id = ANY`
 	uuidForm = `([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})`
 )
+
+// The outbox is read through for a job that is queued: the fewer the better.
+const partsOfJobs = `jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE id = ANY($2::uuid[]) AND accepted_at < clock_timestamp() - interval '1 minute')`
 
 // The lists of ids are arrays, so that no plan reads a whole table for them.
 //
