@@ -23,7 +23,7 @@ type local struct{ net.Conn }
 func (local) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7} }
 func (local) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 
-// What the line of a request costs, with the write to a file. Rule: 5 µs or less.
+// What the line of a request costs, with the write to a file.
 func BenchmarkTheLineOfARequest(b *testing.B) {
 	file, err := os.Create(b.TempDir() + "/log")
 	if err != nil {
