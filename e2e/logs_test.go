@@ -74,3 +74,29 @@ func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 		}
 	}
 }
+
+// What becomes of a card and of the money is in the log, with the ids that the provider knows.
+func TestTheLogSaysWhatBecameOfACardPayment(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{APIs: 2})
+	id := s.Campaign(4)
+	declined := s.Buy(fleet.Order{Campaign: id, User: "mina", Card: "pm_card_chargeDeclinedInsufficientFunds", Wait: true})
+	paid := s.Buy(fleet.Order{Campaign: id, User: "anna", Card: "pm_card_visa", Wait: true})
+	if paid.Refusal() != "" {
+		t.Fatal(paid)
+	}
+	if a := s.Cancel(s.App, paid.Result.PurchaseID, "cancel", "wrong size"); a.Refusal() != "" {
+		t.Fatal(a)
+	}
+	for _, want := range [][]string{
+		{`msg="a card was declined"`, "job=" + declined.ID.String(), "intent=pi_", "decline=insufficient_funds"},
+		{`msg="a payment has succeeded"`, "job=" + paid.ID.String(), "purchase=" + paid.Result.PurchaseID.String(), "intent=pi_"},
+		{`msg="a refund has succeeded"`, "purchase=" + paid.Result.PurchaseID.String(), "provider_id=re_"},
+	} {
+		servers.Eventually(t, want[0], func() bool {
+			return slices.ContainsFunc(linesOf(s, want[0]), func(line string) bool {
+				return !slices.ContainsFunc(want, func(part string) bool { return !strings.Contains(line, part) })
+			})
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package payments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,30 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	if moved {
 		r.metrics.phases.WithLabelValues(string(changed.Phase)).Inc()
 		r.hit(string(changed.Phase) + ".stored")
+		r.tell()
 	}
 	r.show(changed, step)
 	return nil
+}
+
+// tell logs what a buyer may complain of: that the card was declined, that the money was taken, or
+// that the payment has ended without it.
+func (r *run) tell() {
+	line := []any{"purchase", r.p.PurchaseID, "job", r.p.JobID}
+	if r.p.IntentID != nil {
+		line = append(line, "intent", *r.p.IntentID)
+	}
+	if r.p.Decline != nil {
+		line = append(line, "decline", cmp.Or(r.p.Decline.DeclineCode, r.p.Decline.Code))
+	}
+	switch r.p.Phase {
+	case payment.CardDeclined:
+		r.logger.Info("a card was declined", line...)
+	case payment.Captured:
+		r.logger.Info("a payment has succeeded", line...)
+	case payment.Ended:
+		r.logger.Info("a payment has ended", append(line, "ending", *r.p.Ending)...) // the table has one in this phase
+	}
 }
 
 // write is the transaction. Most writes change nothing that the purchase and the job

@@ -123,6 +123,8 @@ func (o *run) tell() {
 	}
 	o.metrics.states.WithLabelValues(string(o.State)).Inc()
 	switch {
+	case o.State == refund.Succeeded:
+		o.logger.Info("a refund has succeeded", "refund", o.ID, "purchase", o.PurchaseID, "provider_id", text(o.ProviderID))
 	case o.was == refund.Succeeded:
 		o.logger.Error("a refund has failed that had succeeded; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "failure", text(o.Failure))
 	case o.State.Refused():
