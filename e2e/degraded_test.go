@@ -28,7 +28,7 @@ func awaitCauses(s *fleet.System, n int, causes ...string) {
 		a := s.Do(n, "", http.MethodGet, "/readyz", nil, nil)
 		return a.Status == http.StatusOK && fleet.Contains(a.Body, shown) && fleet.Contains(a.Body, status) && !fleet.Contains(a.Body, `"unknown"`)
 	})
-	for _, cause := range []string{"draw_key_wrong", "draw_failing", "no_scheduler", "no_worker", "worker_frozen"} {
+	for _, cause := range []string{"draw_key_wrong", "draw_failing", "no_scheduler", "no_worker", "sales_stuck", "worker_frozen"} {
 		want := 0.0
 		if strings.Contains(shown, cause) {
 			want = 1
@@ -67,6 +67,15 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitCauses(s, 0, "no_worker", "worker_frozen")
+	id := s.Campaign(3)
+	s.Buy(fleet.Order{Campaign: id, User: "mina"})
+	awaitCauses(s, 0, "no_worker", "sales_stuck", "worker_frozen")
+	for series, want := range map[string]float64{"triprize_workers_alive": 0, "triprize_workers_silent": 1, "triprize_schedulers_alive": 1, `triprize_jobs_queued{kind="purchase"}`: 1} {
+		s.AwaitMetric(0, series, want)
+	}
+	if age := s.Metric(0, `triprize_jobs_queued_age_seconds{kind="purchase"}`); age <= 15 {
+		t.Errorf("the oldest purchase waits for %g s", age)
+	}
 	s.RunWorker()
 	awaitCauses(s, 0, "worker_frozen")
 	if err := worker.Signal(syscall.SIGCONT); err != nil {
@@ -85,6 +94,10 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 	awaitCauses(s, 0, "no_scheduler", "no_worker")
 	expectLogged(s, "api-1", "worker_frozen", 1, 0)
 	expectLogged(s, "api-1", "no_worker", 2, 1)
+	expectLogged(s, "api-1", "sales_stuck", 1, 0)
+	if log := string(s.Log("api-1")); !strings.Contains(log, `msg="serving metrics" process=api address=127.0.0.1:`) {
+		t.Errorf("the log of the api does not say where its metrics are:\n%s", log)
+	}
 	expectLogged(s, "api-1", "no_scheduler", 1, 1)
 
 	refused := s.Command("worker", nil, "TRIPRIZE_PAYMENTS_ALLOW_TEST=false")
@@ -111,7 +124,8 @@ func TestAWrongDrawKeyAndADrawThatFailsDegradeTheSystem(t *testing.T) {
 	fixture.SellOut(t, s.DB, id)
 	awaitCauses(s, 1, "draw_key_wrong", "draw_failing")
 	awaitCauses(s, 0, "draw_failing")
-	servers.Eventually(t, "the age of the draw is seen", func() bool { return s.Metric(1, "triprize_draws_waiting_age_seconds") > 0 })
+	s.AwaitMetric(0, "triprize_campaigns_drawing", 1)
+	servers.Eventually(t, "the age of the draw is seen", func() bool { return s.Metric(0, "triprize_campaigns_drawing_age_seconds") > 0 })
 	if err := wrong.Stop(terminate, time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +137,8 @@ func TestAWrongDrawKeyAndADrawThatFailsDegradeTheSystem(t *testing.T) {
 	expectLogged(s, "worker-1", "draw_key_wrong", 1, 1)
 }
 
-// Without Redis nobody knows which processes there are: nothing is said to be fine, or frozen.
+// Without Redis nobody knows which processes there are: nothing is said to be fine, or frozen. What
+// waits is known from Postgres, and nothing is sold.
 func TestWithoutRedisItIsNotKnownWhichProcessesThereAre(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true})
@@ -136,11 +151,51 @@ func TestWithoutRedisItIsNotKnownWhichProcessesThereAre(t *testing.T) {
 		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"degraded"`) && !fleet.Contains(a.Body, `"causes"`) &&
 			fleet.Contains(a.Body, `"unknown":["no_scheduler","no_worker","worker_frozen"]`)
 	})
-	if value := s.Metric(0, `triprize_degraded{cause="worker_frozen"}`); value != -1 {
-		t.Errorf("a gauge that nobody knows is %g", value)
+	for _, series := range []string{`triprize_degraded{cause="worker_frozen"}`, "triprize_workers_alive", "triprize_redis_keys", `triprize_tasks_without_lease{kind="purchase"}`} {
+		if value := s.Metric(0, series); value != -1 {
+			t.Errorf("%s, which nobody knows, is %g", series, value)
+		}
 	}
+	if a := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "mina"}); a.Status != http.StatusAccepted {
+		t.Errorf("a purchase: %v", a)
+	}
+	s.AwaitMetric(0, `triprize_degraded{cause="sales_stuck"}`, 1)
 	if err := s.Stack.Redis.Start(); err != nil {
 		t.Fatal(err)
 	}
+	awaitCauses(s, 0)
+}
+
+// A Postgres that answers and does not write, as a standby or one whose disk is full, is no outage
+// of a process: each is ready, and the cause says what fails. A schema that is too old is told from a
+// Postgres that is away.
+func TestAPostgresThatDoesNotWriteAndAnOldSchemaShow(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true})
+	id := s.Campaign(3)
+	awaitCauses(s, 0)
+	s.AwaitMetric(0, `triprize_degraded{cause="writes_failing"}`, 0)
+	readOnly := func(value string) {
+		t.Helper()
+		servers.Exec(t, s.DB, `ALTER SYSTEM SET default_transaction_read_only = `+value)
+		servers.Exec(t, s.DB, `SELECT pg_reload_conf()`)
+	}
+	order := fleet.Order{Campaign: id, User: "mina", Key: "a"}
+	readOnly("on")
+	servers.Eventually(t, "the cause holds", func() bool {
+		s.Buy(order)
+		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
+		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"causes":["writes_failing"]`)
+	})
+	readOnly("off")
+	servers.Eventually(t, "the purchase is accepted", func() bool { return s.Buy(order).Status == http.StatusAccepted })
+	s.AwaitMetric(0, `triprize_degraded{cause="writes_failing"}`, 0)
+
+	newest := servers.Value[int64](t, s.DB, `DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version) RETURNING version_id`)
+	servers.Eventually(t, "the schema is old", func() bool {
+		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
+		return a.Status == http.StatusServiceUnavailable && fleet.Contains(a.Body, `"postgres":"migrations"`)
+	})
+	servers.Exec(t, s.DB, `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest)
 	awaitCauses(s, 0)
 }

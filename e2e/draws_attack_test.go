@@ -92,7 +92,7 @@ func trigger(s *fleet.System, client *queue.Client, i int, ref job.Ref) {
 	case 3: // a further job of the system
 		var made []outbox.Message
 		err = postgres.InTx(s.T.Context(), s.DB, func(tx pgx.Tx) (err error) {
-			made, err = outbox.Insert(s.T.Context(), tx, job.DrawRequest(ref.CampaignID, "/"+uuid.NewString(), time.Hour, job.Origin{}))
+			made, err = outbox.Insert(s.T.Context(), tx, job.DrawRequest(ref.CampaignID, job.BySellOut, "/"+uuid.NewString(), time.Hour, job.Origin{}))
 			return err
 		})
 		for _, m := range made {

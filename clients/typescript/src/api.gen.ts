@@ -3404,21 +3404,22 @@ export interface components {
              * @enum {string}
              */
             waiting_for?: "postgres" | "migrations";
+            /** @description `migrations`, of `postgres`: it answers, and its schema is older than this program (`triprize migrate up`). */
             checks: {
-                [key: string]: "ok" | "unavailable";
+                [key: string]: "ok" | "unavailable" | "migrations";
             };
             /** @description What degrades the whole system, not this process alone; left out when nothing does. It is never a reason for 503. */
             causes?: components["schemas"]["DegradationCause"][];
-            /** @description Causes of which it is not known whether they hold: without Redis nobody knows which processes there are. Left out when all are known, some seconds after the start. */
+            /** @description Causes of which it is not known whether they hold: without Redis nobody knows which processes there are, without Postgres nobody knows what waits. Left out when all are known, some seconds after the start. */
             unknown?: components["schemas"]["DegradationCause"][];
             /** @description Of the payment provider: false when it is in test mode, where purchases by card cost nothing. Left out by a process without a provider. */
             livemode?: boolean;
         };
         /**
-         * @description `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell.
+         * @description `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres answers.
          * @enum {string}
          */
-        DegradationCause: "draw_key_wrong" | "draw_failing" | "no_scheduler" | "no_worker" | "worker_frozen";
+        DegradationCause: "draw_key_wrong" | "draw_failing" | "no_scheduler" | "no_worker" | "sales_stuck" | "worker_frozen" | "writes_failing";
     };
     responses: {
         /** @description Nothing has changed since the answer with this ETag. */

@@ -79,7 +79,9 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 	logger.Info("starting", "version", buildinfo.Version())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the process
-	if err := Run(ctx, name, settings, logger, run); err != nil {
+	err = Run(ctx, name, settings, logger, run)
+	telemetry.Flush(logger)
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
@@ -110,7 +112,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	}
 	defer closePool(p.apart)
 	checks := []telemetry.Check{
-		{Name: "postgres", Required: true, Probe: func(ctx context.Context) error { return schema.Check(ctx, p.apart) }},
+		{Name: "postgres", Required: true, Probe: p.checkPostgres},
 		{Name: "redis", Probe: func(ctx context.Context) error { return p.Redis.Ping(ctx).Err() }},
 	}
 	quorum, closeLocks, err := p.openLocks()
@@ -124,6 +126,15 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	p.Health = telemetry.NewHealth(checks...)
 	err = run(ctx, p)
 	p.Logger.Info("stopped")
+	return err
+}
+
+// checkPostgres tells an old schema from a Postgres that does not answer.
+func (p *Process) checkPostgres(ctx context.Context) error {
+	err := schema.Check(ctx, p.apart)
+	if errors.Is(err, schema.ErrOld) || errors.Is(err, schema.ErrBefore1) {
+		return fmt.Errorf("%w: %w", telemetry.ErrMigrations, err)
+	}
 	return err
 }
 
@@ -168,14 +179,15 @@ func (p *Process) Await(ctx context.Context) error {
 // for, and work as soon as Postgres is ready. Both end with ctx, and when one of
 // them fails.
 func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context.Context) error) error {
-	causes := p.causes()
+	causes, gauges := p.causes(), systemGauges()
+	p.Registry.MustRegister(gauges)
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(running) })
 	group.Go(func() error {
 		if err := p.Await(running); err != nil {
 			return err
 		}
-		group.Go(func() error { p.watch(running, causes); return nil })
+		group.Go(func() error { p.watch(running, causes, gauges); return nil })
 		return work(running)
 	})
 	err := group.Wait()

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"triprize/internal/platform/keyring"
-	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/drawrecord"
@@ -14,37 +15,54 @@ import (
 
 // The causes that degrade the whole system; docs/operations.md says what to do about each.
 const (
-	causeDrawKeyWrong = "draw_key_wrong" // of this process
-	causeDrawFailing  = "draw_failing"
-	causeNoScheduler  = "no_scheduler"
-	causeNoWorker     = "no_worker"
-	causeWorkerFrozen = "worker_frozen"
+	causeDrawKeyWrong  = "draw_key_wrong" // of this process
+	causeDrawFailing   = "draw_failing"
+	causeNoScheduler   = "no_scheduler"
+	causeNoWorker      = "no_worker"
+	causeSalesStuck    = "sales_stuck"
+	causeWorkerFrozen  = "worker_frozen"
+	causeWritesFailing = "writes_failing" // of this process
 )
+
+// apiName is the name of the process that accepts jobs.
+const apiName = "api"
 
 const (
 	// lookEvery is how often a process looks at the whole system. The first look comes after
 	// it, so that processes that start together find each other.
 	lookEvery = 5 * time.Second
-	// lookTimeout bounds one look.
+	// lookTimeout bounds what one look asks of Postgres, and of Redis.
 	lookTimeout = 2 * time.Second
 	// mostNamed is how many campaigns the log names.
 	mostNamed = 5
+	// stuckAfter is how long a purchase may wait for workers before sales stand still.
+	stuckAfter = 15 * time.Second
 )
 
-// causes returns what the process looks for: a wrong draw key only if it has one.
+// look is what a look has found. What it could not find out is missing.
+type look struct {
+	causes []telemetry.Cause
+	gauges []prometheus.Metric
+}
+
+// causes returns what the process looks for: a wrong draw key only if it has one, and writes
+// that fail only as an api.
 func (p *Process) causes() *telemetry.Causes {
-	names := []string{causeDrawFailing, causeNoScheduler, causeNoWorker, causeWorkerFrozen}
+	names := []string{causeDrawFailing, causeNoScheduler, causeNoWorker, causeSalesStuck, causeWorkerFrozen}
 	if p.Settings.Draw.SecretKey != "" {
 		names = append([]string{causeDrawKeyWrong}, names...)
+	}
+	if p.Name == apiName {
+		names = append(names, causeWritesFailing)
 	}
 	causes := telemetry.NewCauses(p.Logger, p.Registry, names...)
 	p.Health.Degrade(causes)
 	return causes
 }
 
-// watch looks at the whole system until ctx ends. It costs a command of Redis and two queries
-// every lookEvery, on the connection of /readyz.
-func (p *Process) watch(ctx context.Context, causes *telemetry.Causes) {
+// watch looks at the whole system until ctx ends. Every lookEvery it costs two commands of
+// Redis, and some small queries on the connection of /readyz.
+func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -54,41 +72,19 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes) {
 		case <-ctx.Done():
 			return
 		}
-		found := append(p.lookAtProcesses(ctx), p.lookAtDraws(ctx)...)
+		redis, postgres := p.lookAtRedis(ctx), p.lookAtPostgres(ctx)
+		found := append(redis.causes, postgres.causes...)
 		if noKey == nil {
 			found = append(found, p.lookAtKeys(ctx, keys)...)
 		}
+		if p.Name == apiName {
+			found = append(found, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
+		}
 		if ctx.Err() == nil {
 			causes.Set(found...)
+			gauges.Set(append(redis.gauges, postgres.gauges...)...)
 		}
 	}
-}
-
-// lookAtProcesses returns nothing while Redis does not say which processes there are.
-func (p *Process) lookAtProcesses(ctx context.Context) []telemetry.Cause {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	present, err := queue.ReadPresent(ctx, p.Redis, p.Settings.Redis.Namespace)
-	if err != nil {
-		return nil
-	}
-	workers, schedulers := present[queue.RoleWorker], present[queue.RoleScheduler]
-	return []telemetry.Cause{
-		{Name: causeNoScheduler, Holds: len(schedulers.Alive) == 0},
-		{Name: causeNoWorker, Holds: len(workers.Alive) == 0},
-		{Name: causeWorkerFrozen, Holds: len(workers.Silent) > 0, Details: []any{"workers", workers.Silent}},
-	}
-}
-
-// lookAtDraws returns nothing while Postgres does not answer.
-func (p *Process) lookAtDraws(ctx context.Context) []telemetry.Cause {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	failing, err := drawrecord.Failing(ctx, p.apart, mostNamed)
-	if err != nil {
-		return nil
-	}
-	return []telemetry.Cause{{Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
 }
 
 // lookAtKeys returns nothing while Postgres does not answer.
@@ -101,4 +97,10 @@ func (p *Process) lookAtKeys(ctx context.Context, keys keyring.Keyring) []teleme
 		return nil
 	}
 	return []telemetry.Cause{{Name: causeDrawKeyWrong, Holds: wrong}}
+}
+
+// drawFailing tells of draws that fail again and again.
+func (p *Process) drawFailing(ctx context.Context) (telemetry.Cause, error) {
+	failing, err := drawrecord.Failing(ctx, p.apart, mostNamed)
+	return telemetry.Cause{Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}, err
 }

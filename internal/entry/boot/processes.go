@@ -24,6 +24,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/service/draw"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/inventory"
 )
@@ -53,12 +54,22 @@ func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.Universa
 		serve := func(ctx context.Context) error {
 			group, running := errgroup.WithContext(ctx)
 			group.Go(func() error { return server.Run(running) })
-			group.Go(func() error { return telemetry.Serve(running, p.Settings.API.MetricsListen, p.Health, p.Registry) })
+			group.Go(func() error { return p.serveMetrics(running, "api.metrics_listen", p.Settings.API.MetricsListen) })
 			return group.Wait()
 		}
 		defer p.watchEndpoints(p.DB).close()
 		return p.serveAndWork(ctx, serve, func(context.Context) error { return nil })
 	}
+}
+
+// serveMetrics says in the log where the metrics are, and serves them until ctx ends.
+func (p *Process) serveMetrics(ctx context.Context, setting, listen string) error {
+	if listen == "" {
+		p.Logger.Info("metrics are not served", "empty_setting", setting)
+	} else {
+		p.Logger.Info("serving metrics", "address", listen, "path", "/metrics")
+	}
+	return telemetry.Serve(ctx, listen, p.Health, p.Registry)
 }
 
 // Worker finalizes jobs until ctx ends.
@@ -83,7 +94,7 @@ func Worker(ctx context.Context, p *Process) error {
 	defer closeCards()
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	serve := func(ctx context.Context) error {
-		return telemetry.Serve(ctx, p.Settings.Worker.Listen, p.Health, p.Registry)
+		return p.serveMetrics(ctx, "worker.listen", p.Settings.Worker.Listen)
 	}
 	return p.serveAndWork(ctx, serve, func(ctx context.Context) error {
 		p.Logger.Info("working", "shards", p.Settings.Worker.Shards, "concurrency", p.Settings.Worker.Concurrency)
@@ -96,13 +107,14 @@ func Scheduler(ctx context.Context, p *Process) error {
 	s, _ := p.scheduler()
 	defer p.watchEndpoints(p.DB).close()
 	serve := func(ctx context.Context) error {
-		return telemetry.Serve(ctx, p.Settings.Scheduler.Listen, p.Health, p.Registry)
+		return p.serveMetrics(ctx, "scheduler.listen", p.Settings.Scheduler.Listen)
 	}
 	return p.serveAndWork(ctx, serve, func(ctx context.Context) error { s.Run(ctx); return nil })
 }
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
+	sweeper.CountDraws(draw.NewTriggers(p.Registry, p.Logger))
 	if provider := p.provider(); provider != nil {
 		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
 	}

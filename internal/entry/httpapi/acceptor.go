@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,7 +17,9 @@ import (
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/tracing"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
@@ -28,13 +31,15 @@ type acceptor struct {
 	dispatcher *queue.Dispatcher
 	known      *idempotency.Requests
 	remember   *batch.Coalescer[job.Job, struct{}]
+	health     *telemetry.Health
 	accepted   *prometheus.CounterVec
 	replayed   prometheus.Counter
+	draws      *draw.Triggers
 }
 
-func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, registry prometheus.Registerer) *acceptor {
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, health *telemetry.Health, logger *slog.Logger, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
-		db: db, dispatcher: dispatcher, known: known,
+		db: db, health: health, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry, logger),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
@@ -63,11 +68,15 @@ const acceptDrain = 2 * time.Second
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
 func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.Accepted, err error) {
+	ctx = postgres.As(ctx, postgres.TxAccept)
 	ctx, spans := tracing.Batch(ctx, "accept", len(requests), job.TracesOf(requests))
 	defer func() { spans.End(err) }()
 	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
 	if postgres.NothingSent(err) { // the connection was dead already: try a new one
 		accepted, messages, err = outbox.Accept(ctx, a.db, requests)
+	}
+	if err == nil || postgres.IsTransient(err) {
+		a.health.Wrote(err)
 	}
 	if err != nil {
 		return nil, err
@@ -84,6 +93,9 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.A
 			continue
 		}
 		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
+		if one.Job.Kind == job.KindDraw {
+			a.draws.Made(job.ByOperator, one.Job.ID, *one.Job.CampaignID, one.Job.Origin)
+		}
 	}
 	return accepted, nil
 }

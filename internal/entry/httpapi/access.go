@@ -14,6 +14,7 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
+	"triprize/internal/store/apikey"
 )
 
 // authenticate returns the sender of a request by its Authorization header: Bearer,
@@ -36,7 +37,12 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 		return who, nil
 	}
 	key, err := s.keys.Verify(ctx, credentials)
-	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, App: key.Client, KeyPrefix: key.Prefix}, err
+	return callerOf(key), err
+}
+
+// callerOf returns the sender of a request by its API key.
+func callerOf(key apikey.Key) call.Caller {
+	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, App: key.Client, KeyPrefix: key.Prefix}
 }
 
 // identify returns the sender of a request: as authenticate does, or an anonymous caller where
@@ -101,7 +107,10 @@ func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 	if err != nil {
 		return s.chargeWrong(ctx, c, err)
 	}
-	if err := (call.Caller{Role: resource.Role(key.Role)}).May([]string{string(resource.Operator)}); err != nil {
+	who := callerOf(key)
+	known, _ := loggedOf(c)
+	known.who = who
+	if err := who.May([]string{string(resource.Operator)}); err != nil {
 		return err
 	}
 	return c.Next()

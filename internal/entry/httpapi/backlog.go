@@ -28,7 +28,7 @@ type backlog struct {
 	finder   *queue.Finder
 	payments func(ctx context.Context) (time.Duration, error) // nil: there are no cards
 	longest  map[job.Kind]time.Duration
-	waiting  map[job.Kind]*atomic.Int64 // nanoseconds; 0 while it is not known
+	waiting  map[job.Kind]*atomic.Int64 // nanoseconds; unknown while nobody can say
 }
 
 // backlogInterval is how often the queues are read.
@@ -40,6 +40,9 @@ const (
 	maxRetryAfter = 60
 )
 
+// unknown stands for a wait that nobody can tell.
+const unknown = -1
+
 func newBacklog(finder *queue.Finder, settings config.Settings, payments func(context.Context) (time.Duration, error), registry prometheus.Registerer) *backlog {
 	b := &backlog{finder: finder, longest: make(map[job.Kind]time.Duration), waiting: make(map[job.Kind]*atomic.Int64)}
 	for _, kind := range job.QueueKinds {
@@ -49,13 +52,10 @@ func newBacklog(finder *queue.Finder, settings config.Settings, payments func(co
 		b.payments, b.longest[job.KindPayment] = payments, settings.Payments.Reservation/10*9
 	}
 	for kind := range b.longest {
-		waiting := &atomic.Int64{}
-		b.waiting[kind] = waiting
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_queue_wait_seconds",
-			Help:        "How long the oldest task of a kind has been waiting; 0 while Redis cannot say.",
-			ConstLabels: prometheus.Labels{"kind": string(kind)}},
-			func() float64 { return time.Duration(waiting.Load()).Seconds() }))
+		b.waiting[kind] = &atomic.Int64{}
+		b.waiting[kind].Store(unknown)
 	}
+	registry.MustRegister(b)
 	return b
 }
 
@@ -64,13 +64,14 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(backlogInterval)
 	defer ticker.Stop()
 	for {
-		for kind, waiting := range b.waiting { // each by itself: for a queue that was never used Wait returns an error
+		for kind, waiting := range b.waiting {
 			if ctx.Err() != nil { // each look at a Redis that is silent takes seconds
 				return
 			}
 			wait, err := b.finder.Wait(string(kind))
 			if err != nil {
 				logger.Debug("a queue cannot be read", "kind", kind, "error", err)
+				wait = unknown
 			}
 			if kind == job.KindPayment {
 				wait = max(wait, b.unpaid(ctx, logger))
@@ -85,23 +86,40 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// unpaid returns how long payments have waited that nobody has begun.
+// unpaid returns how long payments have waited that nobody has begun; unknown when Postgres cannot say.
 func (b *backlog) unpaid(ctx context.Context, logger *slog.Logger) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, backlogInterval)
 	defer cancel()
 	wait, err := b.payments(ctx)
 	if err != nil {
 		logger.Debug("the wait of payments cannot be read", "error", err)
+		return unknown
 	}
 	return wait
 }
 
-// wait returns how long jobs of a kind have to wait, and 0 for kinds without a queue.
+// wait returns how long jobs of a kind have to wait, and 0 for kinds without a queue and while it
+// is not known.
 func (b *backlog) wait(kind job.Kind) time.Duration {
 	if waiting, ok := b.waiting[kind]; ok {
-		return time.Duration(waiting.Load())
+		return max(time.Duration(waiting.Load()), 0)
 	}
 	return 0
+}
+
+var queueWait = prometheus.NewDesc("triprize_queue_wait_seconds",
+	"How long the oldest task of a kind has been waiting; missing while Redis cannot say.", []string{"kind"}, nil)
+
+// Describe implements prometheus.Collector.
+func (b *backlog) Describe(out chan<- *prometheus.Desc) { out <- queueWait }
+
+// Collect implements prometheus.Collector.
+func (b *backlog) Collect(out chan<- prometheus.Metric) {
+	for kind, waiting := range b.waiting {
+		if wait := time.Duration(waiting.Load()); wait != unknown {
+			out <- prometheus.MustNewConstMetric(queueWait, prometheus.GaugeValue, wait.Seconds(), string(kind))
+		}
+	}
 }
 
 // overloaded refuses a job because of the backlog of its kind.

@@ -42,7 +42,7 @@ func (s campaignHandlers) CreateCampaign(ctx context.Context, r operations.Creat
 	request.CampaignID = uuidv7.New()
 	done, err := s.lifecycle.Create(ctx, request, draftOf(*r.Body, defaultPolicies(s.settings)))
 	s.read.forget(request.CampaignID)
-	return s.commandDone(done, err, campaignsPath)
+	return s.commandDone(ctx, done, err, campaignsPath)
 }
 
 // PatchCampaign changes what the campaign's state allows.
@@ -78,7 +78,7 @@ func (s campaignHandlers) move(ctx context.Context, kind job.Kind, id uuid.UUID,
 	request.CampaignID = id
 	done, err := move(ctx, request)
 	s.read.forget(id)
-	return s.commandDone(done, err, campaignsPath)
+	return s.commandDone(ctx, done, err, campaignsPath)
 }
 
 // GetCampaign answers with a campaign, or with 304.

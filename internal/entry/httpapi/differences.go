@@ -40,7 +40,7 @@ func (s differenceHandlers) ExplainPaymentDifference(ctx context.Context, r oper
 	}
 	request := s.command(ctx, job.KindDifferenceExplain, http.StatusOK)
 	done, err := s.service.Explain(ctx, request, r.Difference, who.Signature(), r.Body.Reason)
-	return s.commandDone(done, err, "")
+	return s.commandDone(ctx, done, err, "")
 }
 
 func differenceJSON(d balance.Difference) contract.PaymentDifference {

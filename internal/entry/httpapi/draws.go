@@ -43,7 +43,7 @@ func (s drawHandlers) RequestDraw(ctx context.Context, r operations.RequestDrawR
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	return s.accept(ctx, job.Request{Kind: job.KindDraw, CampaignID: r.Campaign, Keep: s.settings.Retention.Jobs})
+	return s.accept(ctx, job.Request{Kind: job.KindDraw, CampaignID: r.Campaign, By: job.ByOperator, Keep: s.settings.Retention.Jobs})
 }
 
 // GetDraw answers with what is public of the draw in its present state. Anonymous callers get it as

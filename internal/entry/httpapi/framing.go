@@ -81,9 +81,6 @@ func (s *Server) isKnown(h *fasthttp.RequestHeader) bool {
 	return fault.CodeOf(err) != fault.Unauthenticated
 }
 
-// identifiedKey marks a request whose sender is known.
-type identifiedKey struct{}
-
 // endBody ends the body of each request: bytes that its handler has left unread are
 // thrown away, so that they are not taken for the next request. When that would be too much,
 // or their sender is not known and they are still to come, the connection is closed after the
@@ -108,7 +105,7 @@ func (s *Server) endBody(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 
 // isWaitedFor tells whether the answer may wait for the rest of the body.
 func isWaitedFor(r *fasthttp.RequestCtx) bool {
-	if r.UserValue(identifiedKey{}) != nil {
+	if known, ok := r.UserValue(loggedKey{}).(*logged); ok && known.operation != "" { // its sender is known
 		return true
 	}
 	connection, ok := r.Conn().(*httpconn.Conn)

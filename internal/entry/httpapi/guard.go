@@ -19,6 +19,7 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/store/campaign"
 )
@@ -62,7 +63,7 @@ type handlers struct {
 // client, and only then anything else is looked at, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
-	within := body.BoundsOf(o, s.settings)
+	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.contextOf(c)
 		defer cancel()
@@ -70,7 +71,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		c.Context().SetUserValue(identifiedKey{}, true)
+		known, _ := loggedOf(c)
+		known.who, known.operation = who, o.ID
 		charged := s.charge(ctx, who, o.Method == http.MethodGet)
 		if err := overLimit(c, charged); err != nil {
 			if who.User != "" { // one person, and not the backend of many
@@ -105,8 +107,9 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err := s.requirePublished(ctx, c, o, who); err != nil {
 			return err
 		}
-		c.SetUserContext(call.With(ctx, request))
+		c.SetUserContext(postgres.As(call.With(ctx, request), kind))
 		err = c.Next()
+		known.job = request.Job
 		s.answers.Bound(c)
 		return err
 	}

@@ -55,7 +55,7 @@ func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldReq
 	if err == nil {
 		err = done.Err
 	}
-	return s.commandDone(done.Accepted, err, holdsPath)
+	return s.commandDone(ctx, done.Accepted, err, holdsPath)
 }
 
 // holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be
@@ -122,7 +122,7 @@ func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldReq
 	request := s.command(ctx, job.KindHoldExtend, http.StatusOK)
 	request.CampaignID, request.UserID = h.CampaignID, h.UserID
 	done, err := s.service.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
-	return s.commandDone(done, err, holdsPath)
+	return s.commandDone(ctx, done, err, holdsPath)
 }
 
 // ListHolds answers with one page of a campaign's holds; for a user, of its own.

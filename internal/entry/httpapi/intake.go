@@ -98,10 +98,11 @@ func (s *intake) command(ctx context.Context, kind job.Kind, status int) job.Req
 // commandDone answers with the result of a command, or of the first request with
 // its key. The Location of a created resource is path and the id in the body;
 // without a path there is none.
-func (s *intake) commandDone(done job.Accepted, err error, path string) (response.Command, error) {
+func (s *intake) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Command, error) {
 	if err != nil {
 		return response.Command{}, err
 	}
+	call.Of(ctx).Job = done.Job.ID
 	if done.Replayed && !done.Reused {
 		s.acceptor.replayed.Inc()
 	}
@@ -156,6 +157,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
 		s.acceptor.replayed.Inc()
+		c.Job = id
 		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
 	}
 	if overloaded := s.backlog.admit(queues...); overloaded != nil { // repeated requests still get their answer
@@ -228,6 +230,7 @@ func reused(of job.Job) error {
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
 func (s *intake) answerJob(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
+	call.Of(ctx).Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
 		return response.Job{}, err

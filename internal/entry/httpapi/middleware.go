@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"log/slog"
 	"regexp"
 	"strconv"
 	"sync/atomic"
@@ -10,8 +9,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-
-	"triprize/internal/platform/telemetry"
 )
 
 const (
@@ -40,15 +37,6 @@ func requestID(c *fiber.Ctx) string {
 	return id
 }
 
-// identified returns what identifies a request in the log: its id and, if it has one, its trace.
-func identified(c *fiber.Ctx, more ...any) []any {
-	attributes := []any{"method", c.Method(), "path", c.Path(), "request_id", requestID(c)}
-	if trace := telemetry.TraceID(traceparent(c)); trace != "" {
-		attributes = append(attributes, "trace_id", trace)
-	}
-	return append(attributes, more...)
-}
-
 // httpMetrics counts requests by route, not by path: clients choose paths, and their
 // number has no bound.
 type httpMetrics struct{ duration *prometheus.HistogramVec }
@@ -72,7 +60,8 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 
 // observe gives every request an id, counts it and logs it.
 func (s *Server) observe(c *fiber.Ctx) error {
-	start := time.Now()
+	start, known := time.Now(), &logged{}
+	c.Context().SetUserValue(loggedKey{}, known)
 	requestID(c)
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
@@ -85,9 +74,7 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	took, status, route := time.Since(start), c.Response().StatusCode(), c.Route().Path
 	endSpan(route, status)
 	s.metrics.duration.WithLabelValues(c.Method(), route, strconv.Itoa(status)).Observe(took.Seconds())
-	if s.logger.Enabled(c.Context(), slog.LevelDebug) {
-		s.logger.Debug("request", identified(c, "status", status, "took", took)...)
-	}
+	s.log(c, known, status, took)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func (s paymentHandlers) ListPayments(ctx context.Context, r operations.ListPaym
 func (s paymentHandlers) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
 	request := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
 	done, err := s.service.Retry(ctx, request, r.Purchase)
-	return s.commandDone(done, err, "")
+	return s.commandDone(ctx, done, err, "")
 }
 
 // ResolvePayment ends a payment with what an operator has found out about it.
@@ -46,7 +46,7 @@ func (s paymentHandlers) ResolvePayment(ctx context.Context, r operations.Resolv
 	}
 	request := s.command(ctx, job.KindPaymentResolve, http.StatusOK)
 	done, err := s.service.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.Signature(), r.Body.Reason)
-	return s.commandDone(done, err, "")
+	return s.commandDone(ctx, done, err, "")
 }
 
 // cardPaymentJSON is a payment as operators see it.

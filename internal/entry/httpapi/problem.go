@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strconv"
 
@@ -21,11 +20,13 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 	f := classify(err)
 	p := resource.Problem(f)
 	p.Instance, p.RequestID = c.Path(), requestID(c)
+	known, observed := loggedOf(c)
+	known.code = f.Code
 	switch p.Status {
 	case http.StatusInternalServerError:
-		s.logger.Error("request failed", identified(c, "error", err)...)
+		known.err = err
 	case http.StatusServiceUnavailable:
-		s.logger.Log(c.Context(), slog.LevelWarn, "request not served", identified(c, "error", err)...)
+		known.err = err
 		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfterError(err)))
 	case http.StatusTooManyRequests:
 		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // too many streams: it is not known when one ends
@@ -44,6 +45,9 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 		return err
 	}
 	c.Set(fiber.HeaderContentType, "application/problem+json")
+	if !observed {
+		s.log(c, known, p.Status, 0)
+	}
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/payments"
 	"triprize/internal/store/agenda"
 )
@@ -73,7 +74,7 @@ func newWebhooks(p parser, store func(context.Context, []payprovider.Event) (int
 	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
 		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
 		func(ctx context.Context, events []payprovider.Event) ([]struct{}, error) {
-			open, err := store(ctx, events)
+			open, err := store(postgres.As(ctx, postgres.TxPayment), events)
 			if err == nil && open > 0 {
 				stored()
 			}

@@ -170,7 +170,7 @@ func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymen
 	request := s.command(ctx, job.KindPaymentTry, http.StatusAccepted)
 	request.CampaignID, request.UserID = p.CampaignID, p.UserID
 	tried, err := s.payments.Try(ctx, request, p.ID, r.Body.PaymentMethod, page)
-	if _, err := s.commandDone(tried, err, ""); err != nil {
+	if _, err := s.commandDone(ctx, tried, err, ""); err != nil {
 		return nil, err
 	}
 	j, err := job.Get(ctx, s.db, p.JobID)

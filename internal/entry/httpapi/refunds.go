@@ -64,7 +64,7 @@ func (s refundHandlers) RetryRefund(ctx context.Context, r operations.RetryRefun
 	who := call.Of(ctx)
 	request := s.command(ctx, job.KindRefundRetry, http.StatusOK)
 	done, err := s.service.Retry(ctx, request, r.Refund, who.Signature())
-	return s.commandDone(done, err, "")
+	return s.commandDone(ctx, done, err, "")
 }
 
 // ResolveRefund notes that a refund was made by hand.
@@ -75,7 +75,7 @@ func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveR
 	}
 	request := s.command(ctx, job.KindRefundResolve, http.StatusOK)
 	done, err := s.service.Resolve(ctx, request, r.Refund, who.Signature(), r.Body.Reason, who.Role == resource.App)
-	return s.commandDone(done, err, "")
+	return s.commandDone(ctx, done, err, "")
 }
 
 // ResolveRefunds notes that refunds of a campaign were made by hand.
@@ -90,7 +90,7 @@ func (s refundHandlers) ResolveRefunds(ctx context.Context, r operations.Resolve
 	request := s.command(ctx, job.KindRefundsResolve, http.StatusOK)
 	request.CampaignID = r.Campaign
 	done, err := s.service.ResolveCampaign(ctx, request, who.Signature(), r.Body.Reason, who.Role == resource.App)
-	return s.commandDone(done, err, "")
+	return s.commandDone(ctx, done, err, "")
 }
 
 func checkResolution(body *contract.RefundResolutionRequest) error {

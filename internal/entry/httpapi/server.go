@@ -97,7 +97,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
-	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), registry)
+	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), health, logger, registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
 	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, key, provider); err != nil {
 		return nil, err
@@ -160,6 +160,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	}
 	holdMetrics := inventory.NewHoldMetrics(s.registry)
 	sweeper := recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, holdMetrics, s.logger)
+	sweeper.CountDraws(s.acceptor.draws)
 	s.openPayments(provider, sweeper)
 	changes := subscription.NewCampaigns(s.db, s.settings.Streams.Interval, s.logger)
 	boards := newPositionsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt)
@@ -266,5 +267,5 @@ func (s *Server) logCutOff(ctx context.Context) {
 }
 
 func (s *Server) logPanic(c *fiber.Ctx, e any) {
-	s.logger.Error("handler panicked", identified(c, "panic", e)...)
+	s.logger.Error("handler panicked", "request_id", requestID(c), "path", c.Path(), "panic", e)
 }

@@ -63,7 +63,7 @@ func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, 
 	if err == nil {
 		err = done.Err
 	}
-	return s.commandDone(done.Accepted, err, path)
+	return s.commandDone(ctx, done.Accepted, err, path)
 }
 
 // executeOn is execute for commands that are answered with the wallet, with its

@@ -65,7 +65,7 @@ func (s webhookHandlers) CreateWebhookEndpoint(ctx context.Context, r operations
 	}
 	request := s.command(ctx, job.KindEndpointCreate, http.StatusCreated)
 	done, secret, err := s.endpoints.Create(ctx, request, draft)
-	answer, err := s.commandDone(done, err, endpointsPath)
+	answer, err := s.commandDone(ctx, done, err, endpointsPath)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (s webhookHandlers) onEndpoint(ctx context.Context, kind job.Kind, do func(
 	owner := endpointsOf(ctx)
 	request := s.command(ctx, kind, http.StatusOK)
 	done, err := do(request, owner)
-	return s.commandDone(done, err, "")
+	return s.commandDone(ctx, done, err, "")
 }
 
 func newWebhookHandlers(s *intake, gate *postgres.Gate, key keyring.Keyring) (webhookHandlers, error) {

@@ -29,7 +29,14 @@ type Scheduler struct {
 	runs     *prometheus.CounterVec
 	found    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	success  *prometheus.GaugeVec
 }
+
+// The outcomes of sweeps.
+const (
+	succeeded = "ok"
+	failed    = "failed"
+)
 
 // New returns a Scheduler; Run runs it.
 func New(sweeper *recovery.Sweeper, locker *lock.Locker, leader *queue.Presence, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
@@ -39,8 +46,15 @@ func New(sweeper *recovery.Sweeper, locker *lock.Locker, leader *queue.Presence,
 		runs:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_runs_total", Help: "Runs of sweeps by outcome: ok or failed."}, []string{"sweep", "outcome"}),
 		found:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_items_total", Help: "What sweeps found and did."}, []string{"sweep", "what"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_sweep_duration_seconds", Help: "Duration of one run."}, []string{"sweep"}),
+		success:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "triprize_sweep_last_success_timestamp_seconds", Help: "When this process last ran a sweep without a failure. Missing until then."}, []string{"sweep"}),
 	}
-	registry.MustRegister(s.leading, s.runs, s.found, s.duration)
+	registry.MustRegister(s.leading, s.runs, s.found, s.duration, s.success)
+	for _, sweep := range sweeper.Sweeps() {
+		s.duration.WithLabelValues(sweep.Name)
+		for _, outcome := range []string{succeeded, failed} {
+			s.runs.WithLabelValues(sweep.Name, outcome)
+		}
+	}
 	return s
 }
 
@@ -106,9 +120,11 @@ func (s *Scheduler) RunOnce(ctx context.Context, sweep recovery.Sweep) (recovery
 	running, span := tracing.Root(running, "sweep "+sweep.Name)
 	report, err := s.sweeper.Run(running, sweep)
 	span.End(err)
-	outcome, level := "ok", slog.LevelDebug
+	outcome, level := succeeded, slog.LevelDebug
 	if err != nil {
-		outcome, level = "failed", slog.LevelWarn
+		outcome, level = failed, slog.LevelWarn
+	} else {
+		s.success.WithLabelValues(sweep.Name).SetToCurrentTime()
 	}
 	s.logger.Log(ctx, level, "sweep", "sweep", sweep.Name, "outcome", outcome, "counts", report.Counts, "more", report.More, "duration_ms", report.DurationMS, "error", err)
 	s.runs.WithLabelValues(sweep.Name, outcome).Inc()

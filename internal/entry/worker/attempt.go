@@ -135,11 +135,11 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Attempted
 		return err
 	}
 	for _, o := range given {
-		w.logger.Error("job given up: every worker that tried it failed", "job", o.ID, "kind", kind, "attempts", w.settings.MaxDeliveries, "request_id", o.Job.RequestID)
+		w.logger.Error("job given up: every worker that tried it failed", "job", o.ID, "kind", kind, "attempts", w.settings.MaxDeliveries)
 	}
 	w.metrics.givenUp.Add(float64(len(given)))
 	w.metrics.finalized(kind, given)
-	w.logFinalized(given)
+	job.LogFinal(w.logger, given)
 	w.afterCommit.finalized(given)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/tracing"
 	"triprize/internal/service/sale"
@@ -141,7 +142,7 @@ func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []
 // run runs one transaction and the work that follows its commit.
 func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
 	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
-	report, err := s.finalize(ctx, refs, wait)
+	report, err := s.finalize(postgres.As(ctx, transactionsOf(string(s.kind))), refs, wait)
 	tell(spans, report)
 	spans.End(err)
 	if err != nil {
@@ -153,12 +154,13 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	for _, err := range report.Broken {
 		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err)
 	}
+	w.triggers.Note(report.Messages...)
 	w.dispatcher.Dispatch(outbox.Tasks(report.Messages)...)
 	w.dispatchDue(payment.Items(report.Payments))
 	w.dispatchDue(report.Refunds)
 	w.afterCommit.finalized(report.Finalized)
 	w.metrics.finalized(s.kind, report.Finalized)
-	w.logFinalized(report.Finalized)
+	job.LogFinal(w.logger, report.Finalized)
 	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)

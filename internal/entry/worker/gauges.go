@@ -83,8 +83,6 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 	differences := desc("payment_differences_open",
 		"What the provider's books and ours disagree about and no operator has explained, by kind: GET /v1/payment-differences lists it. Should stay 0.", "kind")
 	draws := desc("draws_waiting", "Draws that wait for a round of the beacon or a timestamp, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
-	drawsAge := desc("draws_waiting_age_seconds",
-		"For how long the oldest campaign is drawing whose draw waits or fails; 0 when none does. More than a few minutes means that no relay of the beacon answers, or that the draw fails (triprize_degraded).")
 	oldest := desc("agenda_oldest_due_seconds",
 		"For how long the oldest item is due for which no task was made, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
 	return w.gauges(func(ctx context.Context) (all []prometheus.Metric, err error) {
@@ -117,8 +115,8 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 			}
 			all = append(all, gauge(oldest, age.Seconds(), table.Name))
 		}
-		return append(all, gauge(refunds, float64(stuck)), gauge(draws, float64(waits.Count)), gauge(drawsAge, waits.Since.Seconds())), nil
-	}, paid, refunds, differences, draws, drawsAge, oldest)
+		return append(all, gauge(refunds, float64(stuck)), gauge(draws, float64(waits))), nil
+	}, paid, refunds, differences, draws, oldest)
 }
 
 // paymentGauges tells how open payments are.

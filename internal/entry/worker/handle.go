@@ -35,7 +35,9 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 		jobs, leftOut := w.claims.take(ctx, message)
 		defer w.claims.drop(jobs)
 		if len(jobs) > 0 {
-			err := finalize(ctx, jobs, redelivered || message.Delivery > 1)
+			again := redelivered || message.Delivery > 1
+			defer w.metrics.begun(message.Kind, len(jobs), again)()
+			err := finalize(ctx, jobs, again)
 			if errors.Is(err, errParked) && !leftOut {
 				w.parkMessage(ctx, message)
 				return nil

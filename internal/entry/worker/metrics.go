@@ -11,7 +11,9 @@ import (
 
 type metrics struct {
 	jobs      *prometheus.CounterVec   // by kind and outcome
-	latency   *prometheus.HistogramVec // by kind
+	latency   *prometheus.HistogramVec // by kind and outcome
+	attempts  *prometheus.CounterVec   // by kind and delivery
+	underWay  *prometheus.GaugeVec     // by kind
 	positions prometheus.Counter
 	batchSize *prometheus.HistogramVec // by kind
 	batchTime *prometheus.HistogramVec // by kind
@@ -27,7 +29,13 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}, []string{"kind", "outcome"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "triprize_job_duration_seconds", Help: "Time from acceptance to the commit of the outcome.",
-			Buckets: []float64{.005, .01, .025, .05, .1, .15, .25, .4, .75, 1.5, 3, 6, 15, 60},
+			Buckets: []float64{.005, .01, .025, .05, .1, .15, .25, .4, .75, 1, 1.5, 3, 6, 15, 60},
+		}, []string{"kind", "outcome"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_job_attempts_total", Help: "Jobs that this worker took in hand, by kind and delivery: first, or again (a worker has failed with them before).",
+		}, []string{"kind", "delivery"}),
+		underWay: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "triprize_jobs_under_way", Help: "Jobs that this worker has in hand, by kind.",
 		}, []string{"kind"}),
 		positions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_positions_sold_total", Help: "Positions sold by this worker.",
@@ -49,19 +57,44 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_jobs_given_up_total", Help: "Jobs finalized as internal-error after too many deliveries. Must stay 0.",
 		}),
 	}
-	registry.MustRegister(m.jobs, m.latency, m.positions, m.batchSize, m.batchTime, m.putOff, m.faults, m.givenUp)
+	registry.MustRegister(m.jobs, m.latency, m.attempts, m.underWay, m.positions, m.batchSize, m.batchTime, m.putOff, m.faults, m.givenUp)
+	for _, kind := range []job.Kind{job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation} {
+		m.expect(kind)
+		m.begun(kind, 0, false)()
+		m.begun(kind, 0, true)()
+	}
 	return m
+}
+
+// expect lets the metrics of a kind's outcomes begin at 0.
+func (m *metrics) expect(kind job.Kind) {
+	m.jobs.WithLabelValues(string(kind), string(job.Succeeded))
+	for _, outcome := range []job.State{job.Succeeded, job.Failed} {
+		m.latency.WithLabelValues(string(kind), string(outcome))
+	}
+}
+
+// begun counts jobs that are taken in hand, until ended is called.
+func (m *metrics) begun(kind job.Kind, jobs int, again bool) (ended func()) {
+	delivery, n := "first", float64(jobs)
+	if again {
+		delivery = "again"
+	}
+	m.attempts.WithLabelValues(string(kind), delivery).Add(n)
+	underWay := m.underWay.WithLabelValues(string(kind))
+	underWay.Add(n)
+	return func() { underWay.Sub(n) }
 }
 
 // finalized counts outcomes of one kind.
 func (m *metrics) finalized(kind job.Kind, outcomes []job.Outcome) {
 	now := time.Now()
 	for _, o := range outcomes {
-		outcome := string(job.Succeeded)
+		outcome, state := string(job.Succeeded), job.Succeeded
 		if o.Problem != nil {
-			outcome = string(o.Problem.Code)
+			outcome, state = string(o.Problem.Code), job.Failed
 		}
 		m.jobs.WithLabelValues(string(kind), outcome).Inc()
-		m.latency.WithLabelValues(string(kind)).Observe(now.Sub(uuidv7.MadeAt(o.ID)).Seconds())
+		m.latency.WithLabelValues(string(kind), string(state)).Observe(now.Sub(uuidv7.MadeAt(o.ID)).Seconds())
 	}
 }

@@ -1,53 +1,13 @@
 package worker
 
 import (
-	"context"
 	"errors"
-	"log/slog"
-
-	"github.com/google/uuid"
 
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/tracing"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 )
-
-// logFinalized logs the outcomes of jobs, one line each.
-func (w *Worker) logFinalized(outcomes []job.Outcome) {
-	for i := range outcomes {
-		w.logger.LogAttrs(context.Background(), slog.LevelInfo, "job finalized", attributesOf(&outcomes[i])...)
-	}
-}
-
-// attributesOf returns what the log says of an outcome.
-func attributesOf(o *job.Outcome) []slog.Attr {
-	code := codeOf(o)
-	all := make([]slog.Attr, 0, 9)
-	all = append(all, slog.String("job", o.ID.String()), slog.String("kind", string(o.Job.Kind)), slog.String("outcome", code),
-		slog.Duration("took", o.Job.Took), slog.Int("attempts", o.Job.Attempts))
-	for name, id := range map[string]uuid.UUID{"campaign": o.Job.CampaignID, "purchase": o.PurchaseID} {
-		if id != uuid.Nil {
-			all = append(all, slog.String(name, id.String()))
-		}
-	}
-	if o.Job.RequestID != "" {
-		all = append(all, slog.String("request_id", o.Job.RequestID))
-	}
-	if trace := telemetry.TraceID(o.Job.Traceparent); trace != "" {
-		all = append(all, slog.String("trace_id", trace))
-	}
-	return all
-}
-
-// codeOf is succeeded, or why the job has failed.
-func codeOf(o *job.Outcome) string {
-	if o.Problem != nil {
-		return string(o.Problem.Code)
-	}
-	return string(job.Succeeded)
-}
 
 // tell sets the outcomes of a batch in the spans of its jobs.
 func tell(spans *tracing.Shared, report sale.Report) {
@@ -55,23 +15,23 @@ func tell(spans *tracing.Shared, report sale.Report) {
 		return
 	}
 	for i := range report.Finalized {
-		spans.Set(report.Finalized[i].ID, tracing.Outcome, codeOf(&report.Finalized[i]))
+		spans.Set(report.Finalized[i].ID, tracing.Outcome, report.Finalized[i].Code())
 	}
 	for _, ref := range report.Busy {
-		spans.Set(ref.ID, tracing.Outcome, putOff)
+		spans.Set(ref.ID, tracing.Outcome, outcomePutOff)
 	}
 }
 
-// putOff is the outcome of an attempt at a job that goes on later.
-const putOff = "put_off"
+// outcomePutOff is the outcome of an attempt at a job that goes on later.
+const outcomePutOff = "put_off"
 
 // endSpan ends the span of an attempt at one job.
 func endSpan(span tracing.Span, o *job.Outcome, err error) {
 	switch {
 	case err == nil:
-		span.Set(tracing.Outcome, codeOf(o))
+		span.Set(tracing.Outcome, o.Code())
 	case errors.Is(err, queue.ErrLater):
-		span.Set(tracing.Outcome, putOff)
+		span.Set(tracing.Outcome, outcomePutOff)
 		err = nil
 	}
 	span.End(err)

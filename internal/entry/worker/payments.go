@@ -64,6 +64,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, 0),
 	}
 	w.cards.conclusions.every = concludeEvery
+	w.metrics.expect(job.KindPayment)
 	for _, l := range w.shards {
 		l.add(w.cards.conclusions)
 	}

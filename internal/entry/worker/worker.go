@@ -34,6 +34,7 @@ type Worker struct {
 	logger   *slog.Logger
 	metrics  *metrics
 	holds    *inventory.HoldMetrics
+	triggers *draw.Triggers
 
 	rdb         *redis.Client
 	namespace   string
@@ -70,7 +71,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	draws.Registry = registry
 	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
 	w := &Worker{
-		id: queue.NewID(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry),
+		id: queue.NewID(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: draw.NewTriggers(registry, logger),
 		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
@@ -112,6 +113,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
 	background.Go(func() { w.claims.run(alive) })
 	background.Go(func() { w.watchLocked(w.draining) })
+	for i := range w.shares {
+		w.shares[i].Handle = named(w.shares[i])
+	}
 	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.shares...)
 	err := server.Start(alive)
 	if err == nil {

@@ -42,7 +42,7 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 			}
 			for _, id := range stuck {
 				s.logger.Warn("campaign not drawn; making a new draw job", "campaign", id)
-				made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "/"+uuid.NewString(), s.settings.Retention.Jobs, job.Origin{}))
+				made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, job.BySweep, "/"+uuid.NewString(), s.settings.Retention.Jobs, job.Origin{}))
 				if err != nil {
 					return err
 				}
@@ -53,6 +53,7 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 		if err != nil {
 			return 0, err
 		}
+		s.draws.Note(messages...)
 		counts["found"] += len(messages)
 		enqueued, err := s.enqueue(ctx, messages)
 		counts["enqueued"] += enqueued

@@ -38,8 +38,10 @@ func (s *Sweeper) beginDraws(ctx context.Context, counts Counts, limit int) erro
 		end, err := s.seller.EndSale(ctx, id)
 		if err == nil && end.Ended {
 			counts["draws_begun"]++
+			s.draws.Note(end.Messages...)
 			_, err = s.enqueue(ctx, end.Messages)
 		}
+		job.LogFinal(s.logger, end.Finalized)
 		s.holds.Count(inventory.HoldsReleased, end.Holds)
 		if end.GivenUp > 0 {
 			s.logger.Warn("the draw waits no longer for payments that the provider does not tell of; what is paid after all is refunded",

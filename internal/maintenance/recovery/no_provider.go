@@ -79,6 +79,8 @@ func (s *Sweeper) conclude(ctx context.Context, counts Counts, known []payment.R
 	for _, broken := range report.Broken {
 		s.logger.Error("a payment was concluded, and its job was final before", "error", broken)
 	}
+	job.LogFinal(s.logger, report.Finalized)
+	s.draws.Note(report.Messages...)
 	counts["payments_concluded"] += len(known) - len(report.Busy)
 	if _, err := s.enqueue(ctx, report.Messages); err != nil {
 		s.logger.Warn("messages are not enqueued; lost-jobs will enqueue them", "messages", len(report.Messages), "error", err)

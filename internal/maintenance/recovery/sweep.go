@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/draw"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/reconciliation"
 	"triprize/internal/service/sale"
@@ -53,6 +54,7 @@ type Sweeper struct {
 	finder   *queue.Finder
 	rdb      redis.UniversalClient
 	holds    *inventory.HoldMetrics
+	draws    *draw.Triggers // nil: the draws that sweeps trigger are not counted
 	wallets  *wallets.Executor
 	seller   *sale.Seller
 
@@ -80,6 +82,9 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 			MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
 	}
 }
+
+// CountDraws counts the draws that the sweeps trigger.
+func (s *Sweeper) CountDraws(triggers *draw.Triggers) { s.draws = triggers }
 
 // Provider is what the sweeps ask of a provider of payments: its events, its balance, and what
 // the key may do.
@@ -118,7 +123,7 @@ func (s *Sweeper) Sweeps() []Sweep {
 // Run runs one sweep within its time limit. When it fails, what it has done stays done
 // and is in the report.
 func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.settings.Scheduler.SweepTimeout)
+	ctx, cancel := context.WithTimeout(postgres.As(ctx, postgres.TxSweep), s.settings.Scheduler.SweepTimeout)
 	defer cancel()
 	start := time.Now()
 	report = Report{Sweep: sweep.Name, StartedAt: start.UTC()}

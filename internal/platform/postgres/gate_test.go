@@ -47,7 +47,8 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	if err := brief.QueryRow(t.Context(), `SELECT 1`).Scan(&one); err != nil {
 		t.Errorf("reading: %v", err)
 	}
-	if counted, err := registry.Gather(); err != nil || len(counted) != 2 || counted[0].GetMetric()[0].GetCounter().GetValue() != 2 {
+	if counted, err := registry.Gather(); err != nil || counted[0].GetMetric()[0].GetCounter().GetValue() != 2 ||
+		counted[1].GetMetric()[0].GetHistogram().GetSampleCount() != 8 {
 		t.Errorf("counted are %v, %v", counted, err)
 	}
 	if open[0].Commit(t.Context()) != nil || !errors.Is(open[0].Rollback(t.Context()), pgx.ErrTxClosed) { // gives one permit back

@@ -120,8 +120,9 @@ func (m *Metrics) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 }
 
 // TraceBatchStart implements pgx.BatchTracer. The server answers a batch as a whole, so the wait for
-// locks is that of the batch.
-func (m *Metrics) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+// locks is that of the batch. A batch outside of a transaction is one.
+func (m *Metrics) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	m.begin(ctx, conn.PgConn())
 	for _, query := range data.Batch.QueuedQueries {
 		if wait := m.waitsFor(query.SQL); wait != nil {
 			return &timed{ctx, lockWait{}, time.Now(), wait}
@@ -181,23 +182,33 @@ func (m *Metrics) watch(ctx context.Context, conn *pgx.Conn) {
 	const idle = 'I'
 	pg := conn.PgConn()
 	over := pg.TxStatus() == idle || pg.IsClosed()
-	now, _ := pg.CustomData()[underwayKey].(*underway)
-	switch {
-	case now == nil && over:
-	case now == nil:
-		pg.CustomData()[underwayKey] = &underway{time.Now(), m.of(ctx)}
-	case over && !now.since.IsZero():
+	if !over {
+		m.begin(ctx, pg)
+		return
+	}
+	if now, ok := pg.CustomData()[underwayKey].(*underway); ok && !now.since.IsZero() {
 		now.kind.duration.Observe(time.Since(now.since).Seconds())
 		now.since = time.Time{}
-	case !over && now.since.IsZero():
+	}
+}
+
+// begin notes that a transaction is under way, unless that is known.
+func (m *Metrics) begin(ctx context.Context, pg *pgconn.PgConn) {
+	now, ok := pg.CustomData()[underwayKey].(*underway)
+	if !ok { // the first one of the connection
+		now = new(underway)
+		pg.CustomData()[underwayKey] = now
+	}
+	if now.since.IsZero() {
 		now.since, now.kind = time.Now(), m.of(ctx)
 	}
 }
 
 // of returns the measures of the transaction that ctx is for.
 func (m *Metrics) of(ctx context.Context) *measures {
-	if kind, ok := ctx.Value(transactionKey{}).(Transaction); ok {
-		return m.transactions[kind]
+	kind, ok := ctx.Value(transactionKey{}).(Transaction)
+	if !ok {
+		kind = TxOther
 	}
-	return m.transactions[TxOther]
+	return m.transactions[kind]
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -111,9 +112,12 @@ func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
 }
 
 // Wait returns how long the oldest waiting task of a kind has been waiting; 0 when
-// none waits. It is an error when no task of the kind was ever enqueued.
+// none waits.
 func (f *Finder) Wait(kind string) (time.Duration, error) {
 	info, err := f.inspector.GetQueueInfo(Name(f.namespace, kind))
+	if err != nil && strings.Contains(err.Error(), "NOT_FOUND") { // no task of the kind was ever enqueued; asynq exports no error for it
+		return 0, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("queue.Wait(%s): %w", kind, err)
 	}

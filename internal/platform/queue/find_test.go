@@ -200,3 +200,25 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 		t.Errorf("with a context that has ended: %v, %v", states, err)
 	}
 }
+
+// A task in hand whose lease is over, or was never given, is without one.
+func TestTasksWithoutALeaseAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	key := func(part string) string { return "asynq:{" + queue.Name(s.namespace, "a") + "}:" + part }
+	until := func(id string, from time.Duration) {
+		t.Helper()
+		if err := s.rdb.ZAdd(t.Context(), key("lease"), redis.Z{Score: float64(time.Now().Add(from).Unix()), Member: id}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.rdb.LPush(t.Context(), key("active"), "lost", "over", "held").Err(); err != nil {
+		t.Fatal(err)
+	}
+	until("over", -time.Hour)
+	until("held", time.Hour)
+	unleased, keys, err := queue.CountUnleased(t.Context(), s.rdb, s.namespace, []string{"b", "a"})
+	if err != nil || !slices.Equal(unleased, []int64{0, 2}) || keys < 2 {
+		t.Errorf("%v of tasks, %d keys, %v", unleased, keys, err)
+	}
+}

@@ -130,4 +130,31 @@ func ReadPresent(ctx context.Context, rdb redis.UniversalClient, namespace strin
 	return roles, nil
 }
 
+// unleasedScript counts the keys of the database, and active tasks without a lease.
+//
+//	KEYS[2n-1]  the tasks of a queue that are active
+//	KEYS[2n]    their leases, by the second when they end
+//	result      the number of all keys, then one of tasks for each queue
+var unleasedScript = redis.NewScript(`
+local now = redis.call('TIME')[1]
+local counts = {redis.call('DBSIZE')}
+for i = 1, #KEYS, 2 do
+  counts[#counts + 1] = math.max(0, redis.call('LLEN', KEYS[i]) - redis.call('ZCOUNT', KEYS[i + 1], now, '+inf'))
+end
+return counts`)
+
+// CountUnleased returns for each kind how many tasks are active without a lease, and how many keys
+// the database has.
+func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace string, kinds []string) (unleased []int64, all int64, err error) {
+	keys := make([]string, 0, 2*len(kinds))
+	for _, kind := range kinds {
+		keys = append(keys, asynqKey(namespace, kind, "active"), asynqKey(namespace, kind, "lease"))
+	}
+	counts, err := unleasedScript.Run(ctx, rdb, keys).Int64Slice()
+	if err != nil || len(counts) != 1+len(kinds) {
+		return nil, 0, fmt.Errorf("queue.CountUnleased: %d counts: %w", len(counts), err)
+	}
+	return counts[1:], counts[0], nil
+}
+
 func presenceKey(namespace string) string { return namespace + ":processes" }

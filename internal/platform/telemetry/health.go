@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,10 @@ type Check struct {
 	Probe    func(ctx context.Context) error
 }
 
+// ErrMigrations is in the chain of the error of a probe whose server answers, but has a schema
+// that is too old.
+var ErrMigrations = errors.New("the schema is too old")
+
 // Health is the state that a process reports. It is starting until Started is
 // called, with any result of its checks.
 type Health struct {
@@ -23,6 +28,8 @@ type Health struct {
 	waitingFor atomic.Pointer[string]
 	causes     atomic.Pointer[Causes]
 	livemode   atomic.Pointer[bool]
+	faults     atomic.Int64 // of writes, in a row
+	faultAt    atomic.Int64 // the last of them, in nanoseconds since 1970
 
 	mu     sync.Mutex // held during a look: others that ask wait for it, and share it
 	looked time.Time
@@ -45,6 +52,24 @@ func (h *Health) Degrade(c *Causes) { h.causes.Store(c) }
 // TakeCards says that the process uses a payment provider, and whether in live mode.
 func (h *Health) TakeCards(livemode bool) { h.livemode.Store(&livemode) }
 
+// Wrote notes how a write of this process has ended: nil, or a fault that the write did not cause.
+func (h *Health) Wrote(err error) {
+	if err == nil {
+		h.faults.Store(0)
+		return
+	}
+	h.faultAt.Store(time.Now().UnixNano())
+	h.faults.Add(1)
+}
+
+// writesForgotten is how long faults count when no further write comes.
+const writesForgotten = time.Minute
+
+// WritesFail tells whether the last two writes or more have failed.
+func (h *Health) WritesFail() bool {
+	return h.faults.Load() >= 2 && time.Since(time.Unix(0, h.faultAt.Load())) < writesForgotten
+}
+
 // Starting tells whether the process is still starting, and what it waits for, if
 // that is known.
 func (h *Health) Starting() (waitingFor string, starting bool) {
@@ -61,7 +86,7 @@ func (h *Health) Starting() (waitingFor string, starting bool) {
 type Readiness struct {
 	Status     string            `json:"status"`                // ok, degraded, unavailable or starting
 	WaitingFor string            `json:"waiting_for,omitempty"` // while it is starting
-	Checks     map[string]string `json:"checks"`                // ok or unavailable
+	Checks     map[string]string `json:"checks"`                // ok, unavailable or migrations
 	Causes     []string          `json:"causes,omitempty"`      // what degrades the whole system
 	Unknown    []string          `json:"unknown,omitempty"`     // causes of which it is not known whether they hold
 	Livemode   *bool             `json:"livemode,omitempty"`    // of the payment provider; nil: this process uses none
@@ -73,6 +98,8 @@ const (
 	StatusDegraded    = "degraded"
 	StatusUnavailable = "unavailable"
 	StatusStarting    = "starting"
+
+	checkMigrations = "migrations" // of a check
 )
 
 // HTTPStatus is what /readyz answers with: 200, or 503 for a process that cannot
@@ -84,9 +111,13 @@ func (r Readiness) HTTPStatus() int {
 	return http.StatusOK
 }
 
-// probeTimeout bounds the probes of one /readyz. They run at the same time, so one
-// that hangs does not delay the others.
-const probeTimeout = 2 * time.Second
+// The bounds of the probes of one /readyz. They run at the same time, so one that hangs does not
+// delay the others. A process is not unavailable for a moment's delay of what it requires; for
+// the rest the answer does not wait long.
+const (
+	requiredTimeout = 2 * time.Second
+	optionalTimeout = 400 * time.Millisecond
+)
 
 // lookEvery is how long the result of a look at everything is shared by all who ask.
 const lookEvery = time.Second
@@ -116,13 +147,19 @@ func (h *Health) Ready() Readiness {
 
 // look runs every check, and returns when all are done.
 func (h *Health) look(ctx context.Context) Readiness {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
 	ready := Readiness{Status: StatusOK, Checks: make(map[string]string, len(h.checks))}
 	errs := make([]error, len(h.checks))
 	var probes sync.WaitGroup
 	for i, check := range h.checks {
-		probes.Go(func() { errs[i] = check.Probe(ctx) })
+		timeout := optionalTimeout
+		if check.Required {
+			timeout = requiredTimeout
+		}
+		probes.Go(func() {
+			bounded, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			errs[i] = check.Probe(bounded)
+		})
 	}
 	probes.Wait()
 	for i, check := range h.checks {
@@ -131,6 +168,9 @@ func (h *Health) look(ctx context.Context) Readiness {
 			continue
 		}
 		ready.Checks[check.Name] = StatusUnavailable // the reason stays private: anybody may ask here
+		if errors.Is(errs[i], ErrMigrations) {
+			ready.Checks[check.Name] = checkMigrations
+		}
 		if check.Required {
 			ready.Status = StatusUnavailable
 		} else if ready.Status == StatusOK {

@@ -3,11 +3,13 @@ package telemetry
 import (
 	"io"
 	"log/slog"
+	"time"
 
 	"triprize/internal/platform/config"
 )
 
-// NewLogger returns a logger that marks every line with the process kind.
+// NewLogger returns a logger that marks every line with the process kind. It folds lines that
+// say the same; end with Flush.
 func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(settings.Level)) // config has checked it
@@ -16,5 +18,10 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	if settings.Format == "text" {
 		handler = slog.NewTextHandler(w, opts)
 	}
-	return slog.New(handler).With("process", process)
+	return slog.New(newFold(handler)).With("process", process)
+}
+
+// Took says in a log line how long something took, in milliseconds.
+func Took(d time.Duration) slog.Attr {
+	return slog.Float64("took_ms", float64(d.Microseconds())/1000)
 }

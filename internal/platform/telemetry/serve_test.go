@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -77,6 +78,9 @@ func TestReadyzAnswersByStatusAndNamesWhatIsMissing(t *testing.T) {
 			telemetry.Readiness{Status: "degraded", Checks: map[string]string{"postgres": "ok", "redis": "unavailable"}}},
 		"a required one is away": {[]telemetry.Check{broken("postgres", true), fine("redis", false)}, http.StatusServiceUnavailable,
 			telemetry.Readiness{Status: "unavailable", Checks: map[string]string{"postgres": "unavailable", "redis": "ok"}}},
+		"the schema is old": {[]telemetry.Check{{Name: "postgres", Required: true, Probe: func(context.Context) error {
+			return fmt.Errorf("%w: secret-host has version 5", telemetry.ErrMigrations)
+		}}}, http.StatusServiceUnavailable, telemetry.Readiness{Status: "unavailable", Checks: map[string]string{"postgres": "migrations"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

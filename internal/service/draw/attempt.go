@@ -3,6 +3,7 @@ package draw
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,7 @@ type attempt struct {
 	plan
 	ref       job.Ref
 	execution campaign.Execution
+	log       *slog.Logger // names campaign, job and request
 
 	frozen drawrecord.Freeze
 	secret *fairdraw.Hash      // nil: not opened yet
@@ -29,10 +31,12 @@ type attempt struct {
 
 // execute does the steps of a draw under a claim. When they do not come to the end it
 // releases the lock.
-func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Execution) (job.Outcome, error) {
+func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Execution, logger *slog.Logger) (job.Outcome, error) {
+	began := time.Now()
+	defer func() { d.metrics.held.Observe(time.Since(began).Seconds()) }()
 	held, stop := d.keepAlive(ctx, execution)
 	defer stop()
-	a := &attempt{Drawer: d, ref: ref, execution: execution}
+	a := &attempt{Drawer: d, ref: ref, execution: execution, log: logger}
 	a.hit("draw.claimed")
 	outcome, err := a.steps(ctx, held)
 	if err == nil {
@@ -42,13 +46,13 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
 	defer cancel()
 	if wait, ok := errors.AsType[*Waiting](err); ok {
-		return job.Outcome{}, d.putOff(release, ref, &execution, wait)
+		return job.Outcome{}, d.putOff(release, ref, &execution, wait, logger)
 	}
 	lost := postgres.Persist(release, func() error { // the row may be locked for a moment
 		return postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })
 	})
 	if lost != nil && !errors.Is(lost, campaign.ErrFenced) {
-		d.logger.Warn("execution lock not released; it ends with its lease", "campaign", ref.CampaignID, "error", lost)
+		logger.Warn("execution lock not released; it ends with its lease", "error", lost)
 	}
 	return job.Outcome{}, err
 }

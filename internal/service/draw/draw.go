@@ -18,6 +18,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/timestamp"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
@@ -86,9 +87,10 @@ func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, opt
 func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
+	began := time.Now()
 	outcome, err := d.run(limited, ref)
-	name := nameOf(outcome, err)
-	d.metrics.attempts.WithLabelValues(name).Inc()
+	name, cause := endOf(outcome, err)
+	d.metrics.ended(name, cause, began)
 	if name == failed && ctx.Err() == nil && !postgres.IsTransient(err) { // nor a worker that shuts down
 		note := func(tx pgx.Tx) error { return drawrecord.NoteFault(ctx, tx, ref.CampaignID, longestRetry) }
 		if err := postgres.InTx(ctx, d.db, note); err != nil {
@@ -106,15 +108,17 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	if known.State.Final() { // a late delivery
 		return job.Outcome{}, job.ErrFinal
 	}
+	logger := d.logger.With(append([]any{"campaign", ref.CampaignID, "job", ref.ID}, known.Attrs()...)...)
 	wait, err := d.lookAhead(ctx, ref.CampaignID)
 	if err != nil {
 		return job.Outcome{}, err
 	}
 	if wait != nil {
-		return job.Outcome{}, d.putOff(ctx, ref, nil, wait)
+		return job.Outcome{}, d.putOff(ctx, ref, nil, wait, logger)
 	}
 	var execution campaign.Execution
 	var claimed bool
+	asked := time.Now()
 	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
 		execution, claimed, err = campaign.Claim(ctx, tx, ref.CampaignID, d.lease)
 		return err
@@ -123,7 +127,8 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return job.Outcome{}, err
 	}
 	if claimed {
-		return d.execute(ctx, ref, execution)
+		logger.Info("execution lock taken", "version", execution.Version, telemetry.Took(time.Since(asked)))
+		return d.execute(ctx, ref, execution, logger)
 	}
 	return d.finalizeUnclaimed(ctx, ref)
 }

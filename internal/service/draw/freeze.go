@@ -59,6 +59,11 @@ func (a *attempt) freeze(ctx context.Context) error {
 		return err
 	}
 	a.hit("draw.frozen")
+	said := []any{"positions", a.frozen.Count, "prizes", len(a.rules.Prizes)}
+	if a.frozen.Round != nil {
+		said = append(said, "round", *a.frozen.Round)
+	}
+	a.log.Info("draw list frozen", said...)
 	return nil
 }
 
@@ -86,10 +91,10 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 		switch due := a.chain.RoundAt(f.FrozenAt); {
 		case newest.Number > due+clockError:
 			soonest := a.chain.DueAt(newest.Number - clockError)
-			return f, waiting("nothing is frozen yet: the clock is behind the beacon", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
+			return f, waiting(causeBeacon, "nothing is frozen yet: the clock is behind the beacon", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
 		case newest.Number+clockError < due:
 			reason := fmt.Sprintf("nothing is frozen yet: by the clock round %d of the beacon is due, and its relays have none after %d", due, newest.Number)
-			return f, waiting(reason, now, clamp(drawing/2, firstRetry, longestRetry))
+			return f, waiting(causeBeacon, reason, now, clamp(drawing/2, firstRetry, longestRetry))
 		default:
 			round := max(due, newest.Number) + fairdraw.RoundsAhead
 			f.Round = &round
@@ -197,12 +202,12 @@ func (a *attempt) confirmClock(ctx context.Context) error {
 	if lost != nil {
 		return lost
 	}
-	a.logger.Warn("the newest round of the beacon is not known: nothing is frozen yet", "campaign", a.ref.CampaignID, "error", err)
+	a.log.Warn("the newest round of the beacon is not known: nothing is frozen yet", "error", err)
 	after, reason := clamp(drawing/2, firstRetry, longestRetry), "no relay has told the newest round of the beacon, which has to confirm the clock"
 	if no, ok := errors.AsType[*notNow](err); ok {
 		after, reason = no.after, no.reason
 	}
-	return waiting("nothing is frozen yet: "+reason, now, after)
+	return waiting(causeBeacon, "nothing is frozen yet: "+reason, now, after)
 }
 
 // keepRound verifies a round once more and stores it. Nothing unverified is ever stored,
@@ -229,7 +234,7 @@ func (a *attempt) checkEnd(f drawrecord.Freeze, now time.Time) error {
 	case f.Count > positions || a.rules.Unsold == nil:
 		return fmt.Errorf("draw.freeze(%s): %d of %d positions are sold, and the rules want all of them", a.ref.CampaignID, f.Count, positions)
 	case f.FrozenAt.Before(a.rules.Unsold.EndsAt.Time):
-		return waiting("the clock is behind the end of the sale: nothing can be frozen yet", now, clamp(a.rules.Unsold.EndsAt.Sub(now), firstRetry, longestRetry))
+		return waiting(causePostgres, "the clock is behind the end of the sale: nothing can be frozen yet", now, clamp(a.rules.Unsold.EndsAt.Sub(now), firstRetry, longestRetry))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
@@ -71,5 +72,8 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 		outcome.Result = result
 		return job.Finalize(ctx, tx, &outcome)
 	})
+	if err == nil {
+		a.log.Info("draw completed", "winners", len(drawn.Winners), telemetry.Took(outcome.Job.Took))
+	}
 	return outcome, err
 }

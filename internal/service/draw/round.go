@@ -67,6 +67,7 @@ func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round,
 		return round, err
 	}
 	a.hit("draw.fetched")
+	a.log.Info("draw has its round", "round", number)
 	return round, nil
 }
 
@@ -87,8 +88,8 @@ func (a *attempt) notServed(ctx context.Context, number uint64, reason error) er
 	if no, ok := errors.AsType[*notNow](reason); ok {
 		return notAsked(number, no, due, now)
 	}
-	a.logger.Warn("no relay has given the round that decides; it is asked for again", "campaign", a.ref.CampaignID, "round", number, "error", reason)
-	return waiting(fmt.Sprintf("round %d of the beacon decides; it is due, and no relay has given it yet", number), now, retry(due, now))
+	a.log.Warn("no relay has given the round that decides; it is asked for again", "round", number, "error", reason)
+	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides; it is due, and no relay has given it yet", number), now, retry(due, now))
 }
 
 // notAsked is the wait for a round that is due, and that nobody is asked for now. While
@@ -98,5 +99,5 @@ func notAsked(number uint64, no *notNow, due, now time.Time) *Waiting {
 	if !no.away {
 		after = clamp(now.Sub(due)/2, after, longestRetry)
 	}
-	return waiting(fmt.Sprintf("round %d of the beacon decides; it is due, and nobody is asked for it now: %s", number, no.reason), now, after)
+	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides; it is due, and nobody is asked for it now: %s", number, no.reason), now, after)
 }

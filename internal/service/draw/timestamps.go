@@ -48,12 +48,12 @@ func (a *attempt) timestamp(ctx context.Context) error {
 			return err
 		}
 	}
-	a.logger.Warn("the freeze record is not timestamped by all authorities yet", "campaign", a.ref.CampaignID, "missing", len(missing), "error", silent)
+	a.log.Warn("the freeze record is not timestamped by all authorities yet", "missing", len(missing), "error", silent)
 	if now, err = drawrecord.Now(ctx, a.db); err != nil || !now.Before(last) {
 		return err
 	}
 	after := min(retry(a.frozen.FrozenAt, now), last.Sub(now))
-	return waiting(fmt.Sprintf("%d of %d timestamps of the freeze record are missing yet", len(missing), len(a.rules.Witness)), now, after)
+	return waiting(causeWitness, fmt.Sprintf("%d of %d timestamps of the freeze record are missing yet", len(missing), len(a.rules.Witness)), now, after)
 }
 
 // keepTokens stores the tokens of missing authorities that were made in time, and returns

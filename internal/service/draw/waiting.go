@@ -3,12 +3,14 @@ package draw
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
@@ -20,6 +22,8 @@ type Waiting struct {
 	Reason  string
 	RetryAt time.Time     // by the database's clock
 	After   time.Duration // from now until then, for clocks that are wrong
+
+	cause string // see metrics
 }
 
 // Error returns the reason.
@@ -33,8 +37,8 @@ const (
 	longestRetry = 30 * time.Second
 )
 
-func waiting(reason string, now time.Time, after time.Duration) *Waiting {
-	return &Waiting{Reason: reason, RetryAt: now.Add(after), After: after}
+func waiting(cause, reason string, now time.Time, after time.Duration) *Waiting {
+	return &Waiting{Reason: reason, RetryAt: now.Add(after), After: after, cause: cause}
 }
 
 // retry returns how long to wait for what was due at a time: half as long as it is late,
@@ -80,13 +84,13 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 }
 
 func notDue(round uint64, due, now time.Time) *Waiting {
-	return waiting(fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
+	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
 }
 
 // putOff notes what the draw waits for and returns it. A claim is given back in the same
 // commit. A campaign that is not drawing any more has nothing to wait for: then the
 // answer is ErrBusy, and the next attempt finds out more.
-func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting) error {
+func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting, logger *slog.Logger) error {
 	drawing := true
 	err := postgres.Persist(ctx, func() error {
 		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
@@ -112,5 +116,6 @@ func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Ex
 	case !drawing:
 		return ErrBusy
 	}
+	logger.InfoContext(telemetry.Foldable, "draw waits", "reason", wait.Reason, "until", wait.RetryAt)
 	return wait
 }

@@ -39,6 +39,7 @@ type result struct {
 
 // flush does tasks of one campaign, in one transaction.
 func (s *Service) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks []task) ([]result, error) {
+	ctx = postgres.As(ctx, postgres.TxHold)
 	began := s.taken.now() // before anything is read
 	t := &transaction{service: s, tasks: tasks, results: make([]result, len(tasks))}
 	db := s.gate.FirstTry(s.rowWait / time.Duration(1+f.Waiting/flushes)) // the more campaigns wait for a flush, the shorter

@@ -61,7 +61,7 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 	if err := out.write(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	if out.report.Messages, err = s.startDraws(ctx, tx, in.campaigns, out.changes, out.report.Finalized); err != nil {
+	if err := s.startDraws(ctx, tx, in.campaigns, out.changes, &out.report); err != nil {
 		return Report{}, err
 	}
 	failpoint.Hit("conclusion.commit", in.users)

@@ -23,26 +23,25 @@ import (
 // Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
 // sold at the end is drawn, the last payment that was waited for begins the draw, however
 // it has ended.
-func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, changes campaign.Changes, outcomes []job.Outcome) ([]outbox.Message, error) {
-	var messages []outbox.Message
+func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, changes campaign.Changes, report *Report) error {
 	for _, id := range slices.SortedFunc(maps.Keys(changes), uuidv7.Compare) {
 		counts, sold := campaigns[id].Counts, changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
-			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id], outcomes)
+			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id], report.Finalized)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			messages = append(messages, made...)
+			report.Messages = append(report.Messages, made...)
 			continue
 		}
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {
-			return nil, fmt.Errorf("startDraws: %w", err)
+			return fmt.Errorf("startDraws: %w", err)
 		}
-		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, "", s.keepJobs, job.OriginIn(outcomes, id)))
+		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, job.BySellOut, "", s.keepJobs, job.OriginIn(report.Finalized, id)))
 		if err != nil {
-			return nil, fmt.Errorf("startDraws(%s): %w", id, err)
+			return fmt.Errorf("startDraws(%s): %w", id, err)
 		}
-		messages = append(messages, made...)
+		report.Messages = append(report.Messages, made...)
 	}
-	return messages, nil
+	return nil
 }

@@ -29,6 +29,8 @@ type End struct {
 	Messages []outbox.Message // of its draw job, to be dispatched
 	Holds    int              // that were still active
 	GivenUp  int              // payments whose positions are free again
+
+	Finalized []job.Outcome // of jobs whose payments were given up
 }
 
 // EndSale ends the sale of a campaign that is drawn at the end of its sale, when that has
@@ -54,7 +56,7 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 		if err != nil {
 			return end, fmt.Errorf("sale.EndSale(%s): %w", id, err)
 		}
-		end.Ended, end.Messages = step.Ended, step.Messages
+		end.Ended, end.Messages, end.Finalized = step.Ended, step.Messages, append(end.Finalized, step.Finalized...)
 		end.Holds, end.GivenUp = end.Holds+step.Holds, end.GivenUp+step.GivenUp
 		if step.Ended || step.Holds < mostHolds {
 			return end, nil
@@ -103,7 +105,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 	if err := out.write(ctx, tx); err != nil {
 		return end, err
 	}
-	end.Holds = len(held)
+	end.Holds, end.Finalized = len(held), out.report.Finalized
 	end.Messages, err = s.endIfDue(ctx, tx, c, out.changes[id], out.report.Finalized)
 	end.Ended = len(end.Messages) > 0
 	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
@@ -121,7 +123,7 @@ func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, ch
 	if err != nil || !ended {
 		return nil, err
 	}
-	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, "", s.keepJobs, job.OriginIn(outcomes, c.ID)))
+	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, job.BySaleEnd, "", s.keepJobs, job.OriginIn(outcomes, c.ID)))
 	return made, fault.At(err, "endIfDue(%s)", c.ID)
 }
 

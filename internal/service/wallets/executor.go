@@ -64,6 +64,7 @@ func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load()} }
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
+	ctx = postgres.As(ctx, postgres.TxWallet)
 	done, err := e.try(ctx, e.db, commands, postgres.WaitForLocks)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
 		done, err = e.try(ctx, e.db, commands, postgres.SkipLocked)
@@ -75,6 +76,7 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 // and has nothing locked meanwhile, neither the other wallet of a transfer nor a key. Then
 // it does the commands whose wallets are free; the others have errBusy.
 func (e *Executor) doAgain(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
+	ctx = postgres.As(ctx, postgres.TxWallet)
 	if err := e.await(ctx, commands, rowWait); err != nil {
 		return nil, fault.At(err, "wallets.Do")
 	}

@@ -72,22 +72,29 @@ func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 	return now, nil
 }
 
-// Waits is how many draws wait or fail, and since when the first of their campaigns is drawing;
-// zero when none waits.
-type Waits struct {
-	Count int
-	Since time.Duration
+// CountWaits counts the draws that wait for something now, and those whose last attempt failed.
+func CountWaits(ctx context.Context, db postgres.DB) (n int, err error) {
+	err = db.QueryRow(ctx, `SELECT count(*) FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state = 'drawing'`).Scan(&n)
+	return n, fault.At(err, "drawrecord.CountWaits")
 }
 
-// CountWaits counts the draws that wait for something now, and those whose last attempt failed.
-func CountWaits(ctx context.Context, db postgres.DB) (w Waits, err error) {
-	var seconds float64
+// UnderWay is what is known of all draws that are not done.
+type UnderWay struct {
+	Campaigns   int           // that are drawing
+	Oldest      time.Duration // since when the first of them is; 0: none is
+	Voids       int           // of them, with a void that is announced
+	Claims      int           // of them, with a claim of a worker
+	OldestClaim time.Duration // since when the oldest claim was not renewed; 0: there is none
+}
+
+// CountUnderWay reads the campaigns that are drawing, of which there are few.
+func CountUnderWay(ctx context.Context, db postgres.DB) (u UnderWay, err error) {
+	var since, claimed float64
 	err = db.QueryRow(ctx, `
-		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)
-		FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state = 'drawing'`).Scan(&w.Count, &seconds)
-	if err != nil {
-		return Waits{}, fmt.Errorf("drawrecord.CountWaits: %w", err)
-	}
-	w.Since = time.Duration(seconds * float64(time.Second))
-	return w, nil
+		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)::float8, count(v.campaign_id),
+		       count(c.execution_lock_id), coalesce(extract(epoch FROM max(clock_timestamp() - c.execution_locked_at)), 0)::float8
+		FROM campaigns c LEFT JOIN draw_voids v ON v.campaign_id = c.id WHERE c.state = 'drawing'`).
+		Scan(&u.Campaigns, &since, &u.Voids, &u.Claims, &claimed)
+	u.Oldest, u.OldestClaim = time.Duration(since*float64(time.Second)), time.Duration(claimed*float64(time.Second))
+	return u, fault.At(err, "drawrecord.CountUnderWay")
 }

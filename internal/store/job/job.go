@@ -192,6 +192,7 @@ type Request struct {
 	Payload    json.RawMessage
 	Keep       time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
+	By         By            // of a draw; not stored
 	Origin
 }
 

@@ -9,12 +9,23 @@ import (
 	"github.com/google/uuid"
 )
 
+// By is what has triggered a draw.
+type By string
+
+// What triggers draws.
+const (
+	BySellOut  By = "sell_out"
+	BySaleEnd  By = "sale_end"
+	ByOperator By = "operator" // over HTTP
+	BySweep    By = "sweep"    // its job was given up
+)
+
 // DrawRequest returns the request for the job that draws a sold-out campaign. The
 // first job of a campaign has the key lottery-draw-{id}. A new job, after the first
 // was given up, needs a suffix. from is empty when a sweep makes it.
-func DrawRequest(campaignID uuid.UUID, suffix string, keep time.Duration, from Origin) Request {
+func DrawRequest(campaignID uuid.UUID, by By, suffix string, keep time.Duration, from Origin) Request {
 	key := "lottery-draw-" + campaignID.String() + suffix
-	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindDraw, CampaignID: campaignID, Keep: keep, Origin: from}
+	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindDraw, CampaignID: campaignID, Keep: keep, By: by, Origin: from}
 }
 
 // UnsoldRequest returns the request for the job that cancels a campaign because its sale

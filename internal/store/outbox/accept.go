@@ -36,6 +36,9 @@ func Accept(ctx context.Context, db postgres.DB, requests []job.Request) ([]job.
 // job with the same key already, nothing changes and there is no message.
 func Insert(ctx context.Context, tx pgx.Tx, r job.Request) ([]Message, error) {
 	messages, err := insert(ctx, tx, job.NewIntake([]job.Request{r}))
+	for i := range messages {
+		messages[i].By, messages[i].From = r.By, r.Origin
+	}
 	return messages, fault.At(err, "outbox.Insert")
 }
 

@@ -22,6 +22,10 @@ type Message struct {
 	Kind     job.Kind
 	Delivery int // 1, and one more for each worker known to have died with these jobs
 	Jobs     []job.Ref
+
+	// Of the job of Insert; not in its task.
+	By   job.By
+	From job.Origin
 }
 
 // payload groups jobs by campaign: for one hot campaign that halves its size.

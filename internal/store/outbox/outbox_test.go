@@ -127,7 +127,7 @@ func TestDrawsThatWereLostHaveAMessageEach(t *testing.T) {
 	const n = 5
 	for range n {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			_, err := outbox.Insert(t.Context(), tx, job.DrawRequest(uuid.New(), "", time.Hour, job.Origin{}))
+			_, err := outbox.Insert(t.Context(), tx, job.DrawRequest(uuid.New(), job.BySellOut, "", time.Hour, job.Origin{}))
 			return err
 		})
 		if err != nil {
@@ -261,7 +261,7 @@ func TestAJobOfTheSystemIsInsertedOnce(t *testing.T) {
 	var messages [2][]outbox.Message
 	for i := range messages {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-			messages[i], err = outbox.Insert(t.Context(), tx, job.DrawRequest(campaign, "", time.Hour, job.Origin{}))
+			messages[i], err = outbox.Insert(t.Context(), tx, job.DrawRequest(campaign, job.BySellOut, "", time.Hour, job.Origin{}))
 			return err
 		})
 		if err != nil {

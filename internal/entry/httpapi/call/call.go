@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/httpconn"
 )
@@ -22,6 +24,7 @@ type Call struct {
 	Traceparent string            // the trace that the request is in (W3C Trace Context); empty: none
 	Connection  net.Conn
 	Watch       func(prefix string, revoked func()) (stop func()) // of keys, see apikey.Verifier
+	Job         uuid.UUID                                         // that it has made, or made before with the same key; zero: none yet
 	// Leave ends the share of the process that the request takes; nil: it takes none.
 	Leave func()
 }

@@ -76,11 +76,13 @@ const (
 
 // Defines values for DegradationCause.
 const (
-	DrawFailing  DegradationCause = "draw_failing"
-	DrawKeyWrong DegradationCause = "draw_key_wrong"
-	NoScheduler  DegradationCause = "no_scheduler"
-	NoWorker     DegradationCause = "no_worker"
-	WorkerFrozen DegradationCause = "worker_frozen"
+	DrawFailing   DegradationCause = "draw_failing"
+	DrawKeyWrong  DegradationCause = "draw_key_wrong"
+	NoScheduler   DegradationCause = "no_scheduler"
+	NoWorker      DegradationCause = "no_worker"
+	SalesStuck    DegradationCause = "sales_stuck"
+	WorkerFrozen  DegradationCause = "worker_frozen"
+	WritesFailing DegradationCause = "writes_failing"
 )
 
 // Defines values for DrawProofTrust.
@@ -203,12 +205,13 @@ const (
 
 // Defines values for ReadinessWaitingFor.
 const (
-	Migrations ReadinessWaitingFor = "migrations"
-	Postgres   ReadinessWaitingFor = "postgres"
+	ReadinessWaitingForMigrations ReadinessWaitingFor = "migrations"
+	ReadinessWaitingForPostgres   ReadinessWaitingFor = "postgres"
 )
 
 // Defines values for ReadinessChecks.
 const (
+	ReadinessChecksMigrations  ReadinessChecks = "migrations"
 	ReadinessChecksOk          ReadinessChecks = "ok"
 	ReadinessChecksUnavailable ReadinessChecks = "unavailable"
 )
@@ -888,7 +891,7 @@ type Decline struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DegradationCause `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell.
+// DegradationCause `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres answers.
 type DegradationCause string
 
 // Description What the money is for; kept with the entry.
@@ -1855,13 +1858,15 @@ type Readiness struct {
 	Status ReadinessStatus `json:"status"`
 
 	// WaitingFor What a starting process waits for: `postgres`, or `migrations` (`triprize migrate up`).
-	WaitingFor *ReadinessWaitingFor       `json:"waiting_for,omitempty"`
-	Checks     map[string]ReadinessChecks `json:"checks"`
+	WaitingFor *ReadinessWaitingFor `json:"waiting_for,omitempty"`
+
+	// Checks `migrations`, of `postgres`: it answers, and its schema is older than this program (`triprize migrate up`).
+	Checks map[string]ReadinessChecks `json:"checks"`
 
 	// Causes What degrades the whole system, not this process alone; left out when nothing does. It is never a reason for 503.
 	Causes []DegradationCause `json:"causes,omitempty"`
 
-	// Unknown Causes of which it is not known whether they hold: without Redis nobody knows which processes there are. Left out when all are known, some seconds after the start.
+	// Unknown Causes of which it is not known whether they hold: without Redis nobody knows which processes there are, without Postgres nobody knows what waits. Left out when all are known, some seconds after the start.
 	Unknown []DegradationCause `json:"unknown,omitempty"`
 
 	// Livemode Of the payment provider: false when it is in test mode, where purchases by card cost nothing. Left out by a process without a provider.

@@ -1,0 +1,110 @@
+package boot
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/queue"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/drawrecord"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/store/webhook"
+)
+
+// The gauges of the whole system. A gauge of which the last look could not find out the value is
+// missing.
+var (
+	jobsQueued    = systemDesc("jobs_queued", "Jobs in the outbox, of a kind. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.", "kind")
+	jobsQueuedAge = systemDesc("jobs_queued_age_seconds",
+		"For how long the oldest job of a kind has waited for workers; 0 when none waits. A card payment that waits for its buyer or its provider does not count.", "kind")
+	drawing        = systemDesc("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.")
+	drawingAge     = systemDesc("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.")
+	voidsAnnounced = systemDesc("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.")
+	locksHeld      = systemDesc("execution_locks_held", "Draws that a worker has claimed.")
+	lockAge        = systemDesc("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.")
+	workersAlive   = systemDesc("workers_alive", "Workers that send heartbeats.")
+	workersSilent  = systemDesc("workers_silent", "Workers that have stopped to send heartbeats in the last ten minutes, without a farewell.")
+	leadersAlive   = systemDesc("schedulers_alive", "Schedulers that lead and send heartbeats: one.")
+	redisKeys      = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests, and claims.")
+	tasksUnleased  = systemDesc("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.", "kind")
+)
+
+// systemGauges are all of them.
+func systemGauges() *telemetry.Gauges {
+	return telemetry.NewGauges(jobsQueued, jobsQueuedAge, drawing, drawingAge, voidsAnnounced, locksHeld, lockAge,
+		workersAlive, workersSilent, leadersAlive, redisKeys, tasksUnleased)
+}
+
+func systemDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("triprize_"+name, help+" Every process tells the same.", labels, nil)
+}
+
+func (l *look) tell(desc *prometheus.Desc, value float64, labels ...string) {
+	l.gauges = append(l.gauges, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
+}
+
+// taskKinds are the kinds of tasks, each with a queue.
+var taskKinds = []string{string(job.KindDraw), string(job.KindCancellation), string(job.KindPurchase), string(job.KindCampaignCancellation),
+	string(job.KindPayment), string(job.KindRefund), string(job.KindEvent), webhook.Kind, webhook.KindSlow}
+
+// lookAtRedis returns nothing while Redis does not answer.
+func (p *Process) lookAtRedis(ctx context.Context) (l look) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	present, err := queue.ReadPresent(ctx, p.Redis, p.Settings.Redis.Namespace)
+	if err != nil {
+		return look{}
+	}
+	unleased, keys, err := queue.CountUnleased(ctx, p.Redis, p.Settings.Redis.Namespace, taskKinds)
+	if err != nil {
+		return look{}
+	}
+	workers, schedulers := present[queue.RoleWorker], present[queue.RoleScheduler]
+	l.causes = []telemetry.Cause{
+		{Name: causeNoScheduler, Holds: len(schedulers.Alive) == 0},
+		{Name: causeNoWorker, Holds: len(workers.Alive) == 0},
+		{Name: causeWorkerFrozen, Holds: len(workers.Silent) > 0, Details: []any{"workers", workers.Silent}},
+	}
+	l.tell(workersAlive, float64(len(workers.Alive)))
+	l.tell(workersSilent, float64(len(workers.Silent)))
+	l.tell(leadersAlive, float64(len(schedulers.Alive)))
+	l.tell(redisKeys, float64(keys))
+	for i, kind := range taskKinds {
+		l.tell(tasksUnleased, float64(unleased[i]), kind)
+	}
+	return l
+}
+
+// lookAtPostgres returns nothing while Postgres does not answer.
+func (p *Process) lookAtPostgres(ctx context.Context) (l look) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	backlog, err := outbox.ReadBacklog(ctx, p.apart)
+	if err != nil {
+		return look{}
+	}
+	draws, err := drawrecord.CountUnderWay(ctx, p.apart)
+	if err != nil {
+		return look{}
+	}
+	failing, err := p.drawFailing(ctx)
+	if err != nil {
+		return look{}
+	}
+	purchases := backlog[job.KindPurchase]
+	stuck := telemetry.Cause{Name: causeSalesStuck, Holds: purchases.Oldest > stuckAfter,
+		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
+	l.causes = []telemetry.Cause{stuck, failing}
+	for _, kind := range []job.Kind{job.KindDraw, job.KindCancellation, job.KindPurchase, job.KindCampaignCancellation} {
+		l.tell(jobsQueued, float64(backlog[kind].Jobs), string(kind))
+		l.tell(jobsQueuedAge, backlog[kind].Oldest.Seconds(), string(kind))
+	}
+	l.tell(drawing, float64(draws.Campaigns))
+	l.tell(drawingAge, draws.Oldest.Seconds())
+	l.tell(voidsAnnounced, float64(draws.Voids))
+	l.tell(locksHeld, float64(draws.Claims))
+	l.tell(lockAge, draws.OldestClaim.Seconds())
+	return l
+}

@@ -1,0 +1,107 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/telemetry"
+)
+
+// folding returns a logger and what it has written since the last look, without times.
+func folding() (logger *slog.Logger, written func() []string) {
+	var out bytes.Buffer
+	logger = telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "api", &out)
+	return logger, func() (lines []string) {
+		for line := range strings.Lines(out.String()) {
+			lines = append(lines, strings.TrimSpace(line[strings.Index(line, "level="):]))
+		}
+		out.Reset()
+		return lines
+	}
+}
+
+func expectLines(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	ok := len(got) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = strings.Contains(got[i], want[i])
+	}
+	if !ok {
+		t.Errorf("%s: got\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// An outage is a few lines a minute, however many requests it meets, and nothing is left uncounted.
+func TestLinesThatSayTheSameAreFolded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, written := folding()
+		refused := func(n int) {
+			logger.Warn("request not served", "request_id", uuid.NewString(), "path", "/v1/jobs/"+uuid.NewString(), "took_ms", n,
+				"error", fmt.Errorf("could not extend file base/%d/%d: no space left", n, 2*n))
+		}
+		for n := range 12000 {
+			refused(n)
+		}
+		logger.Info("request", "n", 1)
+		logger.Info("request", "n", 1)
+		expectLines(t, "at once", written(), "request not served", "msg=request ", "msg=request ")
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		expectLines(t, "after a minute", written(), `level=WARN msg=repeated process=api line="request not served" count=11999 since=`)
+		refused(7)
+		expectLines(t, "then", written(), "request not served")
+		time.Sleep(61 * time.Second)
+		refused(8)
+		expectLines(t, "a minute without repeats", written(), "request not served")
+		refused(9)
+		logger.InfoContext(telemetry.Foldable, "request", "status", 401)
+		logger.InfoContext(telemetry.Foldable, "request", "status", 401)
+		expectLines(t, "foldable", written(), "status=401")
+		telemetry.Flush(logger)
+		if got := written(); len(got) != 2 || !strings.Contains(strings.Join(got, ""), "took_ms=9") {
+			t.Errorf("at the end: %q", got)
+		}
+		telemetry.Flush(logger)
+		time.Sleep(2 * time.Minute)
+		expectLines(t, "once", written())
+	})
+}
+
+// What an operator has to look at one by one is one line each.
+func TestLinesAboutDifferentThingsAreNotFolded(t *testing.T) {
+	t.Parallel()
+	logger, written := folding()
+	about := func(args ...any) func() { return func() { logger.Error("money was given back twice", args...) } }
+	for _, log := range []func(){
+		about("purchase", uuid.New(), "amount", 7), about("purchase", uuid.New(), "amount", 7), about("purchase", "a"), about("refund", "a"),
+		about("error", errors.New("this")), about("error", errors.New("that")),
+		func() { logger.With("purchase", "b").Error("money was given back twice") },
+		func() { logger.Warn("money was given back twice") }, func() { logger.Warn("money was not given back") },
+	} {
+		log()
+	}
+	if got := written(); len(got) != 9 {
+		t.Errorf("written:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// The kinds that are known have a bound, and a flood of them is still folded.
+func TestAFloodOfKindsIsFolded(t *testing.T) {
+	t.Parallel()
+	logger, written := folding()
+	for range 10000 {
+		logger.Warn("a campaign stays locked", "campaign", uuid.New())
+	}
+	if n := len(written()); n < 100 || n > 1000 {
+		t.Errorf("%d lines", n)
+	}
+}
