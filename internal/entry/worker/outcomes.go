@@ -9,7 +9,7 @@ import (
 	"triprize/internal/store/job"
 )
 
-// tell tells the spans of jobs what a batch has come to for them.
+// tell sets the outcomes of a batch in the spans of its jobs.
 func tell(spans *tracing.Shared, report sale.Report) {
 	if spans == nil {
 		return

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,18 +31,19 @@ type opened struct {
 const (
 	exportTimeout = 5 * time.Second // of one request to the collector
 	flushTimeout  = 2 * time.Second // how long a process that ends waits for its last spans to arrive
-	newsEvery     = time.Minute     // how often the log says that spans do not arrive
 )
 
-// Open begins to send spans to the collector that the settings name, and returns a
-// function that sends the last ones and ends that. Without a collector it does nothing. It does not connect: spans wait in
-// a queue of 2048, and further ones are dropped. The log says at most once a minute that spans do
+// Open begins to send spans to the collector that the settings name. closeAll sends the last ones
+// and ends that. Without a collector Open does nothing. It does not connect: spans wait in a queue
+// of 2048, and further ones are dropped. logger, which folds repeated lines, hears of spans that do
 // not arrive. process and version name the program.
 func Open(settings config.Tracing, process, version string, logger *slog.Logger) (closeAll func(), err error) {
 	if settings.OTLPURL == "" {
 		return func() {}, nil
 	}
-	otel.SetErrorHandler(&news{logger: logger})
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		logger.Warn("spans do not arrive at the collector and are dropped; nothing else suffers", "setting", "tracing.otlp_url", "error", err)
+	}))
 	to := settings.OTLPURL
 	if u, err := url.Parse(to); err == nil && strings.Trim(u.Path, "/") == "" {
 		to = u.JoinPath("v1/traces").String()
@@ -91,24 +91,4 @@ func (s unlessShared) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult 
 		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 	}
 	return s.Sampler.ShouldSample(p)
-}
-
-// news logs that spans do not arrive.
-type news struct {
-	logger *slog.Logger
-	mu     sync.Mutex
-	told   time.Time
-	since  int // faults that were not told
-}
-
-// Handle implements otel.ErrorHandler.
-func (n *news) Handle(err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.since++; time.Since(n.told) < newsEvery {
-		return
-	}
-	n.logger.Warn("spans do not arrive at the collector and are dropped; nothing else suffers", "setting", "tracing.otlp_url", "faults", n.since,
-		"error", strings.ToValidUTF8(err.Error(), "?"))
-	n.told, n.since = time.Now(), 0
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/testkit/otlp"
 )
 
@@ -27,7 +27,7 @@ const (
 func open(t *testing.T, to string, ratio float64) (log *bytes.Buffer, end func()) {
 	t.Helper()
 	log = new(bytes.Buffer)
-	end, err := Open(config.Tracing{OTLPURL: to, SampleRatio: ratio}, "test", "1", slog.New(slog.NewTextHandler(log, nil)))
+	end, err := Open(config.Tracing{OTLPURL: to, SampleRatio: ratio}, "test", "1", telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "test", log))
 	if err != nil {
 		t.Fatal(err)
 	}
