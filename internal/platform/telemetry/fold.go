@@ -18,11 +18,11 @@ const (
 )
 
 // Foldable is the context of lines below WARN that are folded like those above.
-var Foldable context.Context = context.WithValue(context.Background(), foldable{}, true)
+var Foldable = context.WithValue(context.Background(), foldable{}, true)
 
 // unfolded is the context of lines of WARN and above that are never folded: a line that says that
 // something has begun belongs to one that says that it has ended.
-var unfolded context.Context = context.WithValue(context.Background(), foldable{}, false)
+var unfolded = context.WithValue(context.Background(), foldable{}, false)
 
 type foldable struct{}
 
