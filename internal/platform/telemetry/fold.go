@@ -40,6 +40,7 @@ type fold struct {
 type folds struct {
 	mu    sync.Mutex
 	kinds map[string]*repeats
+	lines *lines
 }
 
 // repeats are the lines of a kind since the one that was written.
@@ -51,8 +52,8 @@ type repeats struct {
 	end     *time.Timer // nil while nothing is repeated
 }
 
-func newFold(handler slog.Handler) *fold {
-	return &fold{Handler: handler, folds: &folds{kinds: make(map[string]*repeats)}}
+func newFold(handler slog.Handler, out *lines) *fold {
+	return &fold{Handler: handler, folds: &folds{kinds: make(map[string]*repeats), lines: out}}
 }
 
 // Flush writes the counts of lines that are repeated just now. Call it before the process ends.

@@ -105,3 +105,27 @@ func TestAFloodOfKindsIsFolded(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 }
+
+// The lines of a batch are one write, and what others log meanwhile is not lost.
+func TestLinesTogetherAreOneWrite(t *testing.T) {
+	t.Parallel()
+	var out writes
+	logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", &out)
+	telemetry.Together(logger, func() {
+		for n := range 256 {
+			logger.Info("job finalized", "n", n)
+		}
+		logger.Warn("of another")
+	})
+	logger.Info("alone")
+	if len(out) != 2 || strings.Count(out[0], "\n") != 257 || !strings.Contains(out[0], "n=255") || !strings.Contains(out[0], "of another") || !strings.Contains(out[1], "alone") {
+		t.Errorf("%d writes: %q", len(out), out)
+	}
+}
+
+type writes []string
+
+func (w *writes) Write(p []byte) (int, error) {
+	*w = append(*w, string(p))
+	return len(p), nil
+}

@@ -14,11 +14,12 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(settings.Level)) // config has checked it
 	opts := &slog.HandlerOptions{Level: level}
-	var handler slog.Handler = slog.NewJSONHandler(w, opts)
+	out := &lines{out: w}
+	var handler slog.Handler = slog.NewJSONHandler(out, opts)
 	if settings.Format == "text" {
-		handler = slog.NewTextHandler(w, opts)
+		handler = slog.NewTextHandler(out, opts)
 	}
-	return slog.New(newFold(handler)).With("process", process)
+	return slog.New(newFold(handler, out)).With("process", process)
 }
 
 // Took says in a log line how long something took, in milliseconds.

@@ -20,27 +20,32 @@ func (o Origin) Attrs() (all []any) {
 	return all
 }
 
-// LogFinal logs the outcomes of committed jobs, one line each.
+// LogFinal logs the outcomes of committed jobs, one line each, with one write.
 func LogFinal(logger *slog.Logger, outcomes []Outcome) {
 	if !logger.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
+	telemetry.Together(logger, func() {
+		for i := range outcomes {
+			outcomes[i].log(logger)
+		}
+	})
+}
+
+func (o *Outcome) log(logger *slog.Logger) {
 	var room [10]slog.Attr
-	for i := range outcomes {
-		o := &outcomes[i]
-		line := append(room[:0], slog.String("job", o.ID.String()), slog.String("kind", string(o.Job.Kind)), slog.String("outcome", o.Code()))
-		if o.Job.CampaignID != uuid.Nil {
-			line = append(line, slog.String("campaign", o.Job.CampaignID.String()))
-		}
-		if o.PurchaseID != uuid.Nil {
-			line = append(line, slog.String("purchase", o.PurchaseID.String()))
-		}
-		line = append(line, telemetry.Took(o.Job.Took), slog.Int("attempts", o.Job.Attempts))
-		for _, a := range o.Job.Attrs() {
-			line = append(line, a.(slog.Attr)) //nolint:forcetypeassert // see Attrs
-		}
-		logger.LogAttrs(context.Background(), slog.LevelInfo, "job finalized", line...)
+	line := append(room[:0], slog.String("job", o.ID.String()), slog.String("kind", string(o.Job.Kind)), slog.String("outcome", o.Code()))
+	if o.Job.CampaignID != uuid.Nil {
+		line = append(line, slog.String("campaign", o.Job.CampaignID.String()))
 	}
+	if o.PurchaseID != uuid.Nil {
+		line = append(line, slog.String("purchase", o.PurchaseID.String()))
+	}
+	line = append(line, telemetry.Took(o.Job.Took), slog.Int("attempts", o.Job.Attempts))
+	for _, a := range o.Job.Attrs() {
+		line = append(line, a.(slog.Attr)) //nolint:forcetypeassert // see Attrs
+	}
+	logger.LogAttrs(context.Background(), slog.LevelInfo, "job finalized", line...)
 }
 
 // Code is succeeded, or why the job has failed.
