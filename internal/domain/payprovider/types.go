@@ -123,7 +123,6 @@ const (
 // ErrorKinds are all of them.
 var ErrorKinds = []ErrorKind{KindDeclined, KindRefused, KindConflict, KindLimited, KindUnavailable, KindForbidden, KindUnknown, KindMismatch}
 
-
 // Errors of CheckSignature and ParseEvent. They are not worth a repetition: the sender gets 400.
 var (
 	ErrSignature = errors.New("payment provider: the webhook is not signed with our secret")

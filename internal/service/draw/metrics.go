@@ -28,7 +28,7 @@ const (
 // NewTriggers registers the counters, all at 0.
 func NewTriggers(registry prometheus.Registerer) *Triggers {
 	t := &Triggers{draws: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_draws_triggered_total",
-		Help: "Jobs of draws made by this process, by what asked for the draw: sell_out, sale_end, operator (over HTTP), sweep (an earlier job was given up)."}, []string{"by"})}
+		Help: "Jobs of draws made by this process, by trigger: sell_out, sale_end, operator (over HTTP), sweep (an earlier job was given up)."}, []string{"by"})}
 	registry.MustRegister(t.draws)
 	for _, by := range []string{BySellOut, BySaleEnd, ByOperator, BySweep} {
 		t.draws.WithLabelValues(by)
