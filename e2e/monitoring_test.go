@@ -23,7 +23,7 @@ import (
 
 const (
 	monitoring  = "../docs/monitoring.md"
-	metricsHead = "<!-- The rest of this page is generated from what a running fleet serves: go test ./e2e -run EveryMetric -update -->\n"
+	metricsHead = "<!-- The rest of this page is generated: go test ./e2e -run EveryMetric -update -->\n"
 )
 
 var updateMonitoring = flag.Bool("update", false, "write the list of the metrics")

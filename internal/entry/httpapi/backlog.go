@@ -64,25 +64,29 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(backlogInterval)
 	defer ticker.Stop()
 	for {
-		for kind, waiting := range b.waiting {
-			if ctx.Err() != nil { // each look at a Redis that is silent takes seconds
-				return
-			}
-			wait, err := b.finder.Wait(string(kind))
-			if err != nil {
-				logger.Debug("a queue cannot be read", "kind", kind, "error", err)
-				wait = unknown
-			}
-			if kind == job.KindPayment {
-				wait = max(wait, b.unpaid(ctx, logger))
-			}
-			waiting.Store(int64(wait))
-		}
+		b.read(ctx, logger)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+	}
+}
+
+func (b *backlog) read(ctx context.Context, logger *slog.Logger) {
+	for kind, waiting := range b.waiting {
+		if ctx.Err() != nil { // each look at a Redis that is silent takes seconds
+			return
+		}
+		wait, err := b.finder.Wait(string(kind))
+		if err != nil {
+			logger.Debug("a queue cannot be read", "kind", kind, "error", err)
+			wait = unknown
+		}
+		if kind == job.KindPayment {
+			wait = max(wait, b.unpaid(ctx, logger))
+		}
+		waiting.Store(int64(wait))
 	}
 }
 

@@ -10,11 +10,13 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
@@ -31,6 +33,7 @@ type setup struct {
 	rdb      *redis.Client
 	client   *queue.Client
 	sweeper  *recovery.Sweeper
+	registry *prometheus.Registry
 }
 
 // newSetup returns a setup where nothing is overdue, stale or stuck before an hour is
@@ -42,8 +45,23 @@ func newSetup(t *testing.T) *setup {
 	settings.Sweeps.StuckDrawsAfter, settings.Draw.Lease = time.Hour, time.Hour
 	p := &setup{t: t, settings: settings, db: servers.Pool(t, settings), rdb: servers.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace, time.Minute)
-	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t))
+	p.sweeper, p.registry = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t)), prometheus.NewRegistry()
+	p.sweeper.CountDraws(draw.NewTriggers(p.registry))
 	return p
+}
+
+// wantTriggered wants so many draws to be counted that something has triggered.
+func (p *setup) wantTriggered(by string, want float64) {
+	p.t.Helper()
+	families, err := p.registry.Gather()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, m := range families[0].GetMetric() {
+		if got := m.GetCounter().GetValue(); m.GetLabel()[0].GetValue() == by && got != want {
+			p.t.Errorf("%v draws are triggered by %s, want %v", got, by, want)
+		}
+	}
 }
 
 // sweep runs one sweep that must not fail.

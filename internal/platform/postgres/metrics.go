@@ -44,11 +44,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 	by := []string{"transaction"}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_transaction_duration_seconds",
-		Help: "Time from the begin of a transaction until it is over, by what it is for.", Buckets: waitBuckets}, by)
+		Help: "Time from the begin of a transaction until it is over, by its purpose.", Buckets: waitBuckets}, by)
 	timeouts := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_lock_timeouts_total",
-		Help: "Statements that have waited in vain for a locked row, by the transaction that they were for."}, by)
+		Help: "Statements that have waited in vain for a locked row, by the purpose of their transaction."}, by)
 	deadlocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_deadlocks_total",
-		Help: "Statements that Postgres has ended because of a deadlock, by the transaction that they were for. Should stay 0."}, by)
+		Help: "Statements that Postgres has ended because of a deadlock, by the purpose of their transaction. Should stay 0."}, by)
 	for _, kind := range transactions {
 		m.transactions[kind] = &measures{duration.WithLabelValues(string(kind)), timeouts.WithLabelValues(string(kind)), deadlocks.WithLabelValues(string(kind))}
 	}

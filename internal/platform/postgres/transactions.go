@@ -2,7 +2,7 @@ package postgres
 
 import "context"
 
-// Transaction says what transactions are for: the label of their metrics.
+// Transaction is the purpose of transactions: the label of their metrics.
 type Transaction string
 
 // The kinds of transactions.

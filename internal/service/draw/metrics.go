@@ -26,7 +26,7 @@ type Triggers struct {
 // NewTriggers registers the counters, all at 0.
 func NewTriggers(registry prometheus.Registerer, logger *slog.Logger) *Triggers {
 	t := &Triggers{logger: logger, draws: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_draws_triggered_total",
-		Help: "Jobs of draws made by this process, by what asked for the draw: sell_out, sale_end, operator (over HTTP), sweep (an earlier job was given up)."}, []string{"by"})}
+		Help: "Jobs of draws made by this process, by trigger: sell_out, sale_end, operator (over HTTP), sweep (an earlier job was given up)."}, []string{"by"})}
 	registry.MustRegister(t.draws)
 	for _, by := range []job.By{job.BySellOut, job.BySaleEnd, job.ByOperator, job.BySweep} {
 		t.draws.WithLabelValues(string(by))
