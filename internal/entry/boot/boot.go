@@ -92,7 +92,7 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 // processes in one program.
 func Run(ctx context.Context, name string, settings config.Settings, logger *slog.Logger, run func(context.Context, *Process) error) error {
 	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry()}
-	closeTracing, err := tracing.Open(settings.Tracing, name, buildinfo.Version(), logger)
+	closeTracing, err := tracing.Open(settings.Tracing, name, buildinfo.Version(), logger) //nolint:contextcheck // the last spans are sent when ctx has ended
 	if err != nil {
 		return err
 	}

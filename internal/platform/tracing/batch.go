@@ -34,7 +34,7 @@ func Batch(ctx context.Context, name string, size int, jobs iter.Seq2[uuid.UUID,
 			ctx, s.batch = begin(context.WithValue(ctx, sharedKey{}, true), name+" batch", trace.SpanKindInternal, []string{"triprize.jobs", strconv.Itoa(size)}, trace.WithNewRoot())
 			link = trace.WithLinks(trace.LinkFromContext(ctx))
 		}
-		parent := trace.ContextWithRemoteSpanContext(context.Background(), parse(traceparent))
+		parent := trace.ContextWithRemoteSpanContext(context.Background(), parse(traceparent)) //nolint:contextcheck // ctx has the span of the batch
 		_, s.jobs[id] = begin(parent, name, trace.SpanKindConsumer, []string{JobID, id.String()}, link)
 	}
 	return ctx, s
