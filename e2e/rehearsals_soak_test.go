@@ -57,7 +57,8 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 	}, func() { startChild(t, r.Stack.Postgres.Child) }, "TriprizePostgresAway")
-	r.provoke(func() { stopChild(t, scheduler) }, func() { startChild(t, scheduler) }, "TriprizeNoScheduler", "TriprizeAuditNotLooking")
+	r.audit()
+	r.provoke(func() { stopChild(t, scheduler) }, func() { r.audit(); startChild(t, scheduler) }, "TriprizeNoScheduler", "TriprizeAuditNotLooking")
 	r.provoke(func() { signal(t, syscall.SIGSTOP, api, worker, scheduler) }, func() { signal(t, syscall.SIGCONT, api, worker, scheduler) }, "TriprizeNothingScraped")
 }
 
@@ -74,8 +75,7 @@ func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 		r.Buy(fleet.Order{Campaign: id, User: "mina"})
 		for range 8 {
 			holding.Go(func() {
-				r.Do(0, r.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/holds", map[string]string{"Idempotency-Key": uuid.NewString()},
-					fleet.Fields{"user_id": uuid.NewString(), "selection": fleet.Fields{"quantity": 1}})
+				r.Hold(fleet.HoldOrder{Campaign: id, User: uuid.NewString(), Quantity: 1})
 			})
 		}
 	}, unlock, "TriprizeCampaignLocked", "TriprizeLockTimeouts")
@@ -182,10 +182,10 @@ func (r *rehearsal) broken(campaign uuid.UUID) {
 			}
 			servers.Exec(r.T, tx, `SET LOCAL session_replication_role = replica`)
 			servers.Exec(r.T, tx, sql, campaign)
-			servers.Exec(r.T, tx, `UPDATE audit_walks SET resume_at = clock_timestamp()`) // not after its pause
 			if err := tx.Commit(r.T.Context()); err != nil {
 				r.T.Fatal(err)
 			}
+			r.audit()
 		}
 	}
 	r.provoke(change(`UPDATE campaigns SET board_version = board_version - 1 WHERE id = $1`), change(`UPDATE campaigns SET board_version = board_version + 1 WHERE id = $1`),
@@ -211,7 +211,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	id := r.Campaign(10)
 	refused := buyPaid(r.System, id, "alice", "pm_card_refundFail")
 	paid := buyPaid(r.System, id, "bob", "pm_card_visa")
-	r.panels(id)
+	r.panels()
 
 	r.provoke(func() { r.AwaitJob(0, r.Cancel(r.App, refused, uuid.NewString(), "").ID) }, func() {
 		r.tool("refunds", "resolve", viewPurchase(r.System, refused).Refund().ID, "--reason", "by bank transfer", "--by", "otto")
@@ -287,7 +287,7 @@ func (r *rehearsal) toolSays(command, list, text string) bool {
 }
 
 // panels does a little of everything, and wants data in every panel of every dashboard.
-func (r *rehearsal) panels(id uuid.UUID) {
+func (r *rehearsal) panels() {
 	files, err := filepath.Glob("../deploy/grafana/*.json")
 	if err != nil || len(files) == 0 {
 		r.T.Fatal(files, err)
@@ -306,16 +306,26 @@ func (r *rehearsal) panels(id uuid.UUID) {
 			}
 		}
 	}
-	ends := fixture.CampaignOn
-	_ = ends
+	r.everything()
 	for _, expression := range expressions {
-		shown := strings.NewReplacer("$__rate_interval", "5m", "${datasource}", "").Replace(expression)
-		servers.Eventually(r.T, "there is data for "+shown, func() bool {
-			if len(r.values(shown)) > 0 {
-				return true
-			}
-			r.Buy(fleet.Order{Campaign: id, User: uuid.NewString(), Wait: true})
-			return len(r.values(shown)) > 0
-		})
+		shown := strings.ReplaceAll(expression, "$__rate_interval", "5m")
+		servers.Eventually(r.T, "there is data for "+shown, func() bool { return len(r.values(shown)) > 0 })
 	}
+}
+
+// everything does a little of everything that a panel shows.
+func (r *rehearsal) everything() {
+	closed := r.Campaign(3)
+	fixture.SellOut(r.T, r.DB, closed)
+	r.AwaitDrawn(closed)
+	r.Buy(fleet.Order{Campaign: closed, User: "late"})
+	open := r.Campaign(4)
+	r.Wallet("gina", 100000)
+	for range 5 { // a counter that begins with its first event has no rate before its second sample
+		r.MustHold(fleet.HoldOrder{Campaign: open, User: uuid.NewString(), Quantity: 1, TTL: 1})
+		order := fleet.Order{Campaign: open, User: "gina", Key: uuid.NewString(), ByWallet: true, Wait: true}
+		r.Buy(order)
+		r.Buy(order)
+	}
+	r.AwaitJob(0, r.Cancel(r.App, buyPaid(r.System, open, "hanna", "pm_card_visa"), uuid.NewString(), "").ID)
 }

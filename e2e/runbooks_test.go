@@ -65,6 +65,9 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 		}
 		severity := a.Labels["severity"]
 		shown := map[string]string{"page": "**page**", "ticket": "ticket"}[severity]
+		if severity == "ticket" && strings.Contains(a.Expr, ":ratio3d") { // the slow part of an alert that pages, too
+			shown = "**page**"
+		}
 		row := regexp.MustCompile(`(?m)^\| \[` + a.Alert + `\]\(` + filepath.Base(page) + `#` + anchor + `\) \|.*` + regexp.QuoteMeta(shown) + `.*\|$`)
 		if shown == "" || a.Annotations["summary"] == "" || !row.MatchString(index) {
 			t.Errorf("%s: severity %q; the index has to show it", a.Alert, severity)

@@ -46,6 +46,7 @@ func TestAServerThatIsTooOldIsMissing(t *testing.T) {
 		"an older Python":     {postgres, redis, "exit 1", "Python 3.9 or newer", "python"},
 		"a Python for nobody": {postgres, redis, "exit 1", "", ""},
 		"no compiler":         {postgres, redis, "exit 0", "a C compiler", "compiler"},
+		"no Prometheus":       {postgres, redis, "exit 0", "Prometheus and amtool", "prometheus"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "../deps.sh", strings.Fields(c.also)...)
 		cmd.Env = []string{"PATH=" + machine(t, c.postgres, c.redis, c.python)}
