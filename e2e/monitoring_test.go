@@ -199,7 +199,7 @@ func TestEveryMetricOfTheMonitoringPageIsServedAndMoves(t *testing.T) {
 		served += m.families[name].row(name)
 	}
 	if *updateMonitoring {
-		if err := os.WriteFile(monitoring, []byte(prose+metricsHead+served), 0o644); err != nil { //nolint:gosec // a page
+		if err := os.WriteFile(monitoring, []byte(prose+metricsHead+served), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if list != served {
@@ -207,9 +207,9 @@ func TestEveryMetricOfTheMonitoringPageIsServedAndMoves(t *testing.T) {
 	}
 }
 
-// mapRow is a line of the map: what the documents name, and what of it is ours.
+// mapRow is a line of the map: a figure of the documents, and ours.
 var (
-	mapRow   = regexp.MustCompile("(?m)^\\| 00\\d \\| (.*?) \\| (.*?) \\|")
+	mapRow   = regexp.MustCompile(`(?m)^\| 00\d \| (.*?) \| (.*?) \|`)
 	inTicks  = regexp.MustCompile("`(triprize_[^`]*)`")
 	mustStay = "stays 0"
 )
