@@ -18,7 +18,7 @@ const (
 )
 
 // Foldable is the context of lines below WARN that are folded like those above.
-var Foldable context.Context = context.WithValue(context.Background(), foldable{}, true)
+var Foldable = context.WithValue(context.Background(), foldable{}, true)
 
 type foldable struct{}
 
@@ -67,7 +67,7 @@ func Flush(logger *slog.Logger) {
 
 // Handle implements slog.Handler.
 func (f *fold) Handle(ctx context.Context, line slog.Record) error {
-	if (line.Level >= slog.LevelWarn || ctx.Value(foldable{}) != nil) && f.folds.repeats(f, line) {
+	if (line.Level >= slog.LevelWarn || ctx.Value(foldable{}) != nil) && f.folds.repeats(f, line) { //nolint:contextcheck // the line with the count has no caller
 		return nil
 	}
 	return f.Handler.Handle(ctx, line)
