@@ -86,5 +86,5 @@ func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration
 	if known.err != nil {
 		line = append(line, slog.Any("error", known.err))
 	}
-	s.logger.LogAttrs(ctx, level, message, line...)
+	s.logger.LogAttrs(ctx, level, message, line...) //nolint:sloglint // one of three constants
 }

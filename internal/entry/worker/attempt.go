@@ -139,7 +139,7 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Attempted
 	}
 	w.metrics.givenUp.Add(float64(len(given)))
 	w.metrics.finalized(kind, given)
-	job.LogFinal(w.logger, given)
+	job.LogFinal(ctx, w.logger, given)
 	w.afterCommit.finalized(given)
 	return nil
 }

@@ -160,7 +160,7 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	w.dispatchDue(report.Refunds)
 	w.afterCommit.finalized(report.Finalized)
 	w.metrics.finalized(s.kind, report.Finalized)
-	job.LogFinal(w.logger, report.Finalized)
+	job.LogFinal(ctx, w.logger, report.Finalized)
 	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)

@@ -82,7 +82,7 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 	}
 	outcomes := []job.Outcome{outcome}
 	w.metrics.finalized(kind, outcomes)
-	job.LogFinal(w.logger, outcomes)
+	job.LogFinal(ctx, w.logger, outcomes)
 	w.afterCommit.finalized(outcomes)
 	return nil
 }
@@ -132,7 +132,7 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
 	end, err := w.ender.EndSale(ctx, campaignID)
 	w.triggers.Note(end.Messages...)
-	job.LogFinal(w.logger, end.Finalized)
+	job.LogFinal(ctx, w.logger, end.Finalized)
 	w.dispatcher.Dispatch(outbox.Tasks(end.Messages)...)
 	return end.Ended, err
 }

@@ -41,7 +41,7 @@ func (s *Sweeper) beginDraws(ctx context.Context, counts Counts, limit int) erro
 			s.draws.Note(end.Messages...)
 			_, err = s.enqueue(ctx, end.Messages)
 		}
-		job.LogFinal(s.logger, end.Finalized)
+		job.LogFinal(ctx, s.logger, end.Finalized)
 		s.holds.Count(inventory.HoldsReleased, end.Holds)
 		if end.GivenUp > 0 {
 			s.logger.Warn("the draw waits no longer for payments that the provider does not tell of; what is paid after all is refunded",

@@ -79,7 +79,7 @@ func (s *Sweeper) conclude(ctx context.Context, counts Counts, known []payment.R
 	for _, broken := range report.Broken {
 		s.logger.Error("a payment was concluded, and its job was final before", "error", broken)
 	}
-	job.LogFinal(s.logger, report.Finalized)
+	job.LogFinal(ctx, s.logger, report.Finalized)
 	s.draws.Note(report.Messages...)
 	counts["payments_concluded"] += len(known) - len(report.Busy)
 	if _, err := s.enqueue(ctx, report.Messages); err != nil {

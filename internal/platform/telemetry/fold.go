@@ -75,7 +75,7 @@ func (f *fold) Handle(ctx context.Context, line slog.Record) error {
 	if !said {
 		folds = line.Level >= slog.LevelWarn
 	}
-	if folds && f.folds.repeats(f, line) {
+	if folds && f.folds.repeats(f, line) { //nolint:contextcheck // the line with the count has no caller
 		return nil
 	}
 	return f.Handler.Handle(ctx, line)

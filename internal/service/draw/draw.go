@@ -127,7 +127,7 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return job.Outcome{}, err
 	}
 	if claimed {
-		logger.Info("execution lock taken", "version", execution.Version, telemetry.Took(time.Since(asked)))
+		logger.Info("execution lock taken", slog.Int64("version", execution.Version), telemetry.Took(time.Since(asked)))
 		return d.execute(ctx, ref, execution, logger)
 	}
 	return d.finalizeUnclaimed(ctx, ref)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 
@@ -73,7 +74,7 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 		return job.Finalize(ctx, tx, &outcome)
 	})
 	if err == nil {
-		a.log.Info("draw completed", "winners", len(drawn.Winners), telemetry.Took(outcome.Job.Took))
+		a.log.Info("draw completed", slog.Int("winners", len(drawn.Winners)), telemetry.Took(outcome.Job.Took))
 	}
 	return outcome, err
 }

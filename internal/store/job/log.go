@@ -21,18 +21,18 @@ func (o Origin) Attrs() (all []any) {
 }
 
 // LogFinal logs the outcomes of committed jobs, one line each, with one write.
-func LogFinal(logger *slog.Logger, outcomes []Outcome) {
-	if !logger.Enabled(context.Background(), slog.LevelInfo) {
+func LogFinal(ctx context.Context, logger *slog.Logger, outcomes []Outcome) {
+	if !logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	telemetry.Together(logger, func() {
 		for i := range outcomes {
-			outcomes[i].log(logger)
+			outcomes[i].log(ctx, logger)
 		}
 	})
 }
 
-func (o *Outcome) log(logger *slog.Logger) {
+func (o *Outcome) log(ctx context.Context, logger *slog.Logger) {
 	var room [10]slog.Attr
 	line := append(room[:0], slog.String("job", o.ID.String()), slog.String("kind", string(o.Job.Kind)), slog.String("outcome", o.Code()))
 	if o.Job.CampaignID != uuid.Nil {
@@ -45,7 +45,7 @@ func (o *Outcome) log(logger *slog.Logger) {
 	for _, a := range o.Job.Attrs() {
 		line = append(line, a.(slog.Attr)) //nolint:forcetypeassert // see Attrs
 	}
-	logger.LogAttrs(context.Background(), slog.LevelInfo, "job finalized", line...)
+	logger.LogAttrs(ctx, slog.LevelInfo, "job finalized", line...)
 }
 
 // Code is succeeded, or why the job has failed.
