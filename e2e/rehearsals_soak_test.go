@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/simulator/drandsim"
 	"triprize/internal/simulator/stripesim"
@@ -97,8 +98,8 @@ func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 	r.provoke(func() { deadlock(r, id) }, func() { servers.Exec(t, r.DB, `SELECT pg_stat_reset()`) }, "TriprizeDeadlocks purchase")
 }
 
-// deadlock locks rows in the wrong order: a worker has the campaign and waits for a position, and
-// psql has the position and waits for the campaign. The worker waits first, so it is ended.
+// deadlock locks in the wrong order: a worker has the campaign and waits for a table, and psql has
+// the table and waits for the campaign. The worker has waited for longer, so Postgres ends its wait.
 func deadlock(r *rehearsal, id uuid.UUID) {
 	for range 5 {
 		conn, err := r.DB.Acquire(r.T.Context())
@@ -106,18 +107,20 @@ func deadlock(r *rehearsal, id uuid.UUID) {
 			r.T.Fatal(err)
 		}
 		servers.Exec(r.T, conn, `BEGIN`)
-		servers.Exec(r.T, conn, `SET LOCAL deadlock_timeout = '1min'`)
-		servers.Exec(r.T, conn, `SELECT FROM positions WHERE campaign_id = $1 FOR UPDATE`, id)
+		servers.Exec(r.T, conn, `SET LOCAL deadlock_timeout = '10s'`)
+		servers.Exec(r.T, conn, `LOCK TABLE purchase_items IN SHARE MODE`)
 		r.Buy(fleet.Order{Campaign: id, User: "mina"})
 		servers.AwaitBlocked(r.T, r.DB, 1)
-		servers.Exec(r.T, conn, `SELECT FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, id)
+		_, err = conn.Exec(r.T.Context(), `SELECT FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, id) // too late, it is ended itself
 		servers.Exec(r.T, conn, `ROLLBACK`)
 		conn.Release()
-		if r.Deadlocks() > 0 {
-			return
+		for range 50 { // the statistics of Postgres come later
+			if time.Sleep(100 * time.Millisecond); err == nil && r.Deadlocks() > 0 {
+				return
+			}
 		}
 	}
-	r.T.Fatal("there is no deadlock")
+	r.T.Fatal("no worker was in a deadlock")
 }
 
 // A worker is frozen in the middle of its work, and another one gets all of it. Later one dies.
@@ -165,7 +168,7 @@ func TestTheAlertsOfDrawsAndTheAuditAreHeard(t *testing.T) {
 	frozen := r.worker("TRIPRIZE_TEST_FAILPOINTS=draw.record@" + held.String() + "=stop")
 	r.provoke(func() {
 		stopChild(t, scheduler)
-		fixture.SellOut(t, r.DB, held)
+		r.Buy(fleet.Order{Campaign: held, User: "mina", Quantity: 6, Wait: true})
 		servers.Eventually(t, "the worker has stopped with the lock", func() bool { return isStopped(frozen) })
 	}, func() { startChild(t, scheduler); startChild(t, right) }, "TriprizeExecutionLockHeld")
 	r.AwaitDrawn(held)
@@ -188,7 +191,7 @@ func (r *rehearsal) broken(campaign uuid.UUID) {
 			r.audit()
 		}
 	}
-	r.provoke(change(`UPDATE campaigns SET board_version = board_version - 1 WHERE id = $1`), change(`UPDATE campaigns SET board_version = board_version + 1 WHERE id = $1`),
+	r.provoke(change(`UPDATE campaigns SET positions_sold = positions_sold - 1 WHERE id = $1`), change(`UPDATE campaigns SET positions_sold = positions_sold + 1 WHERE id = $1`),
 		"TriprizeAuditViolation")
 	r.provoke(change(`INSERT INTO purchase_items SELECT (SELECT max(id::text)::uuid FROM purchases WHERE campaign_id = $1), layer, col, price
 			FROM purchase_items WHERE purchase_id = (SELECT min(id::text)::uuid FROM purchases WHERE campaign_id = $1)`),
@@ -319,10 +322,11 @@ func (r *rehearsal) everything() {
 	fixture.SellOut(r.T, r.DB, closed)
 	r.AwaitDrawn(closed)
 	r.Buy(fleet.Order{Campaign: closed, User: "late"})
-	open := r.Campaign(4)
-	r.Wallet("gina", 100000)
-	for range 5 { // a counter that begins with its first event has no rate before its second sample
-		r.MustHold(fleet.HoldOrder{Campaign: open, User: uuid.NewString(), Quantity: 1, TTL: 1})
+	open, held := r.Campaign(10), r.Campaign(5)
+	wallet := r.Wallet("gina", 100000)
+	for column := range 5 { // a counter that begins with its first event has no rate before its second sample
+		r.MustHold(fleet.HoldOrder{Campaign: held, User: uuid.NewString(), At: []shape.Position{{Layer: 5, Column: column + 1}}, TTL: 1})
+		r.Execute(wallet+"/credit", fleet.Fields{"amount": 1})
 		order := fleet.Order{Campaign: open, User: "gina", Key: uuid.NewString(), ByWallet: true, Wait: true}
 		r.Buy(order)
 		r.Buy(order)
