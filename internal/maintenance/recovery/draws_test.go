@@ -74,7 +74,7 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 			t.Errorf("run %d: %v", run, got)
 		}
 	}
-	p.wantTriggered(draw.BySweep, 1)
+	p.wantTriggered(job.BySweep, 1)
 	var made job.Ref
 	err := p.db.QueryRow(t.Context(), `SELECT id, campaign_id FROM jobs WHERE state = 'queued' AND kind = 'draw'`).Scan(&made.ID, &made.CampaignID)
 	if err != nil {

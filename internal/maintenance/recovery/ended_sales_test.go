@@ -10,7 +10,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/service/campaigncancel"
-	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
@@ -77,7 +76,7 @@ func TestASaleThatEndsUnsoldIsCancelledOnceIfItsPolicySaysSo(t *testing.T) {
 	if got := p.sweep("ended-sales"); got["found"] != 1 || got["enqueued"] != 0 { // its job is queued
 		t.Errorf("again: %v", got)
 	}
-	p.wantTriggered(draw.BySaleEnd, 2)
+	p.wantTriggered(job.BySaleEnd, 2)
 	for id, want := range map[uuid.UUID]int{ended: 1, open: 0, stays: 0, drawing: 0, old: 0} {
 		if got := p.unsoldJobs(id); len(got) != want {
 			t.Errorf("campaign %s has %d jobs, wanted %d", id, len(got), want)

@@ -46,19 +46,19 @@ func newSetup(t *testing.T) *setup {
 	p := &setup{t: t, settings: settings, db: servers.Pool(t, settings), rdb: servers.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace, time.Minute)
 	p.sweeper, p.registry = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t)), prometheus.NewRegistry()
-	p.sweeper.CountDraws(draw.NewTriggers(p.registry))
+	p.sweeper.CountDraws(draw.NewTriggers(p.registry, servers.Logger(t)))
 	return p
 }
 
 // wantTriggered wants so many draws to be counted that something has triggered.
-func (p *setup) wantTriggered(by string, want float64) {
+func (p *setup) wantTriggered(by job.By, want float64) {
 	p.t.Helper()
 	families, err := p.registry.Gather()
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	for _, m := range families[0].GetMetric() {
-		if got := m.GetCounter().GetValue(); m.GetLabel()[0].GetValue() == by && got != want {
+		if got := m.GetCounter().GetValue(); m.GetLabel()[0].GetValue() == string(by) && got != want {
 			p.t.Errorf("%v draws are triggered by %s, want %v", got, by, want)
 		}
 	}
