@@ -58,6 +58,7 @@ CREATE TABLE outbox_messages (
 );
 
 CREATE INDEX outbox_messages_seen ON outbox_messages (seen_at);
+CREATE INDEX outbox_messages_oldest ON outbox_messages (kind, (jobs[1])); -- ids of jobs follow the time
 
 -- Jobs that workers have refused, a row for each transaction that finalized some. The
 -- sweep old-records deletes them sooner than jobs that have succeeded. A list, and not

@@ -77,11 +77,14 @@ func (p *Process) lookAtRedis(ctx context.Context) (l look) {
 	return l
 }
 
+// queuedKinds are the kinds of jobs whose backlog is told.
+var queuedKinds = []job.Kind{job.KindDraw, job.KindCancellation, job.KindPurchase, job.KindCampaignCancellation}
+
 // lookAtPostgres returns nothing while Postgres does not answer.
 func (p *Process) lookAtPostgres(ctx context.Context) (l look) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	backlog, err := outbox.ReadBacklog(ctx, p.apart)
+	backlog, err := outbox.ReadBacklog(ctx, p.apart, queuedKinds...)
 	if err != nil {
 		return look{}
 	}
@@ -97,7 +100,7 @@ func (p *Process) lookAtPostgres(ctx context.Context) (l look) {
 	stuck := telemetry.Cause{Name: causeSalesStuck, Holds: purchases.Oldest > stuckAfter,
 		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
 	l.causes = []telemetry.Cause{stuck, failing}
-	for _, kind := range []job.Kind{job.KindDraw, job.KindCancellation, job.KindPurchase, job.KindCampaignCancellation} {
+	for _, kind := range queuedKinds {
 		l.tell(jobsQueued, float64(backlog[kind].Jobs), string(kind))
 		l.tell(jobsQueuedAge, backlog[kind].Oldest.Seconds(), string(kind))
 	}

@@ -129,6 +129,8 @@ func (m *maker) text(t *rapid.T, s *openapi3.Schema) string {
 		return "https://shop.example/" + rapid.StringMatching("[a-z0-9?=&]{0,30}").Draw(t, "page")
 	case strings.HasPrefix(s.Pattern, `^"(0|`):
 		return `"` + strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "version")) + `"`
+	case s.Pattern == "^[ -~]*$":
+		return rapid.StringMatching(`[!-~]([ -~]{0,30}[!-~])?`).Draw(t, "key")
 	case s.Pattern == "":
 		return rapid.StringMatching(`[!-~]([ -~]{0,30}[!-~])?`).Draw(t, "header")
 	}

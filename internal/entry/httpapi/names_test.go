@@ -42,7 +42,7 @@ func TestNoOperationIgnoresANameThatItDoesNotKnow(t *testing.T) {
 		t.Errorf("only %d operations", asked)
 	}
 	for path, says := range map[string]string{
-		"/v1/jobs?status=failed":                        "did you mean state (it takes state, kind, campaign_id, user_id, code, include, cursor, limit)",
+		"/v1/jobs?status=failed":                        "did you mean state (it takes state, kind, campaign_id, user_id, code, idempotency_key, reference, include, cursor, limit)",
 		"/v1/users/mina/purchases?campaign=" + id:       "did you mean campaign_id",
 		"/v1/users/mina/purchases?userId=1":             "is not a parameter of this operation (it takes campaign_id, include, cursor, limit)",
 		"/v1/campaigns?Limit=2":                         "did you mean limit",

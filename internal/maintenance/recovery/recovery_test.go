@@ -34,6 +34,7 @@ type setup struct {
 	client   *queue.Client
 	sweeper  *recovery.Sweeper
 	registry *prometheus.Registry
+	triggers *draw.Triggers
 }
 
 // newSetup returns a setup where nothing is overdue, stale or stuck before an hour is
@@ -46,7 +47,8 @@ func newSetup(t *testing.T) *setup {
 	p := &setup{t: t, settings: settings, db: servers.Pool(t, settings), rdb: servers.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace, time.Minute)
 	p.sweeper, p.registry = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t)), prometheus.NewRegistry()
-	p.sweeper.CountDraws(draw.NewTriggers(p.registry, servers.Logger(t)))
+	p.triggers = draw.NewTriggers(p.registry, servers.Logger(t))
+	p.sweeper.CountDraws(p.triggers)
 	return p
 }
 

@@ -9,32 +9,57 @@ import (
 )
 
 // Ports are chosen below those that the kernel uses for outgoing connections, so
-// that no connection can take a port before its process listens on it.
+// that no connection can take a port before its process listens on it. Each process has
+// blocks of them for itself: it listens on the first port of a block as long as it lives.
 const (
 	firstPort = 20000
-	ports     = 32768 - firstPort
+	blockSize = 64
+	blocks    = (32768 - firstPort) / blockSize
 )
 
-// chosen has the ports that this process has chosen, so that none is chosen twice.
-var chosen sync.Map
+// block has the ports of this process that are not chosen yet.
+var block struct {
+	sync.Mutex
+	next, end int
+	owned     []net.Listener
+}
 
-// freePort returns a loopback port that was free a moment ago.
+// freePort returns a loopback port that nobody listens on, and that is chosen once on this machine.
 func freePort() (int, error) {
-	for range ports {
-		port := firstPort + rand.IntN(ports) //nolint:gosec // a port is no secret
-		if _, taken := chosen.LoadOrStore(port, true); taken {
-			continue
+	block.Lock()
+	defer block.Unlock()
+	for range blocks * blockSize {
+		if block.next == block.end && !takeBlock() {
+			break
 		}
-		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err != nil {
-			continue
+		port := block.next
+		block.next++
+		if listener, err := listen(port); err == nil {
+			return port, listener.Close()
 		}
-		return port, listener.Close()
 	}
 	return 0, errors.New("devstack: no port is free")
 }
 
-// FreeAddress returns a loopback address whose port was free a moment ago.
+// takeBlock takes a block that no other process has.
+func takeBlock() bool {
+	start := rand.IntN(blocks) //nolint:gosec // a port is no secret
+	for i := range blocks {
+		first := firstPort + (start+i)%blocks*blockSize
+		if owned, err := listen(first); err == nil {
+			block.owned = append(block.owned, owned)
+			block.next, block.end = first+1, first+blockSize
+			return true
+		}
+	}
+	return false
+}
+
+func listen(port int) (net.Listener, error) {
+	return net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+}
+
+// FreeAddress returns a loopback address whose port is free.
 func FreeAddress() (string, error) {
 	port, err := freePort()
 	return "127.0.0.1:" + strconv.Itoa(port), err

@@ -118,8 +118,16 @@ func TestOneAuthorityThatHangsOrLiesDoesNotTakeTheOthersTokens(t *testing.T) {
 	if again, err := c.Stamp(t.Context(), digest, []fairdraw.Hash{{1}}); err == nil || len(again) != 0 {
 		t.Errorf("%d tokens of an authority that nobody knows, %v", len(again), err)
 	}
-	if families, err := registry.Gather(); err != nil || len(families) != 1 || len(families[0].GetMetric()) != 2 {
-		t.Errorf("the outcomes are %v, %v", families, err)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 2*3 {
+		t.Fatalf("the outcomes are %v, %v", families, err)
+	}
+	for _, m := range families[0].GetMetric() { // each authority with all outcomes, before the first
+		switch outcome, n := m.GetLabel()[1].GetValue(), m.GetCounter().GetValue(); {
+		case n == 2 && outcome == "token", n == 1 && outcome == "unavailable", n == 0:
+		default:
+			t.Errorf("%v of %s", n, outcome)
+		}
 	}
 	if roots := c.Authorities(); len(roots) != 2 || roots[0] != fairdraw.Hash(good.Root) || roots[1] != fairdraw.Hash(other.Root) {
 		t.Errorf("the authorities are %v", roots)

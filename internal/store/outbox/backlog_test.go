@@ -27,7 +27,7 @@ func TestTheBacklogKnowsTheOldestJobThatWorkersCanFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers.Exec(t, db, `UPDATE jobs SET purchase_id = gen_random_uuid() WHERE id = $1`, all[1].ID)
-	backlog, err := outbox.ReadBacklog(t.Context(), db)
+	backlog, err := outbox.ReadBacklog(t.Context(), db, job.KindPurchase, job.KindDraw)
 	got := backlog[job.KindPurchase]
 	if err != nil || len(backlog) != 1 || got.Jobs != 4 || got.Job != all[2].ID || got.Campaign != all[2].CampaignID || got.Oldest.Round(time.Hour) != 7*time.Hour {
 		t.Errorf("%+v, %v", backlog, err)
@@ -35,7 +35,7 @@ func TestTheBacklogKnowsTheOldestJobThatWorkersCanFinish(t *testing.T) {
 	for _, one := range all[2:] {
 		servers.Exec(t, db, `UPDATE jobs SET purchase_id = gen_random_uuid() WHERE id = $1`, one.ID)
 	}
-	if backlog, err = outbox.ReadBacklog(t.Context(), db); err != nil || backlog[job.KindPurchase].Oldest != 0 {
+	if backlog, err = outbox.ReadBacklog(t.Context(), db, job.KindPurchase, job.KindDraw); err != nil || backlog[job.KindPurchase].Oldest != 0 {
 		t.Errorf("when all wait for others: %+v, %v", backlog, err)
 	}
 }
