@@ -129,7 +129,7 @@ func TestTheAlertsOfWorkThatIsDoneAgainAreHeard(t *testing.T) {
 	r := rehearse(t, fleet.Options{}, "TRIPRIZE_TEST_FAILPOINTS=sale.commit@last=stop")
 	id, first, scheduler := r.Campaign(20), r.Workers[0], r.Schedulers[0]
 	r.provoke(func() {
-		r.Crowd(60, func(i int) fleet.Order { return fleet.Order{Campaign: id, User: "last"} })
+		r.Crowd(60, func(int) fleet.Order { return fleet.Order{Campaign: id, User: "last"} })
 		servers.Eventually(t, "the worker has stopped in the middle of its work", func() bool { return isStopped(first) })
 		stopChild(t, scheduler)
 		r.worker()
@@ -240,7 +240,9 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	r.provoke(func() {
 		key(stripesim.Key{Lacks: []string{"charge_write"}})
 		r.AwaitJob(0, r.Cancel(r.App, paid, uuid.NewString(), "").ID)
-		servers.Eventually(t, "the refund waits for an operator", func() bool { return viewPurchase(r.System, paid).Refund().ID != "" && r.toolSays("refunds", "list", paid.String()) })
+		servers.Eventually(t, "the refund waits for an operator", func() bool {
+			return viewPurchase(r.System, paid).Refund().ID != "" && r.toolSays("refunds", "list", paid.String())
+		})
 		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer", "--by", "otto")
 		key(stripesim.Key{})
 		refundByHand(r.System, paid)
