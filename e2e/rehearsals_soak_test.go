@@ -98,24 +98,24 @@ func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 	r.provoke(func() { deadlock(r, id) }, func() { servers.Exec(t, r.DB, `SELECT pg_stat_reset()`) }, "TriprizeDeadlocks purchase")
 }
 
-// deadlock locks in the wrong order: a worker has the campaign and waits for a table, and psql has
-// the table and waits for the campaign. The worker has waited for longer, so Postgres ends its wait.
+// deadlock locks in the wrong order, as by hand in psql: a worker has the campaign and waits for a
+// table, and psql has the table and waits for the campaign. The worker's wait is looked at first.
 func deadlock(r *rehearsal, id uuid.UUID) {
-	for range 5 {
-		conn, err := r.DB.Acquire(r.T.Context())
-		if err != nil {
-			r.T.Fatal(err)
-		}
-		servers.Exec(r.T, conn, `BEGIN`)
-		servers.Exec(r.T, conn, `SET LOCAL deadlock_timeout = '10s'`)
-		servers.Exec(r.T, conn, `LOCK TABLE purchase_items IN SHARE MODE`)
+	servers.Exec(r.T, r.DB, `ALTER SYSTEM SET deadlock_timeout = '60ms'`) // a worker waits for 100 ms
+	servers.Exec(r.T, r.DB, `SELECT pg_reload_conf()`)
+	for range 20 {
 		r.Buy(fleet.Order{Campaign: id, User: "mina"})
-		servers.AwaitBlocked(r.T, r.DB, 1)
-		_, err = conn.Exec(r.T.Context(), `SELECT FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, id) // too late, it is ended itself
-		servers.Exec(r.T, conn, `ROLLBACK`)
-		conn.Release()
-		for range 50 { // the statistics of Postgres come later
-			if time.Sleep(100 * time.Millisecond); err == nil && r.Deadlocks() > 0 {
+		servers.Exec(r.T, r.DB, `DO $$ BEGIN
+			SET LOCAL deadlock_timeout = '10s';
+			LOCK TABLE purchase_items IN SHARE MODE;
+			FOR n IN 1..2000 LOOP
+				EXIT WHEN EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'purchase_items'::regclass);
+				PERFORM pg_sleep(0.002);
+			END LOOP;
+			PERFORM FROM campaigns WHERE id = '`+id.String()+`' FOR NO KEY UPDATE;
+		END $$`)
+		for range 20 { // the statistics come later
+			if time.Sleep(100 * time.Millisecond); r.Deadlocks() > 0 {
 				return
 			}
 		}
@@ -129,7 +129,7 @@ func TestTheAlertsOfWorkThatIsDoneAgainAreHeard(t *testing.T) {
 	r := rehearse(t, fleet.Options{}, "TRIPRIZE_TEST_FAILPOINTS=sale.commit@last=stop")
 	id, first, scheduler := r.Campaign(20), r.Workers[0], r.Schedulers[0]
 	r.provoke(func() {
-		r.Crowd(60, func(i int) fleet.Order { return fleet.Order{Campaign: id, User: "last"} })
+		r.Crowd(60, func(int) fleet.Order { return fleet.Order{Campaign: id, User: "last"} })
 		servers.Eventually(t, "the worker has stopped in the middle of its work", func() bool { return isStopped(first) })
 		stopChild(t, scheduler)
 		r.worker()
@@ -240,7 +240,9 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	r.provoke(func() {
 		key(stripesim.Key{Lacks: []string{"charge_write"}})
 		r.AwaitJob(0, r.Cancel(r.App, paid, uuid.NewString(), "").ID)
-		servers.Eventually(t, "the refund waits for an operator", func() bool { return viewPurchase(r.System, paid).Refund().ID != "" && r.toolSays("refunds", "list", paid.String()) })
+		servers.Eventually(t, "the refund waits for an operator", func() bool {
+			return viewPurchase(r.System, paid).Refund().ID != "" && r.toolSays("refunds", "list", paid.String())
+		})
 		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer", "--by", "otto")
 		key(stripesim.Key{})
 		refundByHand(r.System, paid)
@@ -258,7 +260,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		r.Buy(fleet.Order{Campaign: id, User: "eve", Wait: true})
 	}, func() { r.Redis.Del(t.Context(), paused) }, "TriprizeWebhooksLate")
 
-	// Cards are switched off while a buyer authenticates: then nobody is in test mode, either.
+	// Cards are switched off with a purchase under way: then no process is in test mode, either.
 	worker, scheduler := r.Workers[0], r.Schedulers[0]
 	stopChild(t, worker)
 	stopChild(t, scheduler)
@@ -266,13 +268,18 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	const off = "TRIPRIZE_PAYMENTS_STRIPE_KEY="
 	without := r.worker(off)
 	r.RunScheduler(off, "TRIPRIZE_SCHEDULER_LISTEN="+r.address("scheduler"))
-	r.provoke(func() { buyByCard(r.System, id, "frida", "pm_card_visa") }, func() {
+	r.provoke(func() {
+		buyByCard(r.System, id, "frida", "pm_card_visa")
+		stopChild(t, r.APIs[0])
+	}, func() {
+		servers.Eventually(t, "no process is in test mode", func() bool { firing, known := r.fires("TriprizePaymentsTestMode"); return known && !firing })
+		startChild(t, r.APIs[0])
 		stopChild(t, without)
 		stopChild(t, r.Schedulers[1])
 		r.worker()
 		r.RunScheduler("TRIPRIZE_SCHEDULER_LISTEN=" + r.address("scheduler"))
 	}, "TriprizePaymentsWaitForKey")
-	servers.Eventually(t, "test mode is told", func() bool { firing, _ := r.fires("TriprizePaymentsTestMode"); return firing })
+	servers.Eventually(t, "test mode is told again", func() bool { firing, _ := r.fires("TriprizePaymentsTestMode"); return firing })
 }
 
 // tool runs a command of triprize, which has to succeed.
