@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"triprize/internal/platform/telemetry"
 )
 
 // Options are the bounds of a Listener.
@@ -55,8 +53,12 @@ func newListener(listener net.Listener, options Options, registry prometheus.Reg
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections closed at once, by the bound that they exceeded."}, []string{"bound"}),
 		cut:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_cut_total", Help: "Connections closed because of what their client did."}, []string{"reason"}),
 	}
-	telemetry.Expect(l.metrics.refused, "address", "all")
-	telemetry.Expect(l.metrics.cut, "slow-sender", "slow-reader", "bad-request")
+	for _, bound := range []string{"address", "all"} {
+		l.metrics.refused.WithLabelValues(bound)
+	}
+	for _, why := range []string{"slow-sender", "slow-reader", "bad-request"} {
+		l.metrics.cut.WithLabelValues(why)
+	}
 	registry.MustRegister(l.metrics.refused, l.metrics.cut, prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "triprize_http_connections", Help: "Open connections of clients."}, func() float64 { return float64(l.Open()) }))
 	return l

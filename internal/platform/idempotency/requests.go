@@ -11,7 +11,6 @@ import (
 
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/telemetry"
 )
 
 // maxAnswer bounds what is kept of an answer; a longer one is read from Postgres each time.
@@ -47,7 +46,9 @@ func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Id
 			Help: "Look-ups of idempotency keys in Redis by outcome: hit, miss, or away.",
 		}, []string{"outcome"}),
 	}
-	telemetry.Expect(r.lookups, "hit", "miss", "away")
+	for _, result := range []string{"hit", "miss", "away"} {
+		r.lookups.WithLabelValues(result)
+	}
 	if registry != nil {
 		registry.MustRegister(r.lookups)
 	}
