@@ -16,7 +16,7 @@ import (
 // The gauges of the whole system. A gauge of which the last look could not find out the value is
 // missing.
 var (
-	jobsQueued    = systemDesc("jobs_queued", "Jobs in the outbox, of a kind. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.", "kind")
+	jobsQueued    = systemDesc("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.", "kind")
 	jobsQueuedAge = systemDesc("jobs_queued_age_seconds",
 		"For how long the oldest job of a kind has waited for workers; 0 when none waits. A card payment that waits for its buyer or its provider does not count.", "kind")
 	drawing        = systemDesc("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.")
