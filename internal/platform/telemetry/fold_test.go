@@ -123,6 +123,24 @@ func TestLinesTogetherAreOneWrite(t *testing.T) {
 	}
 }
 
+// Shards of a worker that log their batches one after another, without a gap, keep no line back.
+func TestLinesTogetherDoNotWaitForever(t *testing.T) {
+	t.Parallel()
+	var out writes
+	logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", &out)
+	telemetry.Together(logger, func() {
+		for range 1000 {
+			telemetry.Together(logger, func() { logger.Info("job finalized", "detail", strings.Repeat("x", 100)) })
+		}
+		if len(out) == 0 {
+			t.Error("no line was written")
+		}
+	})
+	if n := strings.Count(strings.Join(out, ""), "\n"); n != 1000 || len(out) > 10 {
+		t.Errorf("%d lines in %d writes", n, len(out))
+	}
+}
+
 type writes []string
 
 func (w *writes) Write(p []byte) (int, error) {
