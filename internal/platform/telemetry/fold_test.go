@@ -14,6 +14,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/job"
 )
 
 // folding returns a logger and what it has written since the last look, without times.
@@ -83,13 +84,13 @@ func TestLinesAboutDifferentThingsAreNotFolded(t *testing.T) {
 	about := func(args ...any) func() { return func() { logger.Error("money was given back twice", args...) } }
 	for _, log := range []func(){
 		about("purchase", uuid.New(), "amount", 7), about("purchase", uuid.New(), "amount", 7), about("purchase", "a"), about("refund", "a"),
-		about("error", errors.New("this")), about("error", errors.New("that")),
+		about("error", errors.New("this")), about("error", errors.New("that")), about("kind", job.KindDraw), about("kind", job.KindRefund),
 		func() { logger.With("purchase", "b").Error("money was given back twice") },
 		func() { logger.Warn("money was given back twice") }, func() { logger.Warn("money was not given back") },
 	} {
 		log()
 	}
-	if got := written(); len(got) != 9 {
+	if got := written(); len(got) != 11 {
 		t.Errorf("written:\n%s", strings.Join(got, "\n"))
 	}
 }
