@@ -152,7 +152,7 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 		return sale.Report{}, err
 	}
 	for _, err := range report.Broken {
-		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err)
+		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err.Error()) // a text: another wallet is another line
 	}
 	w.triggers.Note(report.Messages...)
 	w.dispatcher.Dispatch(outbox.Tasks(report.Messages)...)

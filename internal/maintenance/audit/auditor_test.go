@@ -1,17 +1,21 @@
 package audit_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -77,6 +81,90 @@ func TestWhatIsWrongWithACampaignThatHasNotChangedIsFoundAndKeptUntilItIsGone(t 
 		if err != nil || len(all) != 1 || all[0].ID != last || all[0].Walk != "campaigns" || !strings.Contains(all[0].Subjects[0], "counts 2 sold") {
 			t.Errorf("turn %d: stored %+v, %v", turn, all, err)
 		}
+	}
+}
+
+// When as much is stored as ever is, what is still wrong counts as seen: otherwise the recheck would come to no other.
+func TestWhatIsStillWrongIsSeenAlthoughNoMoreIsStored(t *testing.T) {
+	t.Parallel()
+	db, log := servers.DB(t), &servers.Journal{}
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = 2 WHERE id = $1`, id)
+	run(t, db, log)
+	servers.Exec(t, db, `UPDATE audit_violations SET seen_at = seen_at - interval '1 minute'`)
+	servers.Exec(t, db, `INSERT INTO audit_violations (walk, id, invariant, subjects) SELECT 'wallets', gen_random_uuid(), 'wallets', '{a}' FROM generate_series(1, 200)`)
+	if run(t, db, log); servers.Value[bool](t, db, `SELECT seen_at < clock_timestamp() - interval '30 seconds' FROM audit_violations WHERE id = $1 AND invariant = 'counters'`, id) {
+		t.Error("a violation that stands was not noted as seen")
+	}
+}
+
+// A violation is stored with the campaign that it is of, whatever else is in the part.
+func TestWhatIsWrongBelongsToOneOfAPart(t *testing.T) {
+	t.Parallel()
+	db, log := servers.DB(t), &servers.Journal{}
+	var ids [4]uuid.UUID
+	for i := range ids {
+		ids[i] = fixture.Campaign(t, db, fixture.Draft(3))
+	}
+	for _, id := range ids[1:3] {
+		servers.Exec(t, db, `UPDATE campaigns SET positions_sold = 2 WHERE id = $1`, id)
+	}
+	run(t, db, log)
+	all, err := audit.ListStored(t.Context(), db)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("stored %+v, %v", all, err)
+	}
+	for _, one := range all {
+		if !slices.Contains(ids[1:3], one.ID) || len(one.Subjects) != 1 || !strings.Contains(one.Subjects[0], one.ID.String()) {
+			t.Errorf("stored %+v", one)
+		}
+	}
+}
+
+// What a part leaves out is no violation: the other wallet of a transfer, the other campaigns of a buyer.
+func TestEachPartOfASoundSystemIsSoundByItself(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	rich(t, db)
+	fixture.Wallet(t, db, "rich", 1_000_000)
+	for range 2 {
+		id := fixture.Campaign(t, db, fixture.Draft(12))
+		fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldAnyRequest(id, "otto", 0, 1))
+		fixture.Reserve(t, db, id, "otto", 1, time.Hour)
+		if err := sellAndTakeBack(t, db, fixture.Seller(db), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fixture.Sound(t, db)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		broken, err := audit.InParts(t.Context(), tx, 1)
+		for check, is := range broken {
+			if is {
+				t.Errorf("%s is said to be broken", check)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// To repeat a draw takes several queries. A campaign that is cancelled meanwhile is no violation.
+func TestADrawIsRepeatedAsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	const paused = `SELECT count(*) FROM campaigns WHERE paused_at IS NOT NULL`
+	err := audit.Redo(t.Context(), db, id, func(_ context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
+		servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
+		if n := servers.Value[int](t, tx, paused); n != 0 {
+			t.Errorf("it sees what was done since: %d campaigns are paused", n)
+		}
+		return "", nil
+	})
+	if err != nil || servers.Value[int](t, db, paused) != 1 {
+		t.Error(err)
 	}
 }
 

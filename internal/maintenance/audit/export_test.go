@@ -55,7 +55,7 @@ func both(ctx context.Context, tx pgx.Tx, some []invariant) (found []Violation, 
 	if err != nil {
 		return nil, err
 	}
-	parts, err := InParts(ctx, tx)
+	parts, err := InParts(ctx, tx, 1000)
 	for _, v := range whole {
 		if parts[v.Check] {
 			found = append(found, v)
@@ -65,8 +65,9 @@ func both(ctx context.Context, tx pgx.Tx, some []invariant) (found []Violation, 
 	return found, err
 }
 
-// InParts walks over everything once, and returns the invariants that are broken.
-func InParts(ctx context.Context, tx pgx.Tx) (broken map[string]bool, err error) {
+// InParts walks over everything once, with so many ids in a part at most, and returns the invariants
+// that are broken.
+func InParts(ctx context.Context, tx pgx.Tx, size int) (broken map[string]bool, err error) {
 	broken = make(map[string]bool)
 	for _, w := range walks {
 		for after, more := uuid.Nil, true; more; {
@@ -77,12 +78,14 @@ func InParts(ctx context.Context, tx pgx.Tx) (broken map[string]bool, err error)
 			if more = len(ids) > 0; !more {
 				break
 			}
-			for _, i := range w.invariants {
-				subjects, err := i.broken(ctx, tx, i.among(w.parts), 10, ids)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", w.name, err)
+			for part := range slices.Chunk(ids, size) {
+				for _, i := range w.invariants {
+					subjects, err := i.broken(ctx, tx, i.among(w.parts), 10, part)
+					if err != nil {
+						return nil, fmt.Errorf("%s: %w", w.name, err)
+					}
+					broken[i.check] = broken[i.check] || len(subjects) > 0
 				}
-				broken[i.check] = broken[i.check] || len(subjects) > 0
 			}
 			after = ids[len(ids)-1]
 		}
@@ -109,4 +112,10 @@ func Begin(t testing.TB, db postgres.DB) {
 	if _, err := db.Exec(t.Context(), `UPDATE audit_walks SET resume_at = clock_timestamp()`); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Redo runs redo like a look that repeats the draw of a campaign.
+func Redo(ctx context.Context, db postgres.Beginner, id uuid.UUID, redo func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error)) error {
+	_, err := NewAuditor(db, nil).broken(ctx, walk{parts: `none AS (SELECT)`}, invariant{check: "redo", sql: `SELECT unnest($2::uuid[])::text`, redo: redo}, []uuid.UUID{id})
+	return err
 }

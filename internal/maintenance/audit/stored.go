@@ -74,7 +74,9 @@ func (a *Auditor) keep(ctx context.Context, l looked, done *Done) error {
 			ids[i], checks[i] = f.id, f.check
 			added, err := postgres.Collect(ctx, tx, pgx.RowTo[bool], `
 				INSERT INTO audit_violations AS v (walk, id, invariant, subjects)
-				SELECT $1, $2, $3, $4 WHERE (SELECT count(*) FROM audit_violations) < $5
+				SELECT $1, $2, $3, $4
+				WHERE (SELECT count(*) FROM audit_violations) < $5
+				   OR EXISTS (SELECT FROM audit_violations WHERE walk = $1 AND id = $2 AND invariant = $3)
 				ON CONFLICT (walk, id, invariant) DO UPDATE SET subjects = EXCLUDED.subjects, seen_at = clock_timestamp()
 				RETURNING xmax = 0`, l.walk, f.id, f.check, f.subjects, storedMost)
 			if err != nil {

@@ -77,7 +77,7 @@ func (s *Sweeper) conclude(ctx context.Context, counts Counts, known []payment.R
 		return err
 	}
 	for _, broken := range report.Broken {
-		s.logger.Error("a payment was concluded, and its job was final before", "error", broken)
+		s.logger.Error("a payment was concluded, and its job was final before", "error", broken.Error()) // a text: another job is another line
 	}
 	job.LogFinal(ctx, s.logger, report.Finalized)
 	s.draws.Note(report.Messages...)

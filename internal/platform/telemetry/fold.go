@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -175,6 +176,9 @@ func partOfKind(a slog.Attr) string {
 		case error:
 			return "\x00" + a.Key + "=" + withoutNumbers(v.Error())
 		case interface{ String() string }:
+			return "\x00" + a.Key + "=" + v.String()
+		}
+		if v := reflect.ValueOf(value.Any()); v.Kind() == reflect.String { // a kind, a state, a code
 			return "\x00" + a.Key + "=" + v.String()
 		}
 	}

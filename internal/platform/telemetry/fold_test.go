@@ -14,6 +14,7 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/job"
 )
 
 // folding returns a logger and what it has written since the last look, without times.
@@ -83,13 +84,13 @@ func TestLinesAboutDifferentThingsAreNotFolded(t *testing.T) {
 	about := func(args ...any) func() { return func() { logger.Error("money was given back twice", args...) } }
 	for _, log := range []func(){
 		about("purchase", uuid.New(), "amount", 7), about("purchase", uuid.New(), "amount", 7), about("purchase", "a"), about("refund", "a"),
-		about("error", errors.New("this")), about("error", errors.New("that")),
+		about("error", errors.New("this")), about("error", errors.New("that")), about("kind", job.KindDraw), about("kind", job.KindRefund),
 		func() { logger.With("purchase", "b").Error("money was given back twice") },
 		func() { logger.Warn("money was given back twice") }, func() { logger.Warn("money was not given back") },
 	} {
 		log()
 	}
-	if got := written(); len(got) != 9 {
+	if got := written(); len(got) != 11 {
 		t.Errorf("written:\n%s", strings.Join(got, "\n"))
 	}
 }
@@ -120,6 +121,24 @@ func TestLinesTogetherAreOneWrite(t *testing.T) {
 	logger.Info("alone")
 	if len(out) != 2 || strings.Count(out[0], "\n") != 257 || !strings.Contains(out[0], "n=255") || !strings.Contains(out[0], "of another") || !strings.Contains(out[1], "alone") {
 		t.Errorf("%d writes: %q", len(out), out)
+	}
+}
+
+// Shards of a worker that log their batches one after another, without a gap, keep no line back.
+func TestLinesTogetherDoNotWaitForever(t *testing.T) {
+	t.Parallel()
+	var out writes
+	logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", &out)
+	telemetry.Together(logger, func() {
+		for range 1000 {
+			telemetry.Together(logger, func() { logger.Info("job finalized", "detail", strings.Repeat("x", 100)) })
+		}
+		if len(out) == 0 {
+			t.Error("no line was written")
+		}
+	})
+	if n := strings.Count(strings.Join(out, ""), "\n"); n != 1000 || len(out) > 10 {
+		t.Errorf("%d lines in %d writes", n, len(out))
 	}
 }
 

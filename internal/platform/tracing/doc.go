@@ -7,6 +7,6 @@
 // ([Span.Traceparent]) that is stored with the request's job, and the work on the job follows it
 // ([Continue]). Work that many jobs share is recorded when one of them is ([Batch]).
 //
-// All other spans begin only below a span that is recorded ([Start]): the rest costs a look
+// All other spans begin only below a span that is recorded ([Call]): the rest costs a look
 // into the context.
 package tracing

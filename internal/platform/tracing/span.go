@@ -95,21 +95,12 @@ func Continue(ctx context.Context, traceparent, name string, pairs ...string) (c
 	return begin(ctx, name, trace.SpanKindConsumer, pairs)
 }
 
-// Start begins a span below the one of the context, if that one is recorded.
-func Start(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
-	return start(ctx, name, trace.SpanKindInternal, pairs)
-}
-
-// Call is Start for a question to somebody else.
+// Call begins a span of a question to somebody else, below the one of the context, if that one is recorded.
 func Call(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
-	return start(ctx, name, trace.SpanKindClient, pairs)
-}
-
-func start(ctx context.Context, name string, kind trace.SpanKind, pairs []string) (context.Context, Span) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return ctx, Span{}
 	}
-	return begin(ctx, name, kind, pairs)
+	return begin(ctx, name, trace.SpanKindClient, pairs)
 }
 
 // Into returns ctx with the span, so that others begin below it.

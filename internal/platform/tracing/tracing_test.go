@@ -56,7 +56,7 @@ func TestEveryJobOfABatchIsInItsOwnTraceAndLinksTheBatch(t *testing.T) {
 		traces[uuid.New()] = fmt.Sprintf("00-%032x-%016x-01", i+1, i+1)
 	}
 	ctx, spans := Batch(t.Context(), "purchase", jobs, maps.All(traces))
-	_, statement := Start(ctx, "below")
+	_, statement := Call(ctx, "below")
 	statement.End(nil)
 	spans.End(nil)
 	end()
@@ -89,7 +89,7 @@ func TestTheSampledFlagOfACallerIsNotTrusted(t *testing.T) {
 	if !strings.HasPrefix(handed, "00-"+trace1+"-") || !strings.HasSuffix(handed, "-00") || Recorded(handed) {
 		t.Errorf("it is handed on as %s", handed)
 	}
-	_, below := Start(ctx, "below")
+	_, below := Call(ctx, "below")
 	below.End(nil)
 	ctx, job := Continue(t.Context(), handed, "job")
 	job.End(nil)
