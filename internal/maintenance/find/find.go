@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,9 @@ const Newest = 50_000
 // Look returns what the text names, in the order of [Places]; of each look-up ten at most, the newest.
 func Look(ctx context.Context, db postgres.DB, text string) ([]Hit, error) {
 	text = strings.TrimSpace(text)
+	if !utf8.ValidString(text) {
+		return nil, nil // the database has no such text
+	}
 	if key := ofKey.FindStringSubmatch(text); key != nil {
 		text = key[1]
 	}

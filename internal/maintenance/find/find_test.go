@@ -65,6 +65,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 		key:                                {"key " + prefix},
 		request.Client:                     {"client " + request.Client},
 		"nothing":                          nil,
+		"\xff":                             nil,
 		"00000000-0000-7000-8000-00000000": nil,
 		uuid.NewString():                   nil,
 	} {

@@ -239,8 +239,8 @@ func redisText(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(s) + `"`
 }
 
-// URL returns the URL of the server.
-func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@127.0.0.1:%d/0", r.pw, r.port) }
+// URL returns the URL of the server, with a user: redis-cli 7 refuses a password alone.
+func (r *Redis) URL() string { return fmt.Sprintf("redis://default:%s@127.0.0.1:%d/0", r.pw, r.port) }
 
 func (r *Redis) ping(ctx context.Context) error {
 	opts, err := redis.ParseURL(r.URL())

@@ -35,7 +35,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		acquire: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_acquire_wait_seconds",
 			Help: "Time from asking a pool for a connection until it is there, or is not to be had.", Buckets: waitBuckets}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_connections_waiting",
-			Help: "Who waits for a connection now. More than 0 for long means that the pool is exhausted."}),
+			Help: "Who waits until another gives a connection back. More than 0 for long means that the pool is exhausted."}),
 	}
 	locks := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_lock_wait_seconds",
 		Help: "Duration of the round trips that lock rows and wait for those that another transaction has locked, by the table of the rows.", Buckets: waitBuckets}, []string{"rows"})
@@ -83,6 +83,7 @@ type timed struct {
 	key   any
 	since time.Time
 	wait  prometheus.Observer
+	full  bool // the pool has no connection that is free
 }
 
 // The keys of a timed context.
@@ -99,17 +100,19 @@ func (t *timed) Value(key any) any {
 	return t.Context.Value(key)
 }
 
-// observe ends what is timed under a key, if anything is.
-func observe(ctx context.Context, key any) {
-	if t, ok := ctx.Value(key).(*timed); ok {
+// observe ends what is timed under a key, if anything is, and returns it.
+func observe(ctx context.Context, key any) *timed {
+	t, ok := ctx.Value(key).(*timed)
+	if ok {
 		t.wait.Observe(time.Since(t.since).Seconds())
 	}
+	return t
 }
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (m *Metrics) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if wait := m.waitsFor(data.SQL); wait != nil {
-		return &timed{ctx, lockWait{}, time.Now(), wait}
+		return &timed{Context: ctx, key: lockWait{}, since: time.Now(), wait: wait}
 	}
 	return ctx
 }
@@ -125,7 +128,7 @@ func (m *Metrics) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.
 	m.begin(ctx, conn.PgConn())
 	for _, query := range data.Batch.QueuedQueries {
 		if wait := m.waitsFor(query.SQL); wait != nil {
-			return &timed{ctx, lockWait{}, time.Now(), wait}
+			return &timed{Context: ctx, key: lockWait{}, since: time.Now(), wait: wait}
 		}
 	}
 	return ctx
@@ -139,16 +142,22 @@ func (m *Metrics) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	m.ended(ctx, conn, data.Err)
 }
 
-// TraceAcquireStart implements pgxpool.AcquireTracer.
-func (m *Metrics) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
-	m.waiting.Inc()
-	return &timed{ctx, acquireWait{}, time.Now(), m.acquire}
+// TraceAcquireStart implements pgxpool.AcquireTracer. While a free connection is probed, or one is opened,
+// nobody waits for another to give one back: a scrape of an idle process does the first.
+func (m *Metrics) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	stat := pool.Stat()
+	full := stat.AcquiredConns()+stat.ConstructingConns() >= stat.MaxConns()
+	if full {
+		m.waiting.Inc()
+	}
+	return &timed{ctx, acquireWait{}, time.Now(), m.acquire, full}
 }
 
 // TraceAcquireEnd implements pgxpool.AcquireTracer.
 func (m *Metrics) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
-	m.waiting.Dec()
-	observe(ctx, acquireWait{})
+	if t := observe(ctx, acquireWait{}); t != nil && t.full {
+		m.waiting.Dec()
+	}
 }
 
 // ended looks at what the end of a statement says of its locks and its transaction.

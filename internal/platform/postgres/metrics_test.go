@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,30 @@ func TestAPoolSaysWhoWaitsForAConnection(t *testing.T) {
 	if n, times := metric("connections_waiting"), metric("acquire_wait_seconds"); n != 0 || times != 2 {
 		t.Errorf("%v wait, and %v have waited", n, times)
 	}
+}
+
+func TestNobodyWaitsWhileAFreeConnectionIsMade(t *testing.T) {
+	t.Parallel()
+	db, metric := measured(t, 1)
+	config, begun, goOn := db.Config(), make(chan struct{}), make(chan struct{})
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		close(begun)
+		<-goOn
+		return nil
+	}
+	slow, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(slow.Close)
+	var acquiring sync.WaitGroup
+	acquiring.Go(func() { servers.Exec(t, slow, `SELECT`) })
+	<-begun
+	if n := metric("connections_waiting"); n != 0 {
+		t.Errorf("%v wait for a connection of a pool that is free", n)
+	}
+	close(goOn)
+	acquiring.Wait()
 }
 
 func TestWaitsForRowsAndTransactionsCountForWhatTheyAreFor(t *testing.T) {
