@@ -31,8 +31,9 @@ const (
 	// lookEvery is how often a process looks at the whole system. The first look comes after
 	// it, so that processes that start together find each other.
 	lookEvery = 5 * time.Second
-	// lookTimeout bounds what one look asks of Postgres, and of Redis.
-	lookTimeout = 2 * time.Second
+	// lookTimeout bounds what one look asks of Postgres, and of Redis. It is shorter than the probe of Postgres
+	// for /readyz, which waits for the same connection.
+	lookTimeout = time.Second
 	// mostNamed is how many campaigns the log names.
 	mostNamed = 5
 	// stuckAfter is how long a purchase may wait for workers before sales stand still.

@@ -117,7 +117,7 @@ func (c *Client) Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, 
 // share lets all who want the same at the same time share one question. It goes on when
 // one of them is gone, and ends with the client.
 func (c *Client) share(ctx context.Context, chain beacon.Chain, what string, ask func(context.Context) (beacon.Round, error)) (_ beacon.Round, err error) {
-	ctx, span := tracing.Call(ctx, "beacon round "+what)
+	ctx, span := tracing.Call(ctx, "beacon round", "round", what)
 	defer func() { span.End(err) }()
 	type outcome struct {
 		round beacon.Round

@@ -215,9 +215,9 @@ func (m *Metrics) begin(ctx context.Context, pg *pgconn.PgConn) {
 
 // of returns the measures of the transaction that ctx is for.
 func (m *Metrics) of(ctx context.Context) *measures {
-	kind, ok := ctx.Value(transactionKey{}).(Transaction)
-	if !ok {
-		kind = TxOther
+	kind, _ := ctx.Value(transactionKey{}).(Transaction)
+	if known, ok := m.transactions[kind]; ok {
+		return known
 	}
-	return m.transactions[kind]
+	return m.transactions[TxOther]
 }

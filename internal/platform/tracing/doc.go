@@ -2,7 +2,7 @@
 // statements and calls. A process opens it once; while it is not open, nothing here does
 // anything, and no tracer is installed anywhere.
 //
-// A request is recorded or not when its span begins ([Serve]), by a ratio of trace ids. The
+// A request is recorded or not when its span begins ([Serve]), by chance. The
 // caller's sampled flag counts for nothing. Our decision is the sampled flag of the traceparent
 // ([Span.Traceparent]) that is stored with the request's job, and the work on the job follows it
 // ([Continue]). Work that many jobs share is recorded when one of them is ([Batch]).

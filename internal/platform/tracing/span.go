@@ -3,6 +3,8 @@ package tracing
 import (
 	"context"
 	"encoding/hex"
+	"errors"
+	"net/url"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -31,12 +33,16 @@ func (s Span) Rename(name string) {
 	}
 }
 
-// End ends the span. An err marks it as failed.
+// End ends the span. An err marks it as failed; the address of a call that failed is left out, because
+// it may have a secret in its path.
 func (s Span) End(err error) {
 	if s.span == nil {
 		return
 	}
 	if err != nil {
+		if call, ok := errors.AsType[*url.Error](err); ok {
+			err = call.Err
+		}
 		s.span.SetStatus(codes.Error, err.Error())
 	}
 	s.span.End()

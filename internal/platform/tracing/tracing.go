@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"strings"
@@ -74,11 +75,25 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 func On() bool { return tracer.Load() != nil }
 
 // newSampler returns the sampler of requests and sweeps. The flag of a parent from outside does not
-// come this far: Serve and Continue see to it.
+// come this far: Serve and Continue see to it. The choice is not by the trace id, which a caller can choose.
 func newSampler(ratio float64) sdk.Sampler {
-	byID := sdk.TraceIDRatioBased(ratio)
-	return sdk.ParentBased(unlessShared{byID}, sdk.WithRemoteParentNotSampled(byID))
+	return sdk.ParentBased(unlessShared{atRandom(ratio)}, sdk.WithRemoteParentNotSampled(atRandom(ratio)))
 }
+
+// atRandom records this share of the traces.
+type atRandom float64
+
+// ShouldSample implements sdk.Sampler.
+func (r atRandom) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	result := sdk.SamplingResult{Decision: sdk.Drop, Tracestate: trace.SpanContextFromContext(p.ParentContext).TraceState()}
+	if rand.Float64() < float64(r) { //nolint:gosec // a sample is no secret
+		result.Decision = sdk.RecordAndSample
+	}
+	return result
+}
+
+// Description implements sdk.Sampler.
+func (r atRandom) Description() string { return fmt.Sprintf("atRandom(%v)", float64(r)) }
 
 // unlessShared always records the span of a Batch, which begins only when one of its traces is recorded.
 type unlessShared struct{ sdk.Sampler }
