@@ -54,6 +54,8 @@ func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration
 		return
 	case status == http.StatusTooManyRequests, status >= http.StatusBadRequest && known.who.Role == "":
 		ctx = telemetry.Foldable
+	case isRead && status < http.StatusBadRequest: // a crowd's reads are one line for each key, operation and address
+		ctx = telemetry.FoldableByAddress
 	}
 	if !s.logger.Enabled(ctx, level) {
 		return

@@ -68,6 +68,7 @@ func TestTheLogSaysWhatAKeyDid(t *testing.T) {
 		s.Do(0, "", http.MethodGet, page, map[string]string{"X-Request-ID": "page"}, nil)
 	}
 	for range 9 {
+		s.Do(0, s.App, http.MethodGet, "/v1/campaigns", map[string]string{"X-Request-ID": "reads"}, nil)
 		s.Do(0, s.App+"x", http.MethodGet, "/v1/jobs", map[string]string{"X-Request-ID": "stranger"}, nil)
 		s.Do(0, "", http.MethodGet, "/v1/nothing", map[string]string{"X-Request-ID": "lost"}, nil)
 	}
@@ -85,6 +86,7 @@ func TestTheLogSaysWhatAKeyDid(t *testing.T) {
 		"forbidden": {"role=app", key, "operation=pauseCampaign", "status=403", "problem=forbidden"},
 		"wrong":     {key, "operation=listJobs", "path=/v1/jobs ", "status=400", "problem=invalid-request"},
 		"page":      nil,
+		"reads":     {key, "operation=listCampaigns", "status=200", "address="},
 		"stranger":  {"status=401", "problem=unauthenticated"},
 		"lost":      {"method=GET", "path=/v1/nothing", "status=404", "problem=not-found"},
 	} {

@@ -19,13 +19,26 @@ const (
 )
 
 // Foldable is the context of lines below WARN that are folded like those above.
-var Foldable = context.WithValue(context.Background(), foldable{}, true)
+var Foldable = context.WithValue(context.Background(), folding{}, folded)
+
+// FoldableByAddress is the same for lines that their address tells apart.
+var FoldableByAddress = context.WithValue(context.Background(), folding{}, foldedByAddress)
 
 // unfolded is the context of lines of WARN and above that are never folded: a line that says that
 // something has begun belongs to one that says that it has ended.
-var unfolded = context.WithValue(context.Background(), foldable{}, false)
+var unfolded = context.WithValue(context.Background(), folding{}, never)
 
-type foldable struct{}
+// folding says how a line is folded, and is its key in a context.
+type folding struct{}
+
+type foldsHow int
+
+const (
+	byLevel foldsHow = iota // folded from WARN on
+	never
+	folded
+	foldedByAddress
+)
 
 // fold is a handler of log lines. The lines of an outage would be one for each request; of those
 // that say the same it writes the first at once and counts the others. At the end of the minute
@@ -72,11 +85,8 @@ func Flush(logger *slog.Logger) {
 
 // Handle implements slog.Handler.
 func (f *fold) Handle(ctx context.Context, line slog.Record) error {
-	folds, said := ctx.Value(foldable{}).(bool)
-	if !said {
-		folds = line.Level >= slog.LevelWarn
-	}
-	if folds && f.folds.repeats(f, line) { //nolint:contextcheck // the line with the count has no caller
+	how, _ := ctx.Value(folding{}).(foldsHow)
+	if (how >= folded || how == byLevel && line.Level >= slog.LevelWarn) && f.folds.repeats(f, line, how == foldedByAddress) { //nolint:contextcheck // the line with the count has no caller
 		return nil
 	}
 	return f.Handler.Handle(ctx, line)
@@ -97,8 +107,8 @@ func (f *fold) WithGroup(name string) slog.Handler {
 }
 
 // repeats tells whether a line says what another has said within the last minute, and counts it.
-func (a *folds) repeats(f *fold, line slog.Record) bool {
-	key := f.kindOf(line)
+func (a *folds) repeats(f *fold, line slog.Record, byAddress bool) bool {
+	key := f.kindOf(line, byAddress)
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,10 +161,16 @@ func (a *folds) end(key string, r *repeats) {
 
 // kindOf returns what lines that say the same have in common: level, message, and the attributes
 // that say what the line is about.
-func (f *fold) kindOf(line slog.Record) string {
+func (f *fold) kindOf(line slog.Record, byAddress bool) string {
 	var kind strings.Builder
 	kind.WriteString(strconv.Itoa(int(line.Level)) + f.with + "\x00" + withoutNumbers(line.Message))
-	line.Attrs(func(a slog.Attr) bool { kind.WriteString(partOfKind(a)); return true })
+	line.Attrs(func(a slog.Attr) bool {
+		if byAddress && a.Key == "address" {
+			kind.WriteString("\x00" + a.Value.String())
+		}
+		kind.WriteString(partOfKind(a))
+		return true
+	})
 	return kind.String()
 }
 

@@ -67,8 +67,12 @@ func TestLinesThatSayTheSameAreFolded(t *testing.T) {
 		logger.InfoContext(telemetry.Foldable, "request", "status", 401)
 		logger.InfoContext(telemetry.Foldable, "request", "status", 401)
 		expectLines(t, "foldable", written(), "status=401")
+		for _, address := range []string{"a", "b", "a", "b"} {
+			logger.InfoContext(telemetry.FoldableByAddress, "read", "address", address)
+		}
+		expectLines(t, "by address", written(), "address=a", "address=b")
 		telemetry.Flush(logger)
-		if got := written(); len(got) != 2 || !strings.Contains(strings.Join(got, ""), "took_ms=9") {
+		if got := written(); len(got) != 4 || !strings.Contains(strings.Join(got, ""), "took_ms=9") {
 			t.Errorf("at the end: %q", got)
 		}
 		telemetry.Flush(logger)
