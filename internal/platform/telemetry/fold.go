@@ -70,12 +70,14 @@ func newFold(handler slog.Handler, out *lines) *fold {
 	return &fold{Handler: handler, folds: &folds{kinds: make(map[string]*repeats), lines: out}}
 }
 
-// Flush writes the counts of lines that are repeated just now. Call it before the process ends.
+// Flush writes the lines that wait, and the counts of those that are repeated just now. Call it before the
+// process ends.
 func Flush(logger *slog.Logger) {
 	f, ok := logger.Handler().(*fold)
 	if !ok {
 		return
 	}
+	defer f.folds.lines.flush()
 	f.folds.mu.Lock()
 	defer f.folds.mu.Unlock()
 	for key, r := range f.folds.kinds {

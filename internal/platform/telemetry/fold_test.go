@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,7 @@ func expectLines(t *testing.T, what string, got []string, want ...string) {
 func TestLinesThatSayTheSameAreFolded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, written := folding()
+		soon := func() { time.Sleep(time.Second); synctest.Wait() } // lines below WARN are written
 		refused := func(n int) {
 			logger.Warn("request not served", "request_id", uuid.NewString(), "path", "/v1/jobs/"+uuid.NewString(), "took_ms", n,
 				"error", fmt.Errorf("could not extend file base/%d/%d: no space left", n, 2*n))
@@ -54,6 +56,7 @@ func TestLinesThatSayTheSameAreFolded(t *testing.T) {
 		}
 		logger.Info("request", "n", 1)
 		logger.Info("request", "n", 1)
+		soon()
 		expectLines(t, "at once", written(), "request not served", "msg=request ", "msg=request ")
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
@@ -66,10 +69,12 @@ func TestLinesThatSayTheSameAreFolded(t *testing.T) {
 		refused(9)
 		logger.InfoContext(telemetry.Foldable, "request", "status", 401)
 		logger.InfoContext(telemetry.Foldable, "request", "status", 401)
+		soon()
 		expectLines(t, "foldable", written(), "status=401")
 		for _, address := range []string{"a", "b", "a", "b"} {
 			logger.InfoContext(telemetry.FoldableByAddress, "read", "address", address)
 		}
+		soon()
 		expectLines(t, "by address", written(), "address=a", "address=b")
 		telemetry.Flush(logger)
 		if got := written(); len(got) != 4 || !strings.Contains(strings.Join(got, ""), "took_ms=9") {
@@ -111,39 +116,44 @@ func TestAFloodOfKindsIsFolded(t *testing.T) {
 	}
 }
 
-// The lines of a batch are one write, and what others log meanwhile is not lost.
-func TestLinesTogetherAreOneWrite(t *testing.T) {
-	t.Parallel()
-	var out writes
-	logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", &out)
-	telemetry.Together(logger, func() {
-		for n := range 256 {
-			logger.Info("job finalized", "n", n)
+// Lines wait a moment for each other, so that those of a batch are one write; one of WARN waits for nothing, and
+// takes those before it along. Nothing waits at the end.
+func TestLinesAreWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out writes
+		logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", &out)
+		batch := func(n int) {
+			for i := range n {
+				logger.Info("job finalized", "n", i)
+			}
 		}
-		logger.Warn("of another")
+		expect := func(what string, lines ...int) {
+			t.Helper()
+			got := make([]int, 0, len(out))
+			for _, w := range out {
+				got = append(got, strings.Count(w, "\n"))
+			}
+			if !slices.Equal(got, lines) {
+				t.Errorf("%s: writes of %v lines, want %v", what, got, lines)
+			}
+		}
+		batch(256)
+		expect("at once")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expect("a moment later", 256)
+		batch(2)
+		logger.Warn("trouble")
+		expect("with a warning", 256, 3)
+		batch(1)
+		telemetry.Flush(logger)
+		expect("at the end", 256, 3, 1)
+		batch(5000)
+		if len(out) < 5 || len(out) > 20 {
+			t.Errorf("many lines wait for nothing, or are %d writes", len(out))
+		}
+		telemetry.Flush(logger)
 	})
-	logger.Info("alone")
-	if len(out) != 2 || strings.Count(out[0], "\n") != 257 || !strings.Contains(out[0], "n=255") || !strings.Contains(out[0], "of another") || !strings.Contains(out[1], "alone") {
-		t.Errorf("%d writes: %q", len(out), out)
-	}
-}
-
-// Shards of a worker that log their batches one after another, without a gap, keep no line back.
-func TestLinesTogetherDoNotWaitForever(t *testing.T) {
-	t.Parallel()
-	var out writes
-	logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", &out)
-	telemetry.Together(logger, func() {
-		for range 1000 {
-			telemetry.Together(logger, func() { logger.Info("job finalized", "detail", strings.Repeat("x", 100)) })
-		}
-		if len(out) == 0 {
-			t.Error("no line was written")
-		}
-	})
-	if n := strings.Count(strings.Join(out, ""), "\n"); n != 1000 || len(out) > 10 {
-		t.Errorf("%d lines in %d writes", n, len(out))
-	}
 }
 
 type writes []string

@@ -1,58 +1,82 @@
 package telemetry
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 )
 
-// mostHeld is how many bytes wait for the end of Together, which may never come while many log so.
-const mostHeld = 64 << 10
+const (
+	// linesWait is how long a line below WARN waits for others to be written with it.
+	linesWait = 20 * time.Millisecond
+	// mostWaiting is how many bytes wait at most.
+	mostWaiting = 64 << 10
+)
 
-// lines writes each line at once, but those of Together with one write, or a few.
+// lines writes lines together: one by one, each would hold all that log while it is written. Nothing
+// runs while nothing waits.
 type lines struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // of what waits
+	waiting []byte
+	timer   *time.Timer // nil while nothing waits
+
+	writing sync.Mutex // held during a write, so that lines stay in their order
 	out     io.Writer
-	holders int
-	held    []byte
+	spare   []byte
 }
 
 // Write implements io.Writer.
 func (l *lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holders == 0 {
-		return l.out.Write(line)
+	l.waiting = append(l.waiting, line...)
+	full := len(l.waiting) >= mostWaiting
+	if l.timer == nil {
+		l.timer = time.AfterFunc(linesWait, l.flush)
 	}
-	if l.held = append(l.held, line...); len(l.held) >= mostHeld {
+	l.mu.Unlock()
+	if full {
 		l.flush()
 	}
 	return len(line), nil
 }
 
+// flush writes what waits.
 func (l *lines) flush() {
-	_, _ = l.out.Write(l.held) // like any other line that cannot be written
-	l.held = l.held[:0]
-}
-
-// Together writes the lines of log with one write, after its end; with some more when they are long, or when
-// others never stop to do the same. It must only log.
-func Together(logger *slog.Logger, log func()) {
-	f, ok := logger.Handler().(*fold)
-	if !ok {
-		log()
-		return
-	}
-	l := f.folds.lines
-	l.hold(1)
-	defer l.hold(-1)
-	log()
-}
-
-func (l *lines) hold(more int) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holders += more; l.holders == 0 && len(l.held) > 0 {
-		l.flush()
+	now := l.waiting
+	l.waiting = l.spare[:0]
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
 	}
+	l.mu.Unlock()
+	if len(now) > 0 {
+		_, _ = l.out.Write(now) // as with any other line that cannot be written, nobody could be told
+	}
+	l.spare = now
 }
+
+// prompt is a handler whose lines of WARN and above are written at once, with those before them.
+type prompt struct {
+	slog.Handler
+	lines *lines
+}
+
+// Handle implements slog.Handler.
+func (p prompt) Handle(ctx context.Context, line slog.Record) error {
+	err := p.Handler.Handle(ctx, line)
+	if line.Level >= slog.LevelWarn {
+		p.lines.flush()
+	}
+	return err
+}
+
+// WithAttrs implements slog.Handler.
+func (p prompt) WithAttrs(all []slog.Attr) slog.Handler { return prompt{p.Handler.WithAttrs(all), p.lines} }
+
+// WithGroup implements slog.Handler.
+func (p prompt) WithGroup(name string) slog.Handler { return prompt{p.Handler.WithGroup(name), p.lines} }

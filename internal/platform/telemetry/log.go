@@ -19,7 +19,7 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	if settings.Format == "text" {
 		handler = slog.NewTextHandler(out, opts)
 	}
-	return slog.New(newFold(handler, out)).With("process", process)
+	return slog.New(newFold(prompt{handler, out}, out)).With("process", process)
 }
 
 // Took says in a log line how long something took, in milliseconds.

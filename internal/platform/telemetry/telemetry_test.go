@@ -151,7 +151,9 @@ func TestLogsHaveTheProcessAndTheLevelsAskedFor(t *testing.T) {
 func TestLogsAreTextWhenAskedFor(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	telemetry.NewLogger(config.Log{Level: "debug", Format: "text"}, "api", &out).Debug("hello")
+	logger := telemetry.NewLogger(config.Log{Level: "debug", Format: "text"}, "api", &out)
+	logger.Debug("hello")
+	telemetry.Flush(logger)
 	if text := out.String(); !strings.Contains(text, "level=DEBUG msg=hello process=api") {
 		t.Errorf("logged %q", text)
 	}

@@ -20,16 +20,14 @@ func (o Origin) Attrs() (all []any) {
 	return all
 }
 
-// LogFinal logs the outcomes of committed jobs, one line each, with one write.
+// LogFinal logs the outcomes of committed jobs, one line each.
 func LogFinal(ctx context.Context, logger *slog.Logger, outcomes []Outcome) {
 	if !logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	telemetry.Together(logger, func() {
-		for i := range outcomes {
-			outcomes[i].log(ctx, logger)
-		}
-	})
+	for i := range outcomes {
+		outcomes[i].log(ctx, logger)
+	}
 }
 
 func (o *Outcome) log(ctx context.Context, logger *slog.Logger) {
