@@ -76,7 +76,11 @@ func (p prompt) Handle(ctx context.Context, line slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (p prompt) WithAttrs(all []slog.Attr) slog.Handler { return prompt{p.Handler.WithAttrs(all), p.lines} }
+func (p prompt) WithAttrs(all []slog.Attr) slog.Handler {
+	return prompt{p.Handler.WithAttrs(all), p.lines}
+}
 
 // WithGroup implements slog.Handler.
-func (p prompt) WithGroup(name string) slog.Handler { return prompt{p.Handler.WithGroup(name), p.lines} }
+func (p prompt) WithGroup(name string) slog.Handler {
+	return prompt{p.Handler.WithGroup(name), p.lines}
+}
