@@ -39,8 +39,9 @@ func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 		t.Fatal(last)
 	}
 	s.AwaitDrawn(id)
-	servers.Eventually(t, "the draw has its last line", func() bool {
-		return slices.ContainsFunc(linesOf(s, "request_id=order-4711"), func(line string) bool { return strings.Contains(line, "kind=draw") })
+	servers.Eventually(t, "the request and the draw have their last lines", func() bool {
+		written := strings.Join(linesOf(s, "request_id=order-4711"), "")
+		return strings.Contains(written, "kind=draw") && strings.Contains(written, "msg=request ")
 	})
 	followed := linesOf(s, "request_id=order-4711")
 	all := strings.Join(followed, "")

@@ -126,12 +126,17 @@ func (e *environment) start(ctx context.Context, workers int, beacon bool) error
 // checkListen fails when another program listens on the address. It replaces port
 // 0 by a free port.
 func (e *environment) checkListen(ctx context.Context) error {
+	if host, port, _ := net.SplitHostPort(e.listen); port == "0" { // not the kernel's choice: a connection could take it meanwhile
+		free, err := devstack.FreeAddress()
+		if err != nil {
+			return err
+		}
+		_, port, _ = net.SplitHostPort(free)
+		e.listen = net.JoinHostPort(host, port)
+	}
 	listener, err := listenOn(ctx, e.listen)
 	if err != nil {
 		return err
-	}
-	if _, port, _ := net.SplitHostPort(e.listen); port == "0" {
-		e.listen = listener.Addr().String()
 	}
 	return listener.Close()
 }

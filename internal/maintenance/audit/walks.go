@@ -73,9 +73,9 @@ const (
 
 	// An attempt may be left without its event.
 	someEvents = `
-		SELECT id FROM (SELECT id FROM webhook_events WHERE id > $1 ORDER BY id LIMIT 500) e
-		UNION SELECT event_id FROM (SELECT event_id FROM webhook_attempts WHERE event_id > $1 ORDER BY event_id LIMIT 500) a
-		ORDER BY 1 LIMIT 500`
+		SELECT id FROM (SELECT id FROM webhook_events WHERE id > $1 ORDER BY id LIMIT 200) e
+		UNION SELECT event_id FROM (SELECT event_id FROM webhook_attempts WHERE event_id > $1 ORDER BY event_id LIMIT 200) a
+		ORDER BY 1 LIMIT 200`
 )
 
 const partsOfCampaigns = `
@@ -140,8 +140,8 @@ const partsOfJobs = `jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE id = ANY
 //
 // The ids of a walk over events follow one another. Deliveries are stored by endpoint.
 const partsOfEvents = `
-	webhook_events AS NOT MATERIALIZED (SELECT * FROM webhook_events WHERE id BETWEEN ($2::uuid[])[1] AND ($2)[cardinality($2)]),
-	webhook_attempts AS NOT MATERIALIZED (SELECT * FROM webhook_attempts WHERE event_id BETWEEN ($2)[1] AND ($2)[cardinality($2)]),
+	webhook_events AS MATERIALIZED (SELECT * FROM webhook_events WHERE id BETWEEN ($2::uuid[])[1] AND ($2)[cardinality($2)]),
+	webhook_attempts AS MATERIALIZED (SELECT * FROM webhook_attempts WHERE event_id BETWEEN ($2)[1] AND ($2)[cardinality($2)]),
 	webhook_deliveries AS MATERIALIZED (
 		SELECT d.* FROM webhook_endpoints p JOIN webhook_deliveries d ON d.endpoint_id = p.id AND d.event_id BETWEEN ($2)[1] AND ($2)[cardinality($2)]),
 	webhook_endpoints AS NOT MATERIALIZED (
