@@ -87,14 +87,30 @@ func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reading := sync.WaitGroup{}
+	busy, enough := sync.WaitGroup{}, make(chan struct{})
 	r.provoke(func() {
-		servers.Exec(t, tx, `LOCK TABLE wallets IN ACCESS EXCLUSIVE MODE`)
-		for range 20 {
-			reading.Go(func() { r.Read(wallet) })
+		servers.Exec(t, tx, `LOCK TABLE jobs, wallets IN ACCESS EXCLUSIVE MODE`)
+		for range 20 { // each share of the connections is taken, and what needs none of these shares waits
+			for _, ask := range []func(){
+				func() { r.Read(wallet) },
+				func() { r.Hold(fleet.HoldOrder{Campaign: other, User: uuid.NewString(), Quantity: 1}) },
+				func() { r.Execute(wallet+"/credit", fleet.Fields{"amount": 1}) },
+				func() { r.Buy(fleet.Order{Campaign: other, User: uuid.NewString()}) },
+			} {
+				busy.Go(func() {
+					for {
+						select {
+						case <-enough:
+							return
+						default:
+							ask()
+						}
+					}
+				})
+			}
 		}
-	}, func() { _ = tx.Rollback(t.Context()) }, "TriprizePoolExhausted")
-	reading.Wait()
+	}, func() { close(enough); _ = tx.Rollback(t.Context()) }, "TriprizePoolExhausted")
+	busy.Wait()
 	r.provoke(func() { deadlock(r, id) }, func() { servers.Exec(t, r.DB, `SELECT pg_stat_reset()`) }, "TriprizeDeadlocks purchase")
 }
 
