@@ -1,12 +1,12 @@
 package telemetry_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +20,15 @@ import (
 
 // folding returns a logger and what it has written since the last look, without times.
 func folding() (logger *slog.Logger, written func() []string) {
-	var out bytes.Buffer
-	logger = telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "api", &out)
+	out := &writes{}
+	logger = telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "api", out)
+	seen := 0
 	return logger, func() (lines []string) {
-		for line := range strings.Lines(out.String()) {
+		all := out.all()
+		for line := range strings.Lines(strings.Join(all[seen:], "")) {
 			lines = append(lines, strings.TrimSpace(line[strings.Index(line, "level="):]))
 		}
-		out.Reset()
+		seen = len(all)
 		return lines
 	}
 }
@@ -120,8 +122,8 @@ func TestAFloodOfKindsIsFolded(t *testing.T) {
 // takes those before it along. Nothing waits at the end.
 func TestLinesAreWrittenTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out writes
-		logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", &out)
+		out := &writes{}
+		logger := telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "worker", out)
 		batch := func(n int) {
 			for i := range n {
 				logger.Info("job finalized", "n", i)
@@ -129,8 +131,8 @@ func TestLinesAreWrittenTogether(t *testing.T) {
 		}
 		expect := func(what string, lines ...int) {
 			t.Helper()
-			got := make([]int, 0, len(out))
-			for _, w := range out {
+			var got []int
+			for _, w := range out.all() {
 				got = append(got, strings.Count(w, "\n"))
 			}
 			if !slices.Equal(got, lines) {
@@ -149,16 +151,28 @@ func TestLinesAreWrittenTogether(t *testing.T) {
 		telemetry.Flush(logger)
 		expect("at the end", 256, 3, 1)
 		batch(5000)
-		if len(out) < 5 || len(out) > 20 {
-			t.Errorf("many lines wait for nothing, or are %d writes", len(out))
+		if n := len(out.all()); n < 5 || n > 20 {
+			t.Errorf("many lines wait for nothing, or are %d writes", len(out.all()))
 		}
 		telemetry.Flush(logger)
 	})
 }
 
-type writes []string
+// writes keeps what is written, one text for each write. The timers of the logger write, too.
+type writes struct {
+	mu    sync.Mutex
+	texts []string
+}
 
 func (w *writes) Write(p []byte) (int, error) {
-	*w = append(*w, string(p))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, string(p))
 	return len(p), nil
+}
+
+func (w *writes) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.texts)
 }
