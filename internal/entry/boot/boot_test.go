@@ -264,7 +264,12 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 		}
 		return r, a.stderr.String()
 	}
-	r, log := get(settings, "--loud")
+	var r report
+	var log string
+	servers.Eventually(t, "each check has its answer in time", func() bool { // a busy machine may need more than one process
+		r, log = get(settings, "--loud")
+		return r.Locks && r.Readiness.Status == telemetry.StatusOK
+	})
 	if r.Name != "actor" || !r.Loud || r.Application != "triprize-actor" || !r.DrawKey || !r.Metrics || !r.Locks {
 		t.Errorf("got %+v", r)
 	}

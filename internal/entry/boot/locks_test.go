@@ -35,15 +35,15 @@ func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
 		return r
 	}
 	const variable = "TRIPRIZE_LOCKS_REDIS_URLS="
-	r := get(variable + first.URL() + ", " + away + ", " + second.URL())
-	if !r.Locks || r.Readiness.Status != telemetry.StatusOK || r.Readiness.Checks["locks"] != "ok" {
-		t.Errorf("with two of three: %+v", r)
-	}
+	servers.Eventually(t, "two of three are enough", func() bool { // each server has its time, and a busy machine may need more
+		r := get(variable + first.URL() + ", " + away + ", " + second.URL())
+		return r.Locks && r.Readiness.Status == telemetry.StatusOK && r.Readiness.Checks["locks"] == "ok"
+	})
 	if n := servers.Redis(t, settings).Exists(t.Context(), settings.Redis.Namespace+":lock:a").Val(); n != 0 {
 		t.Error("the Redis of the process has a lock")
 	}
 	minority := variable + first.URL() + "," + away + ",redis://" + other + "/0"
-	r = get(minority)
+	r := get(minority)
 	if r.Locks || !r.NoQuorum || r.Readiness.Status != telemetry.StatusDegraded || r.Readiness.Checks["locks"] != telemetry.StatusUnavailable {
 		t.Errorf("with one of three: %+v", r)
 	}

@@ -152,7 +152,7 @@ func TestLinesAreWrittenTogether(t *testing.T) {
 		expect("at the end", 256, 3, 1)
 		batch(5000)
 		if n := len(out.all()); n < 5 || n > 20 {
-			t.Errorf("many lines wait for nothing, or are %d writes", len(out.all()))
+			t.Errorf("many lines wait for nothing, or are %d writes", n)
 		}
 		telemetry.Flush(logger)
 	})
