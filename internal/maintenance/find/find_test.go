@@ -24,6 +24,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	campaign := fixture.Campaign(t, db, fixture.Draft(4))
+	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(campaign, "noor", fixture.At(4, 4)))
 	request := fixture.PurchaseRequestOf(t, campaign, sale.Order{UserID: "mina", Selection: sale.Random(0, 1), Payment: sale.Payment{Method: purchase.External, Reference: "order-1"}})
 	request.Key, request.Origin.RequestID = "the first", "complaint-7"
 	key, err := apikey.Create(t.Context(), db, apikey.App, request.Client)
@@ -37,7 +38,6 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	fixture.Finalize(t, db, refused)
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = NULL WHERE id = $1`, campaign)
 	wallet := fixture.Wallet(t, db, "mina", 5000)
-	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(campaign, "noor", fixture.At(4, 4)))
 	card, ref := fixture.Reserve(t, db, campaign, "otto", 1, time.Hour)
 	servers.Exec(t, db, `UPDATE payments SET intent_id = 'pi_7' WHERE purchase_id = $1`, card)
 	refund := uuid.New()
