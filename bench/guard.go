@@ -18,7 +18,7 @@ import (
 )
 
 // gcPercent is the GC percentage that package boot sets for the api.
-const gcPercent = 300
+const gcPercent = 180
 
 // guarded is how many requests are checked at once: as many as there are connections.
 const guarded = 500

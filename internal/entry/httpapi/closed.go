@@ -114,6 +114,7 @@ func (s *intake) answerEarlier(ctx context.Context, earlier job.Accepted, wait r
 	if earlier.Reused {
 		return response.Job{}, reused(earlier.Job)
 	}
-	call.Of(ctx).EndShare()
-	return s.answerJob(ctx, earlier.Job, wait, nil, true)
+	c := call.Of(ctx)
+	c.EndShare()
+	return s.answerJob(ctx, c, earlier.Job, wait, nil, true)
 }

@@ -86,7 +86,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			RequestID: requestID(c), Traceparent: traceparent(c), Connection: c.Context().Conn(), Watch: s.keys.Watch}
+			RequestID: requestID(c), Traceparent: known.traced, Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err

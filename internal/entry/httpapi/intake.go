@@ -22,7 +22,6 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/deadline"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/tracing"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -202,7 +201,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 	if accepted.Replayed {
 		waiter = nil
 	}
-	return s.answerJob(ctx, accepted.Job, wait, waiter, accepted.Replayed)
+	return s.answerJob(ctx, c, accepted.Job, wait, waiter, accepted.Replayed)
 }
 
 // waitOf returns how long a request waits for its job, and what ends the count of it
@@ -229,13 +228,12 @@ func reused(of job.Job) error {
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *intake) answerJob(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
-	call.Of(ctx).Job = j.ID
+func (s *intake) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
+	c.Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
 		return response.Job{}, err
 	}
-	tracing.Of(ctx).Set(tracing.JobID, j.ID.String())
 	answer := response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: replayed}
 	if !j.State.Final() {
 		answer.Status, answer.RetryAfter = http.StatusAccepted, s.askAgainAfter(j)

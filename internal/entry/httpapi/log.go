@@ -20,6 +20,7 @@ import (
 type logged struct {
 	who       call.Caller // its role is empty while the sender is not known
 	operation string      // its id in the contract; empty: the request is none of these
+	traced    string      // the trace that it is in, see traceparent; empty: none
 	job       uuid.UUID   // that it has made, or made before with the same key; zero: none
 	code      fault.Code  // of the problem that it got; empty: none
 	err       error       // why it was not served, beside the code
@@ -31,7 +32,7 @@ type loggedKey struct{}
 // none that is kept: ok is false.
 func loggedOf(c *fiber.Ctx) (known *logged, ok bool) {
 	if known, ok = c.Context().UserValue(loggedKey{}).(*logged); !ok {
-		known = &logged{}
+		known = &logged{traced: traceparent(c)}
 	}
 	return known, ok
 }
@@ -67,7 +68,7 @@ func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration
 			line = append(line, slog.String(name, value))
 		}
 	}
-	add("trace_id", telemetry.TraceID(traceparent(c)))
+	add("trace_id", telemetry.TraceID(known.traced))
 	add("role", string(known.who.Role))
 	if known.who.Role != resource.Anonymous { // it is its address
 		add("client", known.who.Client)

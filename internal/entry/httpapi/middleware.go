@@ -65,7 +65,8 @@ func (s *Server) observe(c *fiber.Ctx) error {
 	requestID(c)
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
-	endSpan := beginSpan(c)
+	endSpan := beginSpan(c, known)
+	known.traced = traceparent(c)
 	if err := c.Next(); err != nil {
 		if err := c.App().ErrorHandler(c, err); err != nil {
 			return err

@@ -178,7 +178,7 @@ func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymen
 		return nil, err
 	}
 	who.EndShare()
-	return s.answerJob(ctx, j, wait, nil, tried.Replayed)
+	return s.answerJob(ctx, who, j, wait, nil, tried.Replayed)
 }
 
 // positionsOf checks which positions of a purchase a request names. Those that it had, too, are for

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
 
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/tracing"
@@ -18,7 +19,7 @@ type spanKey struct{}
 
 // beginSpan begins the span of a request for an operation. end ends it, once the answer is known;
 // that of a stream, once it begins.
-func beginSpan(c *fiber.Ctx) (end func(route string, status int)) {
+func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int)) {
 	if !tracing.On() || !strings.HasPrefix(c.Path(), "/v1/") {
 		return func(string, int) {}
 	}
@@ -31,6 +32,9 @@ func beginSpan(c *fiber.Ctx) (end func(route string, status int)) {
 		method := c.Method()
 		span.Rename(method + " " + route)
 		span.Set("http.request.method", method, "http.route", route, "http.response.status_code", strconv.Itoa(status), tracing.RequestID, requestID(c))
+		if known.job != uuid.Nil {
+			span.Set(tracing.JobID, known.job.String())
+		}
 		var err error
 		if status >= http.StatusInternalServerError {
 			err = fmt.Errorf("status %d", status)

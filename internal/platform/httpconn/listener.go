@@ -127,6 +127,9 @@ func (l *Listener) release(address netip.Addr) {
 // AddressOf returns the address that counts as one: of IPv6, the network that one
 // customer of a provider gets.
 func AddressOf(socket net.Conn) netip.Addr {
+	if known, ok := socket.(*Conn); ok {
+		return known.address
+	}
 	remote, ok := socket.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}

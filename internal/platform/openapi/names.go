@@ -72,8 +72,8 @@ func nearest(name string, known []string) (best string) {
 type header struct{ name, plain string }
 
 // ordinary are headers of nearly every request, and far from any of ours: no request pays for a look at them.
-var ordinary = map[string]bool{"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Connection": true, "Content-Length": true,
-	"Content-Type": true, "Host": true, "Origin": true, "Referer": true, "User-Agent": true, "Via": true, "X-Forwarded-For": true, "X-Forwarded-Proto": true}
+var ordinary = map[string]bool{"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Authorization": true, "Connection": true,
+	"Content-Length": true, "Content-Type": true, "Host": true, "Origin": true, "Referer": true, "User-Agent": true, "Via": true, "X-Forwarded-For": true, "X-Forwarded-Proto": true}
 
 // meantBy returns the header that another one is nearly: with the same letters, or one wrong in
 // five. No header that is registered, or that proxies add, is as near to one of ours.

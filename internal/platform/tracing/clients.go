@@ -135,7 +135,7 @@ type transport struct{ *http.Transport }
 // RoundTrip implements http.RoundTripper. The caller has made r for this call.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, span := Call(r.Context(), r.Method, "http.request.method", r.Method, "server.address", r.URL.Host, "url.path", r.URL.Path)
-	if traceparent := Of(ctx).Traceparent(); traceparent != "" {
+	if traceparent := of(ctx).Traceparent(); traceparent != "" {
 		r = r.Clone(ctx)
 		r.Header.Set("traceparent", traceparent)
 	}

@@ -103,7 +103,7 @@ func Continue(ctx context.Context, traceparent, name string, pairs ...string) (c
 
 // Call begins a span of a question to somebody else, below the one of the context, if that one is recorded.
 func Call(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
-	if !trace.SpanFromContext(ctx).IsRecording() {
+	if !recorded(ctx) {
 		return ctx, Span{}
 	}
 	return begin(ctx, name, trace.SpanKindClient, pairs)
@@ -117,8 +117,8 @@ func Into(ctx context.Context, span Span) context.Context {
 	return trace.ContextWithSpan(ctx, span.span)
 }
 
-// Of returns the span of a context.
-func Of(ctx context.Context) Span { return Span{trace.SpanFromContext(ctx)} }
+// of returns the span of a context.
+func of(ctx context.Context) Span { return Span{trace.SpanFromContext(ctx)} }
 
 // Traceparent returns the header traceparent (W3C Trace Context, version 00) with which the span is
 // handed on, recorded or not; "" when there is none, and while tracing is off. The sampled flag is ours.

@@ -93,7 +93,7 @@ func TestTheSampledFlagOfACallerIsNotTrusted(t *testing.T) {
 	below.End(nil)
 	ctx, job := Continue(t.Context(), handed, "job")
 	job.End(nil)
-	if next := Of(ctx).Traceparent(); next != handed {
+	if next := of(ctx).Traceparent(); next != handed {
 		t.Errorf("a trace that is not recorded is handed on as %q", next)
 	}
 	_, spans := Batch(t.Context(), "batch", 1, func(func(uuid.UUID, string) bool) {})

@@ -11,13 +11,21 @@ import (
 
 // Attrs are what a log line says of the request that a job comes from; none without one.
 func (o Origin) Attrs() (all []any) {
-	if o.RequestID != "" {
-		all = append(all, slog.String("request_id", o.RequestID))
-	}
-	if trace := telemetry.TraceID(o.Traceparent); trace != "" {
-		all = append(all, slog.String("trace_id", trace))
+	for _, a := range o.attrs(nil) {
+		all = append(all, a)
 	}
 	return all
+}
+
+// attrs adds them to those of a line.
+func (o Origin) attrs(line []slog.Attr) []slog.Attr {
+	if o.RequestID != "" {
+		line = append(line, slog.String("request_id", o.RequestID))
+	}
+	if trace := telemetry.TraceID(o.Traceparent); trace != "" {
+		line = append(line, slog.String("trace_id", trace))
+	}
+	return line
 }
 
 // LogFinal logs the outcomes of committed jobs, one line each.
@@ -40,10 +48,7 @@ func (o *Outcome) log(ctx context.Context, logger *slog.Logger) {
 		line = append(line, slog.String("purchase", o.PurchaseID.String()))
 	}
 	line = append(line, telemetry.Took(o.Job.Took), slog.Int("attempts", o.Job.Attempts))
-	for _, a := range o.Job.Attrs() {
-		line = append(line, a.(slog.Attr)) //nolint:forcetypeassert // see Attrs
-	}
-	logger.LogAttrs(ctx, slog.LevelInfo, "job finalized", line...)
+	logger.LogAttrs(ctx, slog.LevelInfo, "job finalized", o.Job.attrs(line)...)
 }
 
 // Code is succeeded, or why the job has failed.
