@@ -28,6 +28,8 @@ var claims = []claim{
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
 	{"http with webhooks / http", "at least 0.8", "webhooks", "triprize-http", ""},
+	{"logged and traced / silent", "at least 0.97", "traced", "silent", ""},
+	{"cpu of a purchase, logged and traced / silent", "at most 1.03", "traced", "silent", cpuOfEach},
 	{"adjacent / random", "at least 0.5", "adjacent", "random", ""},
 	{"first minute: lowest window / after ANALYZE", "at least 0.9", "first-minute", "", lowestWindow},
 	{"first minute: postgres' cpu, dearest / after ANALYZE", "at most 1.2", "first-minute", "", dearestWindow},

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"time"
 
@@ -23,9 +26,15 @@ type crowdedSale struct {
 	pairs   string   // as in crowd
 	first   bool     // only the first campaign is bought from
 	env     []string // settings of all processes
+	traced  bool     // one trace in a hundred goes to a collector in this program
 }
 
 func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	if c.traced {
+		collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, spans *http.Request) { _, _ = io.Copy(io.Discard, spans.Body) }))
+		defer collector.Close()
+		c.env = append(slices.Clip(c.env), "TRIPRIZE_TRACING_OTLP_URL="+collector.URL, "TRIPRIZE_TRACING_SAMPLE_RATIO=0.01")
+	}
 	return s.onSale(ctx, c.offer(measured), func(sys *system) (r result, err error) {
 		if err := sys.serve(ctx, max(c.workers, 1), c.env...); err != nil {
 			return r, err

@@ -25,6 +25,8 @@ var throughput = []scenario{
 	{"set-based", runSetBased},
 	{"guard", runGuard},
 	{"triprize-http", crowdedSale{offer: hot}.run},
+	{"silent", crowdedSale{offer: hot, env: []string{"TRIPRIZE_LOG_LEVEL=error"}}.run},
+	{"traced", crowdedSale{offer: hot, traced: true}.run},
 	{"random", crowdedSale{offer: hot, pairs: randomPair}.run},
 	{"adjacent", crowdedSale{offer: hot, pairs: adjacentPair}.run},
 	{"first-minute", runFirstMinute},

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -174,6 +176,29 @@ func TestABodyThatStopsShortHasNoEffect(t *testing.T) {
 	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE client = $1`, s.Client("shop")).Scan(&jobs); err != nil || jobs > 0 {
 		t.Errorf("%d purchases were accepted, %v", jobs, err)
 	}
+}
+
+// Its client has paid for the wait. What the api does then has all of its own time.
+func TestABodyThatTakesLongLeavesTheRestOfItsRequestTheWholeTime(t *testing.T) {
+	t.Parallel()
+	const whole = time.Second
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_REQUEST_TIMEOUT=" + whole.String()}})
+	path := s.Post("/v1/campaigns", fleet.CampaignBody(3)).Header.Get("Location")
+	status := 0
+	for range 3 { // the rest may take long on a busy machine, but not each time
+		conn := dial(s)
+		_, _ = fmt.Fprintf(conn, "PATCH %s HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 10013\r\n\r\n%10000s", path, s.Operator, "{") // its head, and more than is read with it
+		time.Sleep(whole + whole/5)
+		_, _ = io.WriteString(conn, `"name":"new"}`)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status = answer.StatusCode; status == http.StatusOK {
+			return
+		}
+	}
+	t.Errorf("a change whose body took longer than a request may: %d", status)
 }
 
 func TestPromisedBodiesCostNoMemory(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
@@ -66,7 +67,13 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.contextOf(c)
-		defer cancel()
+		defer func() { cancel() }()
+		renew := func() {
+			if end, _ := ctx.Deadline(); time.Until(end) < s.settings.API.RequestTimeout*9/10 {
+				cancel()
+				ctx, cancel = s.contextOf(c)
+			}
+		}
 		who, err := s.identify(ctx, c, o)
 		if err != nil {
 			return err
@@ -91,8 +98,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		ctx, cancel = s.contextOf(c) // the body may have taken long to arrive
-		defer cancel()
+		renew() // the body may have taken long to arrive
 		if o.Method != http.MethodGet && who.User == "" && actsFor != "" {
 			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
 				return err
@@ -102,8 +108,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 			return err
 		}
 		defer request.EndShare()
-		ctx, cancel = s.contextOf(c) // its turn may have taken long to come
-		defer cancel()
+		renew() // its turn may have taken long to come
 		if err := s.requirePublished(ctx, c, o, who); err != nil {
 			return err
 		}
@@ -177,7 +182,7 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 	if noSuchPath {
 		return "", fault.New(fault.NotFound, "there is no such thing: %s %s", faults[0].Pointer, faults[0].Detail)
 	}
-	if unknown := o.CheckNames(names(c.Context().QueryArgs().VisitAll), names(c.Request().Header.VisitAll)); len(unknown) > 0 {
+	if unknown := o.CheckNames(queryNames(c), headerNames(c)); len(unknown) > 0 {
 		return "", fault.Invalid(unknown...)
 	}
 	if o.NeedsKey {
@@ -212,11 +217,19 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 	return actsFor, nil
 }
 
-// names are those of the pairs that a request has.
-func names(pairs func(func(name, value []byte))) iter.Seq[string] {
+// queryNames are the names of the parameters that a request has in its query.
+func queryNames(c *fiber.Ctx) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		more := true
-		pairs(func(name, _ []byte) { more = more && yield(string(name)) })
+		c.Context().QueryArgs().VisitAll(func(name, _ []byte) { more = more && yield(string(name)) })
+	}
+}
+
+// headerNames are the names of the headers that a request has.
+func headerNames(c *fiber.Ctx) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		more := true
+		c.Request().Header.VisitAll(func(name, _ []byte) { more = more && yield(name) })
 	}
 }
 

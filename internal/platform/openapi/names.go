@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"bytes"
 	"iter"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 // the operation does not take would change nothing, and its sender would not know. Of the headers
 // it refuses what is nearly one of the contract's, as X-Idempotency-Key is, and an If-Match that
 // nobody would look at. All others are not ours to judge.
-func (o *Operation) CheckNames(query, headers iter.Seq[string]) (faults []fault.Field) {
+func (o *Operation) CheckNames(query iter.Seq[string], headers iter.Seq[[]byte]) (faults []fault.Field) {
 	var seen []string
 	for name := range query {
 		if slices.Contains(seen, name) {
@@ -28,9 +29,9 @@ func (o *Operation) CheckNames(query, headers iter.Seq[string]) (faults []fault.
 	for name := range headers {
 		switch meant := meantBy(name, o.headers); {
 		case meant != "" && len(faults) < maxFaults:
-			faults = append(faults, fault.Field{Pointer: name, Detail: "is not a header of this API; did you mean " + meant + "?"})
-		case strings.EqualFold(name, "If-Match") && o.ignoresVersion:
-			faults = append(faults, fault.Field{Pointer: name, Detail: "is not taken by this operation: it would not look at the version"})
+			faults = append(faults, fault.Field{Pointer: string(name), Detail: "is not a header of this API; did you mean " + meant + "?"})
+		case o.ignoresVersion && bytes.EqualFold(name, ifMatch):
+			faults = append(faults, fault.Field{Pointer: string(name), Detail: "is not taken by this operation: it would not look at the version"})
 		}
 	}
 	return faults
@@ -75,11 +76,17 @@ type header struct{ name, plain string }
 var ordinary = map[string]bool{"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Authorization": true, "Connection": true,
 	"Content-Length": true, "Content-Type": true, "Host": true, "Origin": true, "Referer": true, "User-Agent": true, "Via": true, "X-Forwarded-For": true, "X-Forwarded-Proto": true}
 
+var ifMatch = []byte("If-Match")
+
 // meantBy returns the header that another one is nearly: with the same letters, or one wrong in
 // five. No header that is registered, or that proxies add, is as near to one of ours.
-func meantBy(name string, known []header) string {
+func meantBy(sent []byte, known []header) string {
 	const most = 24 // bytes; none of ours is as long
-	if len(name) > most || ordinary[name] || slices.ContainsFunc(known, func(h header) bool { return strings.EqualFold(name, h.name) }) {
+	if len(sent) > most || ordinary[string(sent)] {
+		return ""
+	}
+	name := string(sent)
+	if slices.ContainsFunc(known, func(h header) bool { return strings.EqualFold(name, h.name) }) {
 		return ""
 	}
 	plain := plainName(name)

@@ -31,7 +31,7 @@ func Batch(ctx context.Context, name string, size int, jobs iter.Seq2[uuid.UUID,
 	for id, traceparent := range jobs {
 		if s == nil {
 			s = &Shared{jobs: make(map[uuid.UUID]Span)}
-			ctx, s.batch = begin(context.WithValue(ctx, sharedKey{}, true), name+" batch", trace.SpanKindInternal, []string{"triprize.jobs", strconv.Itoa(size)}, trace.WithNewRoot())
+			ctx, s.batch = begin(context.WithValue(ctx, chosenKey{}, true), name+" batch", trace.SpanKindInternal, []string{"triprize.jobs", strconv.Itoa(size)}, trace.WithNewRoot())
 			link = trace.WithLinks(trace.LinkFromContext(ctx))
 		}
 		parent := trace.ContextWithRemoteSpanContext(context.Background(), parse(traceparent)) //nolint:contextcheck // ctx has the span of the batch

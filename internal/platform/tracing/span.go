@@ -2,8 +2,10 @@ package tracing
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"math/rand/v2"
 	"net/url"
 	"strings"
 
@@ -71,15 +73,38 @@ func begin(ctx context.Context, name string, kind trace.SpanKind, pairs []string
 }
 
 // Serve begins the span of a request, in the trace that its header traceparent names; "": in a new
-// one. The header's sampled flag is ignored. Attributes are set when it is known that the span is recorded.
+// one. The header's sampled flag is ignored: it is recorded by chance. Attributes are set when it is
+// known that it is.
 func Serve(ctx context.Context, traceparent string) (context.Context, Span) {
-	if !On() {
+	t := tracer.Load()
+	if t == nil {
 		return ctx, Span{}
 	}
-	if parent := parse(traceparent); parent.IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, parent.WithTraceFlags(0))
+	parent := parse(traceparent)
+	if t.ratio.chosen() {
+		if parent.IsValid() {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, parent.WithTraceFlags(0))
+		}
+		return begin(context.WithValue(ctx, chosenKey{}, true), "request", trace.SpanKindServer, nil)
 	}
-	return begin(ctx, "request", trace.SpanKindServer, nil)
+	// Most requests are not: all that they need is an id, and the library would make a span.
+	var traceID trace.TraceID
+	var spanID trace.SpanID
+	fillID(spanID[:])
+	if parent.IsValid() {
+		traceID = parent.TraceID()
+	} else {
+		fillID(traceID[:])
+	}
+	ctx = trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID}))
+	return ctx, of(ctx)
+}
+
+// fillID makes an id of so many bytes, a multiple of 8.
+func fillID(id []byte) {
+	for ; len(id) > 0; id = id[8:] {
+		binary.NativeEndian.PutUint64(id, rand.Uint64()) //nolint:gosec // an id is no secret
+	}
 }
 
 // Root begins a span in a new trace: of work that nobody has asked for.

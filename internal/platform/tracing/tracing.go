@@ -27,6 +27,7 @@ var tracer atomic.Pointer[opened]
 type opened struct {
 	trace.Tracer
 	provider *sdk.TracerProvider
+	ratio    atRandom
 }
 
 const (
@@ -60,7 +61,7 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 		return nil, fmt.Errorf("tracing.Open: %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about), sdk.WithSampler(newSampler(settings.SampleRatio)))
-	tracer.Store(&opened{provider.Tracer("triprize"), provider})
+	tracer.Store(&opened{provider.Tracer("triprize"), provider, atRandom(settings.SampleRatio)})
 	return func() {
 		tracer.Store(nil)
 		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
@@ -74,19 +75,22 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 // On reports whether tracing is open.
 func On() bool { return tracer.Load() != nil }
 
-// newSampler returns the sampler of requests and sweeps. The flag of a parent from outside does not
-// come this far: Serve and Continue see to it. The choice is not by the trace id, which a caller can choose.
+// newSampler returns the sampler of spans. Serve has chosen its own requests; of sweeps it is by chance. The
+// choice is not by the trace id, which a caller can choose, and the flag of a parent from outside does not
+// come this far: see Serve and Continue.
 func newSampler(ratio float64) sdk.Sampler {
-	return sdk.ParentBased(unlessShared{atRandom(ratio)}, sdk.WithRemoteParentNotSampled(atRandom(ratio)))
+	return sdk.ParentBased(unlessChosen{atRandom(ratio)}, sdk.WithRemoteParentNotSampled(unlessChosen{sdk.NeverSample()}))
 }
 
 // atRandom records this share of the traces.
 type atRandom float64
 
+func (r atRandom) chosen() bool { return rand.Float64() < float64(r) } //nolint:gosec // a sample is no secret
+
 // ShouldSample implements sdk.Sampler.
 func (r atRandom) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	result := sdk.SamplingResult{Decision: sdk.Drop, Tracestate: trace.SpanContextFromContext(p.ParentContext).TraceState()}
-	if rand.Float64() < float64(r) { //nolint:gosec // a sample is no secret
+	if r.chosen() {
 		result.Decision = sdk.RecordAndSample
 	}
 	return result
@@ -95,14 +99,15 @@ func (r atRandom) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 // Description implements sdk.Sampler.
 func (r atRandom) Description() string { return fmt.Sprintf("atRandom(%v)", float64(r)) }
 
-// unlessShared always records the span of a Batch, which begins only when one of its traces is recorded.
-type unlessShared struct{ sdk.Sampler }
+// unlessChosen always records a span that is chosen already: of a request, and of a Batch, which begins
+// only when one of its traces is recorded.
+type unlessChosen struct{ sdk.Sampler }
 
-type sharedKey struct{}
+type chosenKey struct{}
 
 // ShouldSample implements sdk.Sampler.
-func (s unlessShared) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
-	if p.ParentContext.Value(sharedKey{}) != nil {
+func (s unlessChosen) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	if p.ParentContext.Value(chosenKey{}) != nil {
 		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 	}
 	return s.Sampler.ShouldSample(p)

@@ -112,17 +112,15 @@ func queueRefused(b *pgx.Batch, outcomes []Outcome) {
 }
 
 // finalized are the columns of a job j that Finalized has.
-const finalized = `coalesce(j.request_id, ''), coalesce(j.traceparent, ''), j.kind, j.campaign_id, j.attempts, extract(epoch FROM j.finished_at - j.accepted_at)::float8`
+const finalized = `coalesce(j.request_id, ''), coalesce(j.traceparent, ''), j.kind, j.campaign_id, j.attempts, j.finished_at - j.accepted_at`
 
 // scan reads a row of what is more, and finalized.
 func (f *Finalized) scan(row pgx.CollectableRow, more any) error {
 	var campaign *uuid.UUID
-	var took float64
-	err := row.Scan(more, &f.RequestID, &f.Traceparent, &f.Kind, &campaign, &f.Attempts, &took)
+	err := row.Scan(more, &f.RequestID, &f.Traceparent, &f.Kind, &campaign, &f.Attempts, &f.Took)
 	if campaign != nil {
 		f.CampaignID = *campaign
 	}
-	f.Took = time.Duration(took * float64(time.Second))
 	return err
 }
 

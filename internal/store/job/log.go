@@ -33,17 +33,23 @@ func LogFinal(ctx context.Context, logger *slog.Logger, outcomes []Outcome) {
 	if !logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
+	var common *slog.Logger // with what the lines of jobs of one kind and campaign have in common: it is put into words once
 	for i := range outcomes {
-		outcomes[i].log(ctx, logger)
+		o := &outcomes[i]
+		if i == 0 || o.Job.Kind != outcomes[i-1].Job.Kind || o.Job.CampaignID != outcomes[i-1].Job.CampaignID {
+			about := []any{slog.String("kind", string(o.Job.Kind))}
+			if o.Job.CampaignID != uuid.Nil {
+				about = append(about, slog.String("campaign", o.Job.CampaignID.String()))
+			}
+			common = logger.With(about...)
+		}
+		o.log(ctx, common)
 	}
 }
 
 func (o *Outcome) log(ctx context.Context, logger *slog.Logger) {
-	var room [10]slog.Attr
-	line := append(room[:0], slog.String("job", o.ID.String()), slog.String("kind", string(o.Job.Kind)), slog.String("outcome", o.Code()))
-	if o.Job.CampaignID != uuid.Nil {
-		line = append(line, slog.String("campaign", o.Job.CampaignID.String()))
-	}
+	var room [8]slog.Attr
+	line := append(room[:0], slog.String("job", o.ID.String()), slog.String("outcome", o.Code()))
 	if o.PurchaseID != uuid.Nil {
 		line = append(line, slog.String("purchase", o.PurchaseID.String()))
 	}
