@@ -194,6 +194,7 @@ func TestABodyThatTakesLongLeavesTheRestOfItsRequestTheWholeTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_ = answer.Body.Close()
 		if status = answer.StatusCode; status == http.StatusOK {
 			return
 		}

@@ -24,6 +24,9 @@ func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int))
 		return func(string, int) {}
 	}
 	_, span := tracing.Serve(context.Background(), telemetry.Traceparent(c.Get(traceParentHeader)))
+	if span == (tracing.Span{}) {
+		return func(string, int) {}
+	}
 	c.Locals(spanKey{}, span)
 	return func(route string, status int) {
 		if !span.Recorded() {

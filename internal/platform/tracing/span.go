@@ -73,38 +73,28 @@ func begin(ctx context.Context, name string, kind trace.SpanKind, pairs []string
 }
 
 // Serve begins the span of a request, in the trace that its header traceparent names; "": in a new
-// one. The header's sampled flag is ignored: it is recorded by chance. Attributes are set when it is
-// known that it is.
+// one. The header's sampled flag is ignored: a request is recorded by chance. One that is not is
+// handed on in the trace of its sender, and in none without one: its id would lead nowhere.
+// Attributes are set when it is known that the span is recorded.
 func Serve(ctx context.Context, traceparent string) (context.Context, Span) {
 	t := tracer.Load()
 	if t == nil {
 		return ctx, Span{}
 	}
-	parent := parse(traceparent)
+	parent := parse(traceparent).WithTraceFlags(0)
 	if t.ratio.chosen() {
 		if parent.IsValid() {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, parent.WithTraceFlags(0))
+			ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 		}
 		return begin(context.WithValue(ctx, chosenKey{}, true), "request", trace.SpanKindServer, nil)
 	}
-	// Most requests are not: all that they need is an id, and the library would make a span.
-	var traceID trace.TraceID
-	var spanID trace.SpanID
-	fillID(spanID[:])
-	if parent.IsValid() {
-		traceID = parent.TraceID()
-	} else {
-		fillID(traceID[:])
+	if !parent.IsValid() {
+		return ctx, Span{}
 	}
-	ctx = trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID}))
+	var id trace.SpanID
+	binary.NativeEndian.PutUint64(id[:], rand.Uint64()) //nolint:gosec // an id is no secret
+	ctx = trace.ContextWithSpanContext(ctx, parent.WithSpanID(id).WithRemote(false))
 	return ctx, of(ctx)
-}
-
-// fillID makes an id of so many bytes, a multiple of 8.
-func fillID(id []byte) {
-	for ; len(id) > 0; id = id[8:] {
-		binary.NativeEndian.PutUint64(id, rand.Uint64()) //nolint:gosec // an id is no secret
-	}
 }
 
 // Root begins a span in a new trace: of work that nobody has asked for.
