@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -228,7 +229,29 @@ func isEmptyObject(body []byte) bool {
 // DecodeStrictly decodes a body that ReadJSON has checked. A field that its type
 // does not have is an error: the contract and the type differ.
 func DecodeStrictly(body []byte, target any) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(target)
+	d, _ := decoders.Get().(*decoder)
+	d.body.Reset(body)
+	begin := d.InputOffset()
+	err := d.Decode(target)
+	if read := d.InputOffset() - begin; err == nil && read == int64(len(body)) && read <= longestKept {
+		decoders.Put(d) // it has seen no error, and nothing of this body is left in it
+	}
+	return err
 }
+
+// decoder is one that is used again. Its buffer is most of what a decoding allocates.
+type decoder struct {
+	*json.Decoder
+
+	body bytes.Reader
+}
+
+var decoders = sync.Pool{New: func() any {
+	d := new(decoder)
+	d.Decoder = json.NewDecoder(&d.body)
+	d.DisallowUnknownFields()
+	return d
+}}
+
+// longestKept is the longest body whose buffer is kept.
+const longestKept = 4 << 10

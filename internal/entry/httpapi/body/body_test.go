@@ -83,3 +83,20 @@ func TestLongBodiesOfAnOwnerLeaveRoomAndTurnsToOthers(t *testing.T) {
 		}
 	})
 }
+
+// Decoders are used again. None may bring anything from one body into the next.
+func TestNothingOfABodyIsReadWithTheNext(t *testing.T) {
+	type pair struct{ A, B int }
+	for _, before := range []string{`{"a":1}`, `{"a":1}{"b":2}`, `{"a":1}  `, `{"a":`, `{"a":"x"}`, `{"c":1}`, `{"a":1}]`, `{"a":1}` + strings.Repeat(" ", 10_000) + `{"b":2}`} {
+		for range 100 { // decoders are kept by chance
+			_ = body.DecodeStrictly([]byte(before), new(pair))
+			var next pair
+			if err := body.DecodeStrictly([]byte(`{"a":3}`), &next); err != nil || next != (pair{A: 3}) {
+				t.Fatalf("after %.20q: %+v, %v", before, next, err)
+			}
+		}
+	}
+	if err := body.DecodeStrictly([]byte(`{"a":3,"c":4}`), new(pair)); err == nil {
+		t.Error("a field that the type does not have is no error")
+	}
+}
