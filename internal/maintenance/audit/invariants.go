@@ -15,12 +15,12 @@ var invariants = []invariant{
 		  AND (c.positions_sold, c.positions_reserved, c.positions_blocked, c.positions_total) IS DISTINCT FROM (r.sold, r.reserved, r.blocked, r.total)`},
 	{check: "oversold", name: "no position is in two completed purchases, and no campaign has sold more positions than it has", sql: `
 		SELECT format('campaign %s, position %s/%s: in %s completed purchases', p.campaign_id, i.layer, i.col, count(*))
-		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+		FROM purchases p CROSS JOIN LATERAL (SELECT * FROM purchase_items WHERE purchase_id = p.id OFFSET 0) i
 		WHERE p.state = 'completed' GROUP BY p.campaign_id, i.layer, i.col HAVING count(*) > 1
 		UNION ALL
 		SELECT format('campaign %s has %s positions; %s are in completed purchases', c.id, c.positions_total, s.n)
 		FROM campaigns c JOIN (
-			SELECT p.campaign_id, count(*) AS n FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+			SELECT p.campaign_id, count(*) AS n FROM purchases p CROSS JOIN LATERAL (SELECT * FROM purchase_items WHERE purchase_id = p.id OFFSET 0) i
 			WHERE p.state = 'completed' GROUP BY p.campaign_id) s ON s.campaign_id = c.id
 		WHERE s.n > c.positions_total`},
 	{check: "layers", name: "a campaign has as many positions as its layers together, and their numbers follow one another", sql: `
@@ -46,7 +46,7 @@ var invariants = []invariant{
 	{check: "sold_positions", name: "a sold position belongs to a completed purchase of its owner", sql: `
 		SELECT format('position %s/%s/%s', s.campaign_id, s.layer, s.col)
 		FROM positions s LEFT JOIN purchases p ON p.id = s.purchase_id
-		LEFT JOIN purchase_items i ON i.purchase_id = p.id AND i.layer = s.layer AND i.col = s.col AND i.price = s.price
+		LEFT JOIN LATERAL (SELECT * FROM purchase_items WHERE purchase_id = p.id AND layer = s.layer AND col = s.col AND price = s.price LIMIT 1) i ON true
 		WHERE s.state = 'sold'
 		  AND (p.state, p.campaign_id, p.user_id) IS DISTINCT FROM ('completed', s.campaign_id, s.user_id)
 		   OR s.state = 'sold' AND i.purchase_id IS NULL`},
@@ -78,7 +78,7 @@ var invariants = []invariant{
 		  AND NOT coalesce(p.state IN ('pending', 'awaiting_action') AND p.campaign_id = s.campaign_id AND p.user_id = s.user_id, false)`},
 	{check: "sold_items", name: "every item of a completed purchase is a sold position of it", sql: `
 		SELECT format('purchase %s, position %s/%s', p.id, i.layer, i.col)
-		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+		FROM purchases p CROSS JOIN LATERAL (SELECT * FROM purchase_items WHERE purchase_id = p.id OFFSET 0) i
 		LEFT JOIN positions s ON s.campaign_id = p.campaign_id AND s.layer = i.layer AND s.col = i.col
 		WHERE p.state = 'completed' AND (s.state, s.purchase_id) IS DISTINCT FROM ('sold', p.id)`},
 	{check: "purchase_amounts", name: "a purchase costs what its items cost, with those that were cancelled while others were left", sql: `
