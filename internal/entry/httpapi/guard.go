@@ -68,7 +68,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.contextOf(c)
 		defer func() { cancel() }()
-		renew := func() {
+		renew := func() { // a step that took long leaves those behind it the whole time
 			if end, _ := ctx.Deadline(); time.Until(end) < s.settings.API.RequestTimeout*9/10 {
 				cancel()
 				ctx, cancel = s.contextOf(c)

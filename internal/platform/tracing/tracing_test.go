@@ -111,6 +111,25 @@ func TestTheSampledFlagOfACallerIsNotTrusted(t *testing.T) {
 	}
 }
 
+func TestOneOfTwoRequestsIsRecorded(t *testing.T) {
+	_, end := open(t, otlp.Start(t).URL, .5)
+	defer end()
+	const requests = 4000
+	for _, from := range []string{"", sent} {
+		recorded := 0
+		for range requests {
+			_, request := Serve(t.Context(), from)
+			if request.Recorded() {
+				recorded++
+			}
+			request.End(nil)
+		}
+		if recorded < requests*2/5 || recorded > requests*3/5 { // a fair coin is out of this once in 10^36
+			t.Errorf("%d of %d are recorded, from %q", recorded, requests, from)
+		}
+	}
+}
+
 func TestACallHandsTheTraceOnUnlessTracingIsOff(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Header.Get("traceparent")) }))
