@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 // Ports are chosen below those that the kernel uses for outgoing connections, so
@@ -34,11 +35,20 @@ func freePort() (int, error) {
 		}
 		port := block.next
 		block.next++
-		if listener, err := listen(port); err == nil {
-			return port, listener.Close()
+		if isFree(port) {
+			return port, nil
 		}
 	}
 	return 0, errors.New("devstack: no port is free")
+}
+
+// isFree tells whether nobody listens on a port. No process is started meanwhile: until it runs its
+// program it has all open sockets, and the port would not be free when this one is closed.
+func isFree(port int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	listener, err := listen(port)
+	return err == nil && listener.Close() == nil
 }
 
 // takeBlock takes a block that no other process has.
