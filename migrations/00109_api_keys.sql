@@ -29,6 +29,33 @@ $$;
 -- +goose StatementEnd
 CREATE TRIGGER api_keys_client BEFORE INSERT ON api_keys FOR EACH ROW EXECUTE FUNCTION api_keys_client();
 
+-- Who has the rights of the fleet in Postgres is no operator. Only an owner of the table passes: whoever could
+-- remove these triggers, too. Postgres decides that in the same way (pg_has_role: superusers, and roles that
+-- inherit the owner's rights).
+-- +goose StatementBegin
+CREATE FUNCTION owners_only() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT pg_has_role(current_user, (SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+        RAISE EXCEPTION 'only the owner of the table % may do this', TG_TABLE_NAME
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Connect as the role that runs triprize migrate.';
+    END IF;
+    RETURN NULL;
+END
+$$;
+-- +goose StatementEnd
+CREATE TRIGGER api_clients_are_the_owners BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON api_clients
+    FOR EACH STATEMENT EXECUTE FUNCTION owners_only();
+CREATE TRIGGER api_keys_are_the_owners BEFORE INSERT OR DELETE OR TRUNCATE ON api_keys
+    FOR EACH STATEMENT EXECUTE FUNCTION owners_only();
+-- The fleet notes uses, and revokes for ever. AFTER: no other trigger changes the row later.
+CREATE TRIGGER api_keys_are_changed_by_owners AFTER UPDATE ON api_keys
+    FOR EACH ROW WHEN (to_jsonb(NEW) - '{last_used_at,revoked_at}'::text[] IS DISTINCT FROM to_jsonb(OLD) - '{last_used_at,revoked_at}'::text[]
+        OR OLD.revoked_at IS NOT NULL AND NEW.revoked_at IS DISTINCT FROM OLD.revoked_at)
+    EXECUTE FUNCTION owners_only();
+CREATE TRIGGER versions_are_the_owners BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON goose_db_version
+    FOR EACH STATEMENT EXECUTE FUNCTION owners_only();
+
 -- +goose Down
+DROP TRIGGER versions_are_the_owners ON goose_db_version;
 DROP TABLE api_keys, api_clients;
-DROP FUNCTION api_keys_client;
+DROP FUNCTION api_keys_client, owners_only;

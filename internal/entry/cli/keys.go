@@ -17,7 +17,7 @@ import (
 func keyCommand() *cobra.Command {
 	parent := group("key", "Create, list and revoke API keys; rotate the key of draw secrets")
 
-	create := &cobra.Command{Use: "create", Short: "Create an API key and print it, once", Args: cobra.NoArgs}
+	create := &cobra.Command{Use: "create", Short: "Create an API key and print it, once; with the URL of the tables' owner", Args: cobra.NoArgs}
 	file := configFlag(create)
 	role := create.Flags().String("role", "", "operator or app")
 	client := create.Flags().String("client", "", "the client the key belongs to; keys of one client share their idempotency keys")

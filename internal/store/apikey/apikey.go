@@ -48,10 +48,13 @@ const (
 // oneRole is the constraint that lets a client have keys of one role only.
 const oneRole = "api_keys_client_role"
 
+// insufficientPrivilege is Postgres' code for a statement that is not the role's.
+const insufficientPrivilege = "42501"
+
 var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // Create makes a key and returns its full text. The text cannot be read again
-// later.
+// later. db must be the owner's of the tables: a role of the fleet makes no keys.
 func Create(ctx context.Context, db postgres.DB, role Role, client string) (string, error) {
 	if role != Operator && role != App {
 		return "", fmt.Errorf("apikey.Create: the role must be %s or %s, not %q", Operator, App, role)
@@ -64,9 +67,13 @@ func Create(ctx context.Context, db postgres.DB, role Role, client string) (stri
 	prefix, secret := hex.EncodeToString(random[:prefixBytes]), hex.EncodeToString(random[prefixBytes:])
 	digest := sha256.Sum256([]byte(secret))
 	_, err := db.Exec(ctx, `INSERT INTO api_keys (prefix, secret_hash, role, client) VALUES ($1, $2, $3, $4)`, prefix, digest[:], role, client)
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.ConstraintName == oneRole {
+	switch refused, _ := errors.AsType[*pgconn.PgError](err); {
+	case refused == nil:
+	case refused.ConstraintName == oneRole:
 		return "", fmt.Errorf("apikey.Create: the client %q has or had keys of the other role, and all keys of a client have one role, "+
 			"because they share its jobs and idempotency keys: choose another client name", client)
+	case refused.Code == insufficientPrivilege:
+		return "", fmt.Errorf("apikey.Create: only the owner of the tables makes keys: use the URL of the role that runs triprize migrate (%w)", err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("apikey.Create: %w", err)
@@ -94,6 +101,12 @@ func Revoke(ctx context.Context, db postgres.DB, prefix string) error {
 		return fmt.Errorf("apikey.Revoke: there is no key with the prefix %q", prefix)
 	}
 	return nil
+}
+
+// IsRevoked reports whether a key is revoked, or there is none.
+func IsRevoked(ctx context.Context, db postgres.DB, prefix string) (revoked bool, err error) {
+	err = db.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM api_keys WHERE prefix = $1 AND revoked_at IS NULL)`, prefix).Scan(&revoked)
+	return revoked, fault.At(err, "apikey.IsRevoked(%s)", prefix)
 }
 
 // CheckSuccessor returns what is wrong with a key that is to have what another one has made: both must
