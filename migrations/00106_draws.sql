@@ -31,14 +31,15 @@ CREATE TABLE beacon_chains (
 CREATE TRIGGER beacon_chains_are_immutable BEFORE UPDATE OR DELETE ON beacon_chains FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER beacon_chains_are_not_truncated BEFORE TRUNCATE ON beacon_chains FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- Verified rounds: those that draws needed, and those seen before a freeze.
+-- Verified rounds: those that draws needed, and those seen before a freeze. Who reads a row verifies it, because
+-- one that is false must not stand in the way of the true one: a round has one signature that verifies.
 CREATE TABLE beacon_rounds (
     chain_hash bytea       NOT NULL REFERENCES beacon_chains,
     round      bigint      NOT NULL CHECK (round >= 1),
     signature  bytea       NOT NULL,
     randomness bytea       NOT NULL CHECK (randomness = sha256(signature)),
     stored_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (chain_hash, round)
+    PRIMARY KEY (chain_hash, round, signature)
 );
 CREATE TRIGGER beacon_rounds_are_immutable BEFORE UPDATE OR DELETE ON beacon_rounds FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER beacon_rounds_are_not_truncated BEFORE TRUNCATE ON beacon_rounds FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

@@ -39,13 +39,14 @@ type drawRecords struct {
 	chain      beacon.Chain // with a beacon in the rules
 	frozen     drawrecord.Freeze
 	draw       *drawrecord.Draw // nil: not drawn yet
+	round      *beacon.Round    // nil: not stored
 	sold       []fairdraw.SoldLine
 }
 
 // redo repeats one freeze and its draw, and returns what is wrong, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
 	e := drawRecords{id: id}
-	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkSold, e.checkTokens, e.checkRecord, e.checkDraw} {
+	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkSold, e.checkTokens, e.checkRecord, e.checkRounds, e.checkDraw} {
 		if wrong, err := check(ctx, tx); err != nil || wrong != "" {
 			return wrong, err
 		}
@@ -186,6 +187,25 @@ func (e *drawRecords) checkTokens(ctx context.Context, tx pgx.Tx) (wrong string,
 	return "", nil
 }
 
+// checkRounds checks that what is stored of its round verifies.
+func (e *drawRecords) checkRounds(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
+	if e.frozen.Round == nil {
+		return "", nil
+	}
+	stored, err := drawrecord.RowsOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range stored {
+		verified, err := e.chain.Verify(r.Number, r.Signature)
+		if err != nil {
+			return fmt.Sprintf("the signature of its round is not the chain's: round %d, signature %x", r.Number, r.Signature), nil //nolint:nilerr // that is the finding
+		}
+		e.round = &verified
+	}
+	return "", nil
+}
+
 // checkDraw repeats the selection.
 func (e *drawRecords) checkDraw(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	if e.draw == nil {
@@ -213,18 +233,10 @@ func (e *drawRecords) checkRandomness(ctx context.Context, tx pgx.Tx) (wrong str
 		}
 		return "", nil
 	}
-	round, ok, err := drawrecord.RoundOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
-	if err != nil {
-		return "", err
-	}
-	if !ok {
+	if e.round == nil {
 		return "its round is not stored", nil
 	}
-	verified, err := e.chain.Verify(round.Number, round.Signature)
-	if err != nil {
-		return "the signature of its round is not the chain's", nil //nolint:nilerr // that is the finding
-	}
-	if e.draw.Trust != fairdraw.TrustBeacon || string(e.draw.Randomness) != string(verified.Randomness[:]) {
+	if e.draw.Trust != fairdraw.TrustBeacon || string(e.draw.Randomness) != string(e.round.Randomness[:]) {
 		return "it was not drawn with the randomness of its round", nil
 	}
 	return "", nil

@@ -84,6 +84,8 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{complete, "the chain that its rules name is not stored as they name it", `UPDATE beacon_chains SET beacon_id = 'another' WHERE $1::uuid IS NOT NULL`},
 		{complete, "its round is not stored", `DELETE FROM beacon_rounds WHERE $1::uuid IS NOT NULL`},
 		{complete, "the signature of its round is not the chain's", `UPDATE beacon_rounds SET signature = 'forged', randomness = sha256('forged') WHERE $1::uuid IS NOT NULL`},
+		{complete, "the signature of its round is not the chain's", `INSERT INTO beacon_rounds SELECT b.chain_hash, f.round, 'forged', sha256('forged') FROM beacon_chains b, freezes f WHERE f.campaign_id = $1`},
+		{waiting, "the signature of its round is not the chain's", `INSERT INTO beacon_rounds SELECT b.chain_hash, f.round, 'forged', sha256('forged') FROM beacon_chains b, freezes f WHERE f.campaign_id = $1`},
 		{complete, "it was not drawn with the randomness of its round", `UPDATE draws SET randomness = sha256('invented') WHERE campaign_id = $1`},
 		{complete, "it was not drawn with the randomness of its round", `UPDATE draws SET trust = 'operator' WHERE campaign_id = $1`},
 		{complete, "the revealed secret is not the one committed to", `UPDATE draws SET secret = sha256(secret) WHERE campaign_id = $1`},

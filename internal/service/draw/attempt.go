@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
@@ -24,6 +25,7 @@ type attempt struct {
 	execution campaign.Execution
 	log       *slog.Logger // names campaign, job and request
 
+	latest beacon.Round // has confirmed the clock; zero: not asked for
 	frozen drawrecord.Freeze
 	secret *fairdraw.Hash      // nil: not opened yet
 	sold   []fairdraw.SoldLine // the list under the frozen root; nil: not read yet

@@ -84,7 +84,7 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 		return f, err
 	}
 	if a.rules.Beacon != nil {
-		newest, _, err := drawrecord.NewestRound(ctx, tx, a.rules.Beacon.ChainHash)
+		newest, err := drawrecord.NewestRound(ctx, tx, a.chain, a.latest)
 		if err != nil {
 			return f, err
 		}
@@ -192,7 +192,7 @@ func (a *attempt) confirmClock(ctx context.Context) error {
 			return err
 		})
 		if err == nil {
-			err = a.keepRound(ctx, latest)
+			a.latest, err = latest, a.keepRound(ctx, latest)
 		}
 	}
 	if err == nil || errors.Is(err, campaign.ErrFenced) || ctx.Err() != nil {

@@ -1,7 +1,6 @@
 package draw
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,17 +40,14 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 		return beacon.Round{}, err
 	}
 	chain, number := plan.rules.Beacon.ChainHash, *frozen.Round
-	stored, known, err := drawrecord.RoundOf(ctx, db, chain, number)
+	round, err := plan.chain.Verify(number, signature)
+	if errors.Is(err, beacon.ErrSignature) {
+		return round, fault.Invalid(fault.Field{Pointer: "/signature", Detail: fmt.Sprintf("is not the signature of round %d of the chain %s", number, chain)})
+	}
 	if err != nil {
-		return beacon.Round{}, err
+		return round, err
 	}
-	round := stored
-	if !known || !bytes.Equal(stored.Signature, signature) {
-		if round, err = plan.chain.Verify(number, signature); errors.Is(err, beacon.ErrSignature) {
-			return round, fault.Invalid(fault.Field{Pointer: "/signature", Detail: fmt.Sprintf("is not the signature of round %d of the chain %s", number, chain)})
-		}
-	}
-	if err != nil || known {
+	if _, known, err := drawrecord.RoundWith(ctx, db, chain, number, round.Randomness[:]); err != nil || known {
 		return round, err
 	}
 	return round, postgres.InTx(ctx, db, func(tx pgx.Tx) error {
@@ -62,7 +58,7 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 		if drawing {
 			return drawrecord.KeepRound(ctx, tx, chain, round)
 		}
-		if _, known, err := drawrecord.RoundOf(ctx, tx, chain, number); err != nil || known { // it is drawn
+		if _, known, err := drawrecord.RoundWith(ctx, tx, chain, number, round.Randomness[:]); err != nil || known { // it is drawn
 			return err
 		}
 		return errCancelled

@@ -60,7 +60,7 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 	if err != nil || plan.rules.Beacon == nil {
 		return nil, err
 	}
-	if _, known, err := drawrecord.RoundOf(ctx, d.db, plan.rules.Beacon.ChainHash, *frozen.Round); err != nil || known {
+	if _, known, err := drawrecord.RoundOf(ctx, d.db, plan.chain, *frozen.Round); err != nil || known {
 		return nil, err
 	}
 	now, err := drawrecord.Now(ctx, d.db)

@@ -75,7 +75,7 @@ func (s *Service) Document(ctx context.Context, id uuid.UUID) (*Document, error)
 	}
 	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: bound.Rules, Commitment: fairdraw.Hash(bound.Commitment),
 		Secret: drawn.Secret, Trust: drawn.Trust, Winners: winnersOf(drawn)}
-	if err := s.addFreeze(ctx, &p); err != nil {
+	if err := s.addFreeze(ctx, &p, drawn.Randomness); err != nil {
 		return nil, err
 	}
 	return &Document{Tag: tagOf(p, drawn), list: fairdraw.List{CampaignID: id, Count: p.Count, Root: p.Root}, db: s.db,
@@ -98,7 +98,7 @@ func (s *Service) refusal(ctx context.Context, id uuid.UUID, then string) error 
 }
 
 // addFreeze adds what was frozen, the round and the tokens.
-func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof) error {
+func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof, randomness []byte) error {
 	frozen, ok, err := drawrecord.FreezeOf(ctx, s.db, p.CampaignID)
 	if err != nil {
 		return err
@@ -116,13 +116,13 @@ func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof) error {
 		p.Witness = append(p.Witness, t.Token)
 	}
 	if frozen.Round != nil {
-		p.Beacon, err = s.beaconOf(ctx, p.Rules, *frozen.Round)
+		p.Beacon, err = s.beaconOf(ctx, p.Rules, *frozen.Round, randomness)
 	}
 	return err
 }
 
 // beaconOf returns the round of the chain that the rules name.
-func (s *Service) beaconOf(ctx context.Context, text []byte, number uint64) (*fairdraw.ProofBeacon, error) {
+func (s *Service) beaconOf(ctx context.Context, text []byte, number uint64, randomness []byte) (*fairdraw.ProofBeacon, error) {
 	var rules fairdraw.Rules
 	if err := json.Unmarshal(text, &rules); err != nil {
 		return nil, fmt.Errorf("proof.Document: the rules: %w", err)
@@ -134,7 +134,7 @@ func (s *Service) beaconOf(ctx context.Context, text []byte, number uint64) (*fa
 	if err != nil {
 		return nil, err
 	}
-	round, stored, err := drawrecord.RoundOf(ctx, s.db, rules.Beacon.ChainHash, number)
+	round, stored, err := drawrecord.RoundWith(ctx, s.db, rules.Beacon.ChainHash, number, randomness)
 	if err != nil {
 		return nil, err
 	}
