@@ -104,8 +104,13 @@ func refundByHand(s *fleet.System, bought uuid.UUID) {
 // refundAtProvider refunds an amount of an intent at the provider.
 func refundAtProvider(s *fleet.System, intent string, amount money.Amount) fleet.Answer {
 	s.T.Helper()
-	form := url.Values{"payment_intent": {intent}, "amount": {strconv.FormatInt(int64(amount), 10)}}
-	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+"/v1/refunds", strings.NewReader(form.Encode()))
+	return askProvider(s, "/v1/refunds", url.Values{"payment_intent": {intent}, "amount": {strconv.FormatInt(int64(amount), 10)}})
+}
+
+// askProvider sends a call of our own to the provider, as from its dashboard.
+func askProvider(s *fleet.System, path string, form url.Values) fleet.Answer {
+	s.T.Helper()
+	request, err := http.NewRequest(http.MethodPost, s.Sandbox.URL+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		s.T.Fatal(err)
 	}

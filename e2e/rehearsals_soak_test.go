@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -36,6 +37,20 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 	}, func() { signal(t, syscall.SIGCONT, worker) },
 		"TriprizeNoWorker", "TriprizeWorkerSilent", "TriprizeJobsStuck purchase", "TriprizeProcessDown")
 	r.provoke(func() { signal(t, syscall.SIGSTOP, r.Stack.Redis.Child) }, func() { signal(t, syscall.SIGCONT, r.Stack.Redis.Child) }, "TriprizeRedisAway")
+	memory := func(most string) {
+		if err := r.Redis.ConfigSet(t.Context(), "maxmemory", most).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.provoke(func() { memory("1") }, func() { // it answers, and no process can announce itself
+		for _, wrong := range []string{"TriprizeNoWorker", "TriprizeNoScheduler", "TriprizeWorkerSilent"} {
+			if firing, _ := r.fires(wrong); firing {
+				t.Errorf("with a Redis that is full %s fires", wrong)
+			}
+		}
+		memory("0")
+	}, "TriprizeRedisAway")
+	r.provoke(func() { signal(t, syscall.SIGSTOP, api) }, func() { signal(t, syscall.SIGCONT, api) }, "TriprizeNoAPI")
 	readOnly := func(value string) {
 		servers.Exec(t, r.DB, `ALTER SYSTEM SET default_transaction_read_only = `+value)
 		servers.Exec(t, r.DB, `SELECT pg_reload_conf()`)
@@ -252,7 +267,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	}, func() {
 		key(stripesim.Key{})
 		r.tool("payments", "retry", servers.Value[uuid.UUID](t, r.DB, `SELECT purchase_id FROM payments WHERE waiting_for = 'operator'`).String())
-	}, "TriprizePaymentsWaitForOperator", "TriprizeStripePermissionMissing")
+	}, "TriprizePaymentsWaitForOperator", "TriprizeStripePermissionMissing", "TriprizeStripeKeyRefused")
 	r.provoke(func() {
 		key(stripesim.Key{Lacks: []string{"charge_write"}})
 		r.AwaitJob(0, r.Cancel(r.App, paid, uuid.NewString(), "").ID)
@@ -264,11 +279,25 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		refundByHand(r.System, paid)
 	}, func() {}, "TriprizeRefundPaidTwice")
 
-	r.provoke(r.Sandbox.Stop, r.Sandbox.Start, "TriprizeSweepStale missed-events")
+	r.provoke(func() {
+		r.Sandbox.Stop()
+		buyByCard(r.System, id, "gerd", "pm_card_visa")
+	}, r.Sandbox.Start, "TriprizeSweepStale missed-events", "TriprizeProviderAway")
+	r.provoke(func() {
+		a := askProvider(r.System, "/v1/payment_intents", url.Values{"amount": {"500"}, "currency": {"jpy"}, "payment_method": {"pm_card_visa"},
+			"payment_method_types[]": {"card"}, "confirm": {"true"}, "metadata[purchase_id]": {refused.String()}})
+		if a.Status != http.StatusOK {
+			t.Fatal(a)
+		}
+	}, func() {}, "TriprizeProviderContradicts")
 
 	endpoint := fleet.As[struct{ ID uuid.UUID }](t, r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"purchase.*"}})).ID
 	r.provoke(func() { r.Buy(fleet.Order{Campaign: id, User: "dora", Wait: true}) },
 		func() { r.Do(0, r.App, http.MethodDelete, "/v1/webhook-endpoints/"+endpoint.String(), nil, nil) }, "TriprizeWebhookEndpointDisabled")
+	failing := fleet.As[struct{ ID uuid.UUID }](t, r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"draw.*"}})).ID
+	r.provoke(func() {
+		servers.Exec(t, r.DB, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '1 hour', failures = 1 WHERE id = $1`, failing)
+	}, func() { r.tool("webhooks", "disable", failing.String()) }, "TriprizeWebhookEndpointFailing")
 	paused := "asynq:{" + r.Settings.Redis.Namespace + "-webhook}:paused"
 	r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"purchase.*"}})
 	r.provoke(func() {

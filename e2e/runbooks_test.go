@@ -83,6 +83,24 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 	}
 }
 
+// What must stay 0, or should, has an alert: nobody reads a counter at night.
+func TestEveryMetricThatMustStayZeroHasAnAlert(t *testing.T) {
+	t.Parallel()
+	var expressions string
+	for _, a := range alerts(t) {
+		expressions += a.Expr + "\n"
+	}
+	found := regexp.MustCompile("(?m)^\\| `(triprize_\\w+)` .*(?i:must|should) stay 0").FindAllStringSubmatch(document(t, monitoring), -1)
+	if len(found) < 9 {
+		t.Fatalf("the list has %d", len(found))
+	}
+	for _, one := range found {
+		if !regexp.MustCompile(one[1] + `\b`).MatchString(expressions) {
+			t.Errorf("no alert has %s", one[1])
+		}
+	}
+}
+
 // Routes and inhibitions name alerts by hand.
 func TestTheRoutesNameOnlyAlertsThatThereAre(t *testing.T) {
 	t.Parallel()

@@ -118,7 +118,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	defer closePool(p.apart)
 	checks := []telemetry.Check{
 		{Name: "postgres", Required: true, Probe: p.checkPostgres},
-		{Name: "redis", Probe: func(ctx context.Context) error { return p.Redis.Ping(ctx).Err() }},
+		{Name: "redis", Probe: p.checkRedis},
 	}
 	quorum, closeLocks, err := p.openLocks()
 	if err != nil {
@@ -141,6 +141,11 @@ func (p *Process) checkPostgres(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", telemetry.ErrMigrations, err)
 	}
 	return err
+}
+
+// checkRedis writes a key: a Redis that is full, read-only or loading may answer a PING, and carries no task.
+func (p *Process) checkRedis(ctx context.Context) error {
+	return p.Redis.Set(ctx, p.Settings.Redis.Namespace+":health", p.Name, time.Minute).Err()
 }
 
 // readinessPool opens a connection of its own for the checks of /readyz: a check

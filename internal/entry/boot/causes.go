@@ -61,7 +61,7 @@ func (p *Process) causes() *telemetry.Causes {
 	return causes
 }
 
-// watch looks at the whole system until ctx ends. Every lookEvery it costs two commands of
+// watch looks at the whole system until ctx ends. Every lookEvery it costs three commands of
 // Redis, and some small queries on the connection of /readyz.
 func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()

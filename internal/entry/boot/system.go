@@ -49,10 +49,14 @@ func (l *look) tell(desc *prometheus.Desc, value float64, labels ...string) {
 var taskKinds = []string{string(job.KindDraw), string(job.KindCancellation), string(job.KindPurchase), string(job.KindCampaignCancellation),
 	string(job.KindPayment), string(job.KindRefund), string(job.KindEvent), webhook.Kind, webhook.KindSlow}
 
-// lookAtRedis returns nothing while Redis does not answer.
+// lookAtRedis returns nothing while Redis does not answer, or takes no writes: then no process can
+// announce itself, and all of them would seem to be away.
 func (p *Process) lookAtRedis(ctx context.Context) (l look) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	if p.checkRedis(ctx) != nil {
+		return look{}
+	}
 	present, err := queue.ReadPresent(ctx, p.Redis, p.Settings.Redis.Namespace)
 	if err != nil {
 		return look{}

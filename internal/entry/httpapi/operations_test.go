@@ -85,7 +85,7 @@ func TestHealthAndMetricsNeedNoKey(t *testing.T) {
 	s.URLs = append(s.URLs, "http://"+address)
 	worker := s.Do(1, "", http.MethodGet, "/metrics", nil, nil)
 	for _, want := range []string{`triprize_jobs_finalized_total{kind="purchase",outcome="succeeded"} 6`, `triprize_jobs_finalized_total{kind="purchase",outcome="sold-out"} 1`,
-		"triprize_positions_sold_total 6", `triprize_batch_jobs_count{kind="purchase"}`, "triprize_jobs_given_up_total 0"} {
+		"triprize_positions_sold_total 6", `triprize_batch_jobs_count{kind="purchase"}`, `triprize_jobs_given_up_total{kind="purchase"} 0`} {
 		if !fleet.Contains(worker.Body, want) {
 			t.Errorf("the worker's metrics lack %s", want)
 		}

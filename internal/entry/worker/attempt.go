@@ -137,7 +137,7 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Attempted
 	for _, o := range given {
 		w.logger.Error("job given up: every worker that tried it failed", "job", o.ID, "kind", kind, "attempts", w.settings.MaxDeliveries)
 	}
-	w.metrics.givenUp.Add(float64(len(given)))
+	w.metrics.givenUp.WithLabelValues(string(kind)).Add(float64(len(given)))
 	w.metrics.finalized(kind, given)
 	job.LogFinal(ctx, w.logger, given)
 	w.afterCommit.finalized(given)

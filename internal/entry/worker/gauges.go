@@ -164,11 +164,14 @@ func (w *Worker) webhookGauges() prometheus.Collector {
 	paused := desc("webhook_endpoints_paused", "Endpoints of apps that are paused because they have failed.")
 	disabled := desc("webhook_endpoints_disabled", "Endpoints of apps that are disabled.")
 	age := desc("webhook_due_age_seconds", "For how long the longest due event has waited, of endpoints that are not paused. More than a minute means that workers are too few, or stopped.")
+	failing := desc("webhook_failing_seconds", "For how long nothing has arrived at the endpoint that has failed for the longest time; 0 when none fails.")
+	backlog := desc("webhook_failing_backlog", "Events that wait for endpoints that fail, 20,000 of each at most.")
 	return w.gauges(func(ctx context.Context) ([]prometheus.Metric, error) {
 		now, err := webhook.CountWaiting(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
-		return []prometheus.Metric{gauge(due, float64(now.Endpoints)), gauge(paused, float64(now.Paused)), gauge(disabled, float64(now.Disabled)), gauge(age, now.Oldest.Seconds())}, nil
-	}, due, paused, disabled, age)
+		return []prometheus.Metric{gauge(due, float64(now.Endpoints)), gauge(paused, float64(now.Paused)), gauge(disabled, float64(now.Disabled)), gauge(age, now.Oldest.Seconds()),
+			gauge(failing, now.Failing.Seconds()), gauge(backlog, float64(now.Backlog))}, nil
+	}, due, paused, disabled, age, failing, backlog)
 }

@@ -20,7 +20,7 @@ type metrics struct {
 	batchTime *prometheus.HistogramVec // by kind
 	putOff    *prometheus.CounterVec   // by kind
 	faults    prometheus.Counter
-	givenUp   prometheus.Counter
+	givenUp   *prometheus.CounterVec // by kind
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -54,14 +54,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_transient_faults_total", Help: "Attempts put off by a transient fault, such as a lost connection.",
 		}),
-		givenUp: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_jobs_given_up_total", Help: "Jobs finalized as internal-error after too many deliveries. Must stay 0.",
-		}),
+		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_jobs_given_up_total", Help: "Jobs finalized as internal-error after too many deliveries, by kind. Must stay 0.",
+		}, []string{"kind"}),
 	}
 	registry.MustRegister(m.jobs, m.latency, m.attempts, m.underWay, m.positions, m.batchSize, m.batchTime, m.putOff, m.faults, m.givenUp)
 	telemetry.Expect(m.putOff, job.KindPurchase, job.KindCancellation)
 	for _, kind := range []job.Kind{job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation} {
 		m.expect(kind)
+		telemetry.Expect(m.givenUp, kind)
 		m.begun(kind, 0, false)()
 		m.begun(kind, 0, true)()
 	}

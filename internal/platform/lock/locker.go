@@ -212,11 +212,11 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Ping returns nil when a majority of the servers answers.
+// Ping returns nil when a majority of the servers takes a write.
 func (l *Locker) Ping(ctx context.Context) error {
 	answers := make(chan error, len(l.clients))
 	for _, client := range l.clients {
-		go func() { answers <- client.Ping(ctx).Err() }()
+		go func() { answers <- client.Set(ctx, l.namespace+":health", "locks", time.Minute).Err() }()
 	}
 	var failed []error
 	answered := 0

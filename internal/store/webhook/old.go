@@ -102,20 +102,32 @@ type Waiting struct {
 	Disabled  int
 	Paused    int
 	Oldest    time.Duration // of what is due for an endpoint that is not paused
+	Failing   time.Duration // for how long nothing has arrived at the endpoint that has failed for the longest time; 0: none fails
+	Backlog   int           // events that wait for endpoints that fail, mostBacklog of each at most
 }
 
-// CountWaiting tells how far deliveries are behind. It reads one row of each endpoint.
+// mostBacklog bounds what is counted of one endpoint.
+const mostBacklog = 20_000
+
+// CountWaiting tells how far deliveries are behind. It reads one row of each endpoint, and the backlog of
+// those that fail.
 func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT count(*) FILTER (WHERE d.next_at IS NOT NULL), count(*) FILTER (WHERE p.disabled_at IS NOT NULL),
 		       count(*) FILTER (WHERE p.disabled_at IS NULL AND p.paused_until > clock_timestamp()),
-		       coalesce(extract(epoch FROM clock_timestamp() - min(d.next_at)), 0) * interval '1 second'
+		       coalesce(extract(epoch FROM clock_timestamp() - min(d.next_at)), 0) * interval '1 second',
+		       coalesce(extract(epoch FROM clock_timestamp() - min(p.failing_since) FILTER (WHERE p.disabled_at IS NULL)), 0) * interval '1 second',
+		       coalesce(sum(b.events), 0)
 		FROM webhook_endpoints p
+		LEFT JOIN LATERAL (
+			SELECT count(*) AS events FROM (
+				SELECT FROM webhook_deliveries
+				WHERE endpoint_id = p.id AND state = 'pending' AND p.failing_since IS NOT NULL AND p.disabled_at IS NULL LIMIT $1) w) b ON true
 		LEFT JOIN LATERAL (
 			SELECT next_at FROM webhook_deliveries
 			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL AND p.verified_at IS NOT NULL
 			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
 			ORDER BY next_at LIMIT 1) d ON true
-		WHERE p.deleted_at IS NULL AND p.url IS NOT NULL`).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest)
+		WHERE p.deleted_at IS NULL AND p.url IS NOT NULL`, mostBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Backlog)
 	return w, fault.At(err, "webhook.CountWaiting")
 }

@@ -334,6 +334,31 @@ func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 	}
 }
 
+// What waits for an endpoint that fails is counted apart, however it is paused; of one that is
+// disabled nothing waits.
+func TestTheBacklogOfEndpointsThatFailIsCounted(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for _, client := range []string{"well", "fails", "failed first", "off"} {
+		if _, err := create(t, db, client, 0, 10); err != nil {
+			t.Fatal(err)
+		}
+		emit(t, db, client, 3)
+	}
+	want := func(least time.Duration, backlog int) {
+		t.Helper()
+		if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Failing < least || w.Failing > least+time.Minute || w.Backlog != backlog {
+			t.Errorf("%+v, %v; want %s, %d", w, err, least, backlog)
+		}
+	}
+	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '9 hours', failures = 1, disabled_at = now(), disabled_reason = 'failing' WHERE client = 'off'`)
+	want(0, 0)
+	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '1 hour', failures = 1, paused_until = now() + interval '1 hour' WHERE client = 'fails'`)
+	want(time.Hour, 3)
+	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '2 hours', failures = 1 WHERE client = 'failed first'`)
+	want(2*time.Hour, 6)
+}
+
 // DeleteEvents finds deliveries by their endpoints, so an endpoint outlives the transactions that have
 // found it.
 func TestADeliveryThatIsCommittedAfterItsEndpointWasDeletedGoesWithItsEvent(t *testing.T) {
