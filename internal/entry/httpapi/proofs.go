@@ -60,7 +60,11 @@ func (s drawHandlers) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatc
 	if answer.tagged.Unchanged {
 		return answer, nil
 	}
-	answer.release, err = s.proofs.enter(who.Caller, s.settings.Proofs.MaxPerCaller)
+	most := s.settings.Proofs.MaxPerCaller
+	if who.Role == resource.Anonymous && s.settings.Limits.AddressRate > 0 {
+		most = s.settings.Proofs.MaxPerAddress
+	}
+	answer.release, err = s.proofs.enter(who.Caller, most)
 	return answer, err
 }
 

@@ -105,9 +105,10 @@ type API struct {
 
 // Proofs are the proof documents that are sent.
 type Proofs struct {
-	MaxOpen      int           `mapstructure:"max_open"       validate:"min=1,max=10000"`
-	MaxPerCaller int           `mapstructure:"max_per_caller" constant:"2"` // of these, to one client, or to one address without a key (behind a proxy that is everybody: let it keep copies); beyond it 429 rate-limited. Callers without a key have half of max_open
-	Timeout      time.Duration `mapstructure:"timeout" constant:"10m"`      // a proof that is not read completely within this is cut off
+	MaxOpen       int           `mapstructure:"max_open" constant:"64"`       // sent at once, per process; beyond it 503 overloaded. Callers without a key have half of them
+	MaxPerCaller  int           `mapstructure:"max_per_caller" constant:"2"`  // of these, to one client; beyond it 429 rate-limited
+	MaxPerAddress int           `mapstructure:"max_per_address" constant:"1"` // the same for one address without a key, if addresses have a rate (behind a proxy it is everybody's)
+	Timeout       time.Duration `mapstructure:"timeout" constant:"10m"`       // a proof that is not read completely within this is cut off
 }
 
 // Exports are the lists that are sent as CSV.
