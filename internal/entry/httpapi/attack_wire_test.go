@@ -86,7 +86,8 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 		"no chunk size": "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n" + inner, "a negative chunk": "Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n" + inner, "a huge chunk": "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{}\r\n0\r\n\r\n" + inner,
 		"a large chunk": "Transfer-Encoding: chunked\r\n\r\n7fffffffffffff\r\n{}\r\n0\r\n\r\n" + inner, "a chunk without an end": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx0\r\n\r\n" + inner, "a length behind": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nContent-Length: 9\r\n\r\n" + inner,
 		"chunks": "Transfer-Encoding: chunked\r\n\r\n" + chunked, "a newline in a chunk extension": "Transfer-Encoding: chunked\r\n\r\n2;a\n{}\r\n0\r\n\r\n" + inner, "a trailer with a bare LF": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: a\n\n" + inner,
-		"another host": "Host: other\r\nContent-Length: 2\r\n\r\n{}" + inner, "another client": "Authorization: Bearer " + s.App + "\r\nContent-Length: 2\r\n\r\n{}" + inner, "another key": "Idempotency-Key: l\r\nContent-Length: 2\r\n\r\n{}" + inner,
+		"a chunk extension": "Transfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n" + inner, "a trailer": "Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: a\r\n\r\n" + inner, "a blank in a name": "Transfer Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}" + inner,
+		"another type": "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}" + inner, "another host": "Host: other\r\nContent-Length: 2\r\n\r\n{}" + inner, "another client": "Authorization: Bearer " + s.App + "\r\nContent-Length: 2\r\n\r\n{}" + inner, "another key": "Idempotency-Key: l\r\nContent-Length: 2\r\n\r\n{}" + inner,
 	} {
 		answers := wire(s, name, head+rest)
 		if len(answers) != 1 || answers[0].Status < 400 || answers[0].Status >= 500 || answers[0].Header.Get("Connection") != "close" {

@@ -52,7 +52,7 @@ func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error
 	// A browser that remembers an operator's key would also send it with a form on
 	// another site's page.
 	handler := adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard))
-	app.All(asynqmonPath+"/api/*", s.bounded, handler)
+	app.All(asynqmonPath+"/api/*", handler)
 	app.Get(asynqmonPath+"/static/*", handler)
 	app.Get(asynqmonPath, page.Send)
 	app.Get(asynqmonPath+"/*", page.Send) // the script shows what the path says

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -182,7 +181,7 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 	if noSuchPath {
 		return "", fault.New(fault.NotFound, "there is no such thing: %s %s", faults[0].Pointer, faults[0].Detail)
 	}
-	if unknown := o.CheckNames(queryNames(c), headerNames(c)); len(unknown) > 0 {
+	if unknown := o.CheckNames(c.Context().QueryArgs().All(), c.Request().Header.All()); len(unknown) > 0 {
 		return "", fault.Invalid(unknown...)
 	}
 	if o.NeedsKey {
@@ -215,22 +214,6 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 		request.Fingerprint = call.Fingerprint(o.ID, target, canonical)
 	}
 	return actsFor, nil
-}
-
-// queryNames are the names of the parameters that a request has in its query.
-func queryNames(c *fiber.Ctx) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		more := true
-		c.Context().QueryArgs().VisitAll(func(name, _ []byte) { more = more && yield(string(name)) })
-	}
-}
-
-// headerNames are the names of the headers that a request has.
-func headerNames(c *fiber.Ctx) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		more := true
-		c.Request().Header.VisitAll(func(name, _ []byte) { more = more && yield(name) })
-	}
 }
 
 // parametersOf returns how to get the parameters of a request.

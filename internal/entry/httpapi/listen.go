@@ -35,6 +35,7 @@ var refusals = map[httpconn.Reason]*fault.Error{
 	httpconn.BadRequestLine: fault.New(fault.InvalidRequest, "a request begins with method, target, HTTP/1.1 or HTTP/1.0, and CR LF, with one space between"),
 	httpconn.BadHeader:      fault.New(fault.InvalidRequest, "a header line has a name, a colon right after it, a value without control characters, and CR LF; it is not folded"),
 	httpconn.BadLength:      fault.New(fault.InvalidRequest, "a request has one Content-Length, which is a number, and no Transfer-Encoding beside it"),
+	httpconn.Repeated:       fault.New(fault.InvalidRequest, "a header field that is allowed once is there twice"),
 	httpconn.LengthRequired: fault.New(fault.LengthRequired, "send Content-Length; a Transfer-Encoding is not accepted here"),
 }
 

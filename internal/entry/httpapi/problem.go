@@ -89,7 +89,7 @@ func ofFramework(f *fiber.Error) *fault.Error {
 	if f.Code == http.StatusInternalServerError {
 		return fault.From(f)
 	}
-	return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, or has something twice")
+	return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, it has no Host, or something twice")
 }
 
 // mountOperations registers what operators and orchestrators use.

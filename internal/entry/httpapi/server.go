@@ -104,7 +104,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	}
 	s.app = s.newApp()
 	s.app.Server().HeaderReceived = s.beginBody
-	s.app.Server().Handler = s.unambiguous(s.endBody(s.app.Server().Handler))
+	s.app.Server().Handler = s.frame(s.app.Server().Handler)
 	s.mountFirst()
 	s.mountOperations(s.app)
 	if err := docs.Mount(s.app, s.contract.JSON); err != nil {

@@ -101,6 +101,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return 0, err
 }
 
+// Length returns the length of the body in hand.
+func (c *Conn) Length() int { return c.head.length }
+
 // HasAll tells whether the request in hand has arrived to its end.
 func (c *Conn) HasAll() bool { return c.head.ended() }
 
@@ -171,4 +174,17 @@ func (c *Conn) linger() {
 	}
 	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 	_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+}
+
+// Abort closes the connection so that nobody takes the part of an answer that was sent for
+// the whole.
+func (c *Conn) Abort() {
+	if socket, ok := c.Conn.(*net.TCPConn); ok {
+		_ = socket.SetLinger(0)
+	}
+	c.refused.Store(true)
+	if !c.closed.Swap(true) {
+		_ = c.Conn.Close()
+		c.listener.release(c.address)
+	}
 }

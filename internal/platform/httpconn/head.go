@@ -1,6 +1,11 @@
 package httpconn
 
-import "strings"
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Reason says why a request or a connection is refused.
 type Reason uint8
@@ -15,6 +20,7 @@ const (
 	BadHeader             // a header line that is not: name, colon, value, CR LF
 	BadLength             // a Content-Length that is not one number, or that has a Transfer-Encoding beside it
 	LengthRequired        // a Transfer-Encoding: only Content-Length says here how long a body is
+	Repeated              // a header field that may be there only once
 )
 
 // scanner follows the bytes of one request: its head by the grammar of RFC 9112,
@@ -23,43 +29,29 @@ type scanner struct {
 	limit  int // bytes of a head
 	seen   int // bytes of this head
 	state  state
-	inName int  // which of the names that matter begins like this one, as a set of bits
-	length int  // of the body; -1: not said yet
-	digits int  // of a length
-	blank  bool // after the digits of a length
-	other  bool // a Transfer-Encoding was seen
-	name   int  // bytes of the name or version in hand
+	line   []byte // what has arrived of a line whose end has not
+	fields uint   // those of single that the head has, as a set of bits
+	length int    // of the body
+	left   int    // bytes of it that have not arrived
 }
 
 type state uint8
 
 const (
-	atStart state = iota
-	afterCR       // an empty line may stand before a request
-	beforeMethod
-	inMethod
-	beforeTarget
-	inTarget
-	inVersion
-	lineEnd // CR was read at the end of the request line
-	atHeader
-	inHeader
-	inValue
-	valueEnd
-	headEnd
+	atStart state = iota // an empty line may stand before a request
+	requestLine
+	headerLine
 	inBody
 	over
 )
 
-const version = "HTTP/1."
+// single are the header fields that a request may have only once, in lower case: those that
+// say how long it is, for whom it is, who sends it and what it is.
+var single = [...]string{theLength: "content-length", theEncoding: "transfer-encoding", "host", "authorization", "content-type", "idempotency-key"}
 
-// The header names that say how long a body is.
-var lengthNames = [...]string{"content-length", "transfer-encoding"}
+const theLength, theEncoding = 0, 1
 
-const (
-	isLength   = 1 << 0
-	isEncoding = 1 << 1
-)
+var cr, lf, crlf, blank, colon = []byte("\r"), []byte("\n"), []byte("\r\n"), []byte(" "), []byte(":")
 
 // most is the longest body that can be told from a mistake.
 const most = 1 << 50
@@ -72,186 +64,122 @@ func (s *scanner) inBody() bool { return s.state == inBody }
 // scan follows bytes of a request and returns how many belong to it.
 func (s *scanner) scan(p []byte) (taken int, reason Reason) {
 	for taken < len(p) && s.state < inBody {
-		if s.seen == 0 {
-			s.length = -1
+		piece := p[taken:]
+		if end := bytes.IndexByte(piece, '\n'); end >= 0 {
+			piece = piece[:end+1]
 		}
-		if s.seen++; s.seen > s.limit {
+		fits := piece[:min(len(piece), s.limit-s.seen)]
+		s.seen += len(fits)
+		line, from := fits, 0
+		if len(s.line) > 0 || !bytes.HasSuffix(fits, lf) { // it comes in pieces
+			from = max(0, len(s.line)-1)
+			s.line = append(s.line, fits...)
+			line = s.line
+		}
+		switch {
+		case !isText(line[from:]) && s.state < headerLine:
+			return taken, BadRequestLine
+		case !isText(line[from:]):
+			return taken, BadHeader
+		case len(fits) < len(piece):
 			return taken, TooLarge
 		}
-		if reason := s.step(p[taken]); reason != fine {
-			return taken, reason
+		if taken += len(piece); bytes.HasSuffix(line, lf) {
+			if reason := s.end(bytes.TrimSuffix(line, crlf)); reason != fine {
+				return taken, reason
+			}
+			s.line = nil
 		}
-		taken++
 	}
 	if s.state == inBody {
-		n := min(s.length, len(p)-taken)
+		n := min(s.left, len(p)-taken)
 		taken += n
-		if s.length -= n; s.length == 0 {
+		if s.left -= n; s.left == 0 {
 			s.state = over
 		}
 	}
 	return taken, fine
 }
 
-// step follows one byte of a head.
-func (s *scanner) step(b byte) Reason {
-	if s.state < atHeader {
-		return s.requestLine(b)
+// isText tells whether part of a line has no control characters but tabs, and CR LF at its end.
+func isText(part []byte) bool {
+	text, ended := bytes.CutSuffix(part, crlf)
+	if !ended {
+		text = bytes.TrimSuffix(part, cr) // LF may follow
 	}
-	switch s.state {
-	case atHeader:
-		if b == '\r' {
-			s.state = headEnd
-			return fine
+	for _, b := range text {
+		if b < ' ' && b != '\t' || b == 0x7f {
+			return false
 		}
-		s.state, s.name, s.inName = inHeader, 0, isLength|isEncoding
-		return s.header(b)
-	case inHeader:
-		return s.header(b)
-	case inValue:
-		return s.value(b)
-	case valueEnd:
-		if b != '\n' {
-			return BadHeader
-		}
-		s.state = atHeader
-		return s.endOfValue()
-	default: // headEnd
-		if b != '\n' {
-			return BadHeader
-		}
-		return s.endOfHead()
 	}
+	return true
 }
 
-func (s *scanner) requestLine(b byte) Reason {
-	var ok bool
-	switch s.state {
-	case atStart, beforeMethod:
-		if b == '\r' && s.state == atStart {
-			s.state = afterCR
-			return fine
-		}
-		ok, s.state = token(b), inMethod
-	case afterCR:
-		ok, s.state = b == '\n', beforeMethod
-	case inMethod:
-		if b == ' ' {
-			s.state = beforeTarget
-			return fine
-		}
-		ok = token(b)
-	case beforeTarget:
-		ok, s.state = b > ' ' && b != 0x7f, inTarget
-	case inTarget:
-		if b == ' ' {
-			s.state, s.name = inVersion, 0
-			return fine
-		}
-		ok = b > ' ' && b != 0x7f
-	case inVersion:
-		switch {
-		case s.name < len(version):
-			ok = b == version[s.name]
-		case s.name == len(version):
-			ok = b == '1' || b == '0'
-		default:
-			ok, s.state = b == '\r', lineEnd
-		}
-		s.name++
-	default: // lineEnd
-		ok, s.state = b == '\n', atHeader
-	}
-	if !ok {
-		return BadRequestLine
-	}
-	return fine
-}
-
-// header follows the name of a header field, up to its colon.
-func (s *scanner) header(b byte) Reason {
+// end follows the end of a line.
+func (s *scanner) end(line []byte) Reason {
 	switch {
-	case b == ':' && s.name > 0:
-		s.state, s.digits, s.blank = inValue, 0, false
-		for i, name := range lengthNames {
-			if s.name != len(name) {
-				s.inName &^= 1 << i
-			}
-		}
-		if s.inName == isLength && s.length >= 0 {
-			return BadLength
-		}
-		if s.inName == isLength {
-			s.length = 0
+	case s.state == atStart && len(line) == 0:
+		s.state = requestLine
+		return fine
+	case s.state < headerLine:
+		s.state = headerLine
+		method, rest, _ := bytes.Cut(line, blank)
+		target, version, _ := bytes.Cut(rest, blank)
+		if !isToken(method) || len(target) == 0 || bytes.IndexByte(target, '\t') >= 0 || string(version) != "HTTP/1.1" && string(version) != "HTTP/1.0" {
+			return BadRequestLine
 		}
 		return fine
-	case !token(b):
-		return BadHeader
+	case len(line) > 0:
+		return s.header(line)
 	}
-	for i, name := range lengthNames {
-		if s.name >= len(name) || lower(b) != name[s.name] {
-			s.inName &^= 1 << i
-		}
-	}
-	s.name++
-	return fine
-}
-
-// value follows the value of a header field, up to the CR.
-func (s *scanner) value(b byte) Reason {
-	switch {
-	case b == '\r':
-		s.state = valueEnd
-		return fine
-	case b < ' ' && b != '\t' || b == 0x7f:
-		return BadHeader
-	case s.inName != isLength:
-		return fine
-	case b == ' ' || b == '\t':
-		s.blank = s.digits > 0
-		return fine
-	case b < '0' || b > '9' || s.blank:
+	switch hasLength, hasEncoding := s.fields&(1<<theLength) > 0, s.fields&(1<<theEncoding) > 0; {
+	case hasLength && hasEncoding:
 		return BadLength
-	}
-	s.digits++
-	if s.length = s.length*10 + int(b-'0'); s.length > most {
-		return BadLength
-	}
-	return fine
-}
-
-func (s *scanner) endOfValue() Reason {
-	if s.inName == isLength && s.digits == 0 {
-		return BadLength
-	}
-	s.other = s.other || s.inName == isEncoding
-	return fine
-}
-
-func (s *scanner) endOfHead() Reason {
-	switch {
-	case s.other && s.length >= 0:
-		return BadLength
-	case s.other:
+	case hasEncoding:
 		return LengthRequired
-	case s.length > 0:
-		s.state = inBody
-	default:
+	}
+	if s.state, s.left = inBody, s.length; s.left == 0 {
 		s.state = over
 	}
 	return fine
 }
 
-// token tells whether a byte may stand in a method or in the name of a header field
-// (tchar in RFC 9110, section 5.6.2).
-func token(b byte) bool {
-	return lower(b) >= 'a' && lower(b) <= 'z' || b >= '0' && b <= '9' || b != 0 && strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+// header follows a header line.
+func (s *scanner) header(line []byte) Reason {
+	name, value, found := bytes.Cut(line, colon)
+	if !found || !isToken(name) {
+		return BadHeader
+	}
+	field := slices.IndexFunc(single[:], func(one string) bool { return len(one) == len(name) && strings.EqualFold(one, string(name)) })
+	if field < 0 {
+		return fine
+	}
+	isRepeated := s.fields&(1<<field) > 0
+	s.fields |= 1 << field
+	switch field {
+	case theEncoding: // it is refused when it is known whether there is a length too
+		return fine
+	case theLength:
+		length, err := strconv.ParseUint(string(bytes.Trim(value, " \t")), 10, 64)
+		if err != nil || length > most || isRepeated {
+			return BadLength
+		}
+		s.length = int(length)
+	}
+	if isRepeated {
+		return Repeated
+	}
+	return fine
 }
 
-// lower makes a letter of ASCII small; no name has the bytes that others become.
-func lower(b byte) byte {
-	if b >= 'A' && b <= 'Z' {
-		return b + ('a' - 'A')
+// isToken tells whether a text may be a method or the name of a header field (RFC 9110,
+// section 5.6.2).
+func isToken(text []byte) bool {
+	for _, b := range text {
+		letter := b | ('a' - 'A')
+		if (letter < 'a' || letter > 'z') && (b < '0' || b > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0 {
+			return false
+		}
 	}
-	return b
+	return len(text) > 0
 }

@@ -54,21 +54,9 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 			moved += before - held
 		}
 		if c.send.use(waited, moved); c.send.left <= 0 {
-			c.cut("slow-reader")
+			c.listener.metrics.cut.WithLabelValues("slow-reader").Inc()
+			c.Abort()
 			return written, err
 		}
-	}
-}
-
-// cut drops a connection with all that its client has not read.
-func (c *Conn) cut(reason string) {
-	c.listener.metrics.cut.WithLabelValues(reason).Inc()
-	if socket, ok := c.Conn.(*net.TCPConn); ok {
-		_ = socket.SetLinger(0)
-	}
-	c.refused.Store(true)
-	if !c.closed.Swap(true) {
-		_ = c.Conn.Close()
-		c.listener.release(c.address)
 	}
 }

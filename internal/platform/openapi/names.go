@@ -13,9 +13,10 @@ import (
 // the operation does not take would change nothing, and its sender would not know. Of the headers
 // it refuses what is nearly one of the contract's, as X-Idempotency-Key is, and an If-Match that
 // nobody would look at. All others are not ours to judge.
-func (o *Operation) CheckNames(query iter.Seq[string], headers iter.Seq[[]byte]) (faults []fault.Field) {
+func (o *Operation) CheckNames(query, headers iter.Seq2[[]byte, []byte]) (faults []fault.Field) {
 	var seen []string
-	for name := range query {
+	for key := range query {
+		name := string(key)
 		if slices.Contains(seen, name) {
 			faults = append(faults, fault.Field{Pointer: "?" + name, Detail: "is there twice"})
 		} else if !slices.Contains(o.query, name) {

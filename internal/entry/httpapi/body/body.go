@@ -9,13 +9,11 @@ import (
 	"math"
 	"mime"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
@@ -90,30 +88,20 @@ func BoundsOf(o *openapi.Operation, settings config.Settings) Bounds {
 	return b
 }
 
-// Announced returns the length of the body that the client announced; -1: it did not
-// say. The head itself may have been changed by beginBody.
-func Announced(h *fasthttp.RequestHeader) int {
-	if h.ContentLength() == -1 {
-		return -1
+// announced returns the length of the body that the client announced; less than 0: it did
+// not say. The head itself may have been changed before its handler was called.
+func announced(c *fiber.Ctx) int {
+	if connection, ok := c.Context().Conn().(*httpconn.Conn); ok {
+		return connection.Length()
 	}
-	for line := range bytes.Lines(h.RawHeaders()) {
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		if bytes.EqualFold(name, []byte(fiber.HeaderContentLength)) {
-			length, err := strconv.Atoi(string(bytes.TrimSpace(value)))
-			if err != nil {
-				return int(^uint(0) >> 1) // fasthttp has read it as a number: it is a large one
-			}
-			return length
-		}
-	}
-	return 0
+	return c.Request().Header.ContentLength()
 }
 
 // Read reads the body of a request, if it is no longer than limit, and calls then with
 // it. Only then the body and what is made of it count as memory that is in use: as its owner's,
 // a client or an address.
 func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, owner string, limit int, then func(body []byte) error) error {
-	length := Announced(&c.Request().Header)
+	length := announced(c)
 	switch {
 	case length > limit:
 		return tooLong(limit)
@@ -178,7 +166,7 @@ func tooLong(limit int) error {
 
 // CheckMedia refuses a body that is announced to be anything but JSON in UTF-8.
 func CheckMedia(c *fiber.Ctx, o *openapi.Operation) error {
-	if !o.HasBody || o.BodyOptional && Announced(&c.Request().Header) == 0 {
+	if !o.HasBody || o.BodyOptional && announced(c) == 0 {
 		return nil
 	}
 	for _, encoding := range c.Request().Header.PeekAll(fiber.HeaderContentEncoding) {
