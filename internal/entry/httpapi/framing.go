@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"io"
+	"net"
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
@@ -36,7 +37,32 @@ func (s *Server) frame(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		if !connection.HasAll() {
 			r.SetConnectionClose()
 		}
+		endWithConnection(r, connection)
 	}
+}
+
+// endWithConnection frames an answer whose length is not known to a request of HTTP/1.0, which
+// knows no chunks: the end of the connection is its end.
+func endWithConnection(r *fasthttp.RequestCtx, connection *httpconn.Conn) {
+	answer := &r.Response
+	if r.Request.Header.IsHTTP11() || answer.Header.ContentLength() != -1 {
+		return
+	}
+	answer.SetConnectionClose()
+	answer.Header.Del(fiber.HeaderTransferEncoding)
+	if r.IsHead() {
+		return
+	}
+	r.HijackSetNoResponse(true)
+	r.Hijack(func(net.Conn) {
+		_, err := connection.Write(answer.Header.Header())
+		if err == nil {
+			_, err = io.Copy(connection, answer.BodyStream())
+		}
+		if err != nil {
+			connection.Abort()
+		}
+	})
 }
 
 // beginBody is called with the head of each request. A body that is too long for any
