@@ -183,8 +183,5 @@ func (c *Conn) Abort() {
 		_ = socket.SetLinger(0)
 	}
 	c.refused.Store(true)
-	if !c.closed.Swap(true) {
-		_ = c.Conn.Close()
-		c.listener.release(c.address)
-	}
+	_, _ = c.Conn.Close(), c.Close() // there is nothing to linger for
 }
