@@ -218,6 +218,7 @@ const (
 const (
 	StreamEndReasonAge      StreamEndReason = "age"
 	StreamEndReasonOver     StreamEndReason = "over"
+	StreamEndReasonRevoked  StreamEndReason = "revoked"
 	StreamEndReasonShutdown StreamEndReason = "shutdown"
 )
 
@@ -1102,7 +1103,7 @@ type HoldList struct {
 
 // HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign.
 type HoldRequest struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
 	Adjacent bool `json:"adjacent,omitempty,omitzero"`
 
 	// Layer With quantity; left out for the whole campaign.
@@ -1914,7 +1915,7 @@ type RefundsResolved struct {
 
 // Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
 	Adjacent bool `json:"adjacent,omitempty,omitzero"`
 
 	// HoldID A UUID.
@@ -1944,11 +1945,11 @@ type SoldLine struct {
 
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
-	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
 	Reason StreamEndReason `json:"reason"`
 }
 
-// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
 type StreamEndReason string
 
 // StripeEvent An event as Stripe sends it; only its signature decides whether it is believed.
@@ -3081,7 +3082,8 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 // with a fresh key.
 //
 // Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
-// the code that its job would have, `sold-out` or `campaign-not-active`. Read `code` in a 409, `problem.code` in a failed job. A key that has a job
+// the code that its job would have, `sold-out` or `campaign-not-active`. So is a request for `adjacent` positions, with `none-available`,
+// for a second after as few or fewer were refused, because no free run was as long. Read `code` in a 409, `problem.code` in a failed job. A key that has a job
 // still gets it.
 //
 // `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`

@@ -397,7 +397,8 @@ export interface paths {
          *     with a fresh key.
          *
          *     Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
-         *     the code that its job would have, `sold-out` or `campaign-not-active`. Read `code` in a 409, `problem.code` in a failed job. A key that has a job
+         *     the code that its job would have, `sold-out` or `campaign-not-active`. So is a request for `adjacent` positions, with `none-available`,
+         *     for a second after as few or fewer were refused, because no free run was as long. Read `code` in a 409, `problem.code` in a failed job. A key that has a job
          *     still gets it.
          *
          *     `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
@@ -2000,10 +2001,10 @@ export interface components {
         /** @description The data of the event `end` of a stream. */
         StreamEnd: {
             /**
-             * @description `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+             * @description `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
              * @enum {string}
              */
-            reason: "over" | "age" | "shutdown";
+            reason: "over" | "age" | "shutdown" | "revoked";
         };
         CampaignPage: {
             campaigns: components["schemas"]["CampaignSummary"][];
@@ -2081,7 +2082,7 @@ export interface components {
             /** @description The server allows 20 by default. */
             quantity?: number;
             /**
-             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
+             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
              * @default false
              */
             adjacent?: boolean;
@@ -2149,7 +2150,7 @@ export interface components {
             /** @description The server allows 100 by default. */
             quantity?: number;
             /**
-             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
+             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
              * @default false
              */
             adjacent?: boolean;
@@ -3571,7 +3572,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description Refused without a job. The campaign never sells again, or this installation has no payment provider. */
+        /** @description Refused without a job. The campaign never sells again, no run of free positions was long enough a moment ago, or this installation has no payment provider. */
         PurchaseRefused: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];

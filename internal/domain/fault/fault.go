@@ -20,6 +20,7 @@ type Error struct {
 	Fields  []Field   // the fields at fault: invalid ones, and positions that are taken
 	About   About     // the resource in the way, for programs; zero: none has an id
 	RetryAt time.Time // when the same may succeed; zero: nobody knows
+	ForAll  bool      // whoever asks for the same is refused, too, until something changes; for this system, never shown
 	Err     error     // the cause; for logs, never shown to clients
 
 	// With PaymentDeclined, in the provider's words: why, such as insufficient_funds,

@@ -50,10 +50,20 @@ func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldReq
 	}
 	request := s.command(ctx, job.KindHoldCreate, http.StatusCreated)
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
+	if refusal := s.noRuns.refusal(r.Campaign, selection); refusal != nil {
+		earlier, known, err := job.OfKey(ctx, s.db, request)
+		if err == nil && !known {
+			err = refusal
+		}
+		return s.commandDone(ctx, earlier, err, holdsPath)
+	}
 	done, err := s.service.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection,
 		Metadata: metadata.Map(body.Metadata), Viewer: string(c.Role)})
 	if err == nil {
 		err = done.Err
+	}
+	if err == nil && !done.Replayed {
+		s.noRuns.learn(r.Campaign, selection, done.Job.Problem)
 	}
 	return s.commandDone(ctx, done.Accepted, err, holdsPath)
 }

@@ -36,6 +36,7 @@ type intake struct {
 	facts    *campaign.Facts
 	acceptor *acceptor
 	closed   *closedSales
+	noRuns   *noRuns
 	backlog  *backlog
 	jobs     *subscription.Jobs
 	streams  places
@@ -52,6 +53,7 @@ func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalCl
 		shares:   shares,
 		settings: settings, db: db, logger: logger,
 		facts: campaign.NewFacts(), closed: newClosedSales(db, settings.Accept, registry),
+		noRuns: newNoRuns(),
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
 		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger, shares.announced),
@@ -137,6 +139,11 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 // final job for a client that prefers to wait for it. The job has to wait in the queue of
 // its kind, and in those of the kinds in also.
 func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
+	return s.acceptUnless(ctx, nil, request, also...)
+}
+
+// acceptUnless is accept with a refusal, if it is not nil: only a request whose key has a job is answered with that.
+func (s *intake) acceptUnless(ctx context.Context, refusal error, request job.Request, also ...job.Kind) (response.Job, error) {
 	queues := append([]job.Kind{request.Kind}, also...)
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
@@ -159,13 +166,16 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 		c.Job = id
 		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
 	}
-	if overloaded := s.backlog.admit(queues...); overloaded != nil { // repeated requests still get their answer
+	if refusal == nil {
+		refusal = s.backlog.admit(queues...)
+	}
+	if refusal != nil { // repeated requests still get their answer
 		earlier, ok, err := job.OfKey(ctx, s.db, request)
 		switch {
 		case err != nil:
 			return response.Job{}, err
 		case !ok:
-			return response.Job{}, overloaded
+			return response.Job{}, refusal
 		}
 		return s.answerEarlier(ctx, earlier, wait)
 	}

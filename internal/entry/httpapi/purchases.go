@@ -68,8 +68,12 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 	if err != nil {
 		return nil, err
 	}
-	return s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
+	answer, err := s.acceptUnless(ctx, s.noRuns.refusal(r.Campaign, selection.Selection), job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
 		Keep: s.settings.Retention.Purchases}, also...)
+	if err == nil && !answer.Replayed {
+		s.followRun(answer.ID, r.Campaign, selection.Selection)
+	}
+	return answer, err
 }
 
 // selectionOf checks the selection of a purchase, of which the contract has let exactly one

@@ -212,6 +212,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.cutOff()
 		s.acceptor.close()
 		s.closed.looks.Close()
+		s.noRuns.following.Wait()
 		s.handlers.holdHandlers.service.Close()
 		s.handlers.batcher.Close()
 		s.closePayments()

@@ -32,7 +32,7 @@ func (s *Stock) addRuns(l foundRuns) {
 
 // adjacent returns positions side by side: the best of the front layer that has any.
 func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.Position) bool) ([]*Free, error) {
-	form, longest := s.forms[campaignID], 0
+	form, longest, free := s.forms[campaignID], 0, 0 // free: also what this user must avoid
 	first, last := 1, form.Layers()
 	if sel.Layer > 0 {
 		first, last = sel.Layer, sel.Layer
@@ -43,17 +43,19 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 			continue
 		}
 		if r.looked && sel.Quantity > r.most {
-			longest = max(longest, r.most)
+			longest, free = max(longest, r.most), max(free, r.most)
 			continue
 		}
 		best, most := r.best(form, sel.Quantity, avoid)
 		if best != nil {
 			return best, nil
 		}
-		longest = max(longest, most)
+		longest, free = max(longest, most), max(free, r.most)
 	}
-	return nil, s.whyNone(campaignID, sel, fault.New(fault.NoneAvailable,
-		"asked for %d side by side, and the longest free run of %s has %d at the moment; held and reserved positions may become free again", sel.Quantity, sel.where(), longest))
+	refusal := fault.New(fault.NoneAvailable,
+		"asked for %d side by side, and the longest free run of %s has %d at the moment; held and reserved positions may become free again", sel.Quantity, sel.where(), longest)
+	refusal.ForAll = sel.Quantity > free
+	return nil, s.whyNone(campaignID, sel, refusal)
 }
 
 // best returns the best n positions side by side in a layer, or nil and the length of its

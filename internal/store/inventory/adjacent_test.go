@@ -151,6 +151,11 @@ func TestPositionsSideBySideAreThoseOfTheRule(t *testing.T) {
 			if want := b.best(r.Layer, r.Quantity, avoided[i]); r.Adjacent && !slices.Equal(places(picked), want) {
 				rt.Fatalf("request %d, %+v: %v, %v; want %v of %+v", i, r, places(picked), err, want, b)
 			}
+			if code := fault.CodeOf(err); r.Adjacent && code == fault.NoneAvailable {
+				if forAll := b.best(r.Layer, r.Quantity, nil) == nil; fault.From(err).ForAll != forAll {
+					rt.Fatalf("request %d, %+v is refused for all: %v, want %v; avoided %v of %+v", i, r, !forAll, forAll, avoided[i], b)
+				}
+			}
 			for _, p := range picked {
 				if !b.free[p.Position] {
 					rt.Fatalf("request %d, %+v got %v, which is not free", i, r, p.Position)

@@ -252,6 +252,7 @@ const (
 const (
 	Age      StreamEndReason = "age"
 	Over     StreamEndReason = "over"
+	Revoked  StreamEndReason = "revoked"
 	Shutdown StreamEndReason = "shutdown"
 )
 
@@ -1147,7 +1148,7 @@ type HoldList struct {
 
 // HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign.
 type HoldRequest struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
 	Adjacent bool `json:"adjacent,omitempty"`
 
 	// Layer With quantity; left out for the whole campaign.
@@ -1988,7 +1989,7 @@ type RefundsResolved struct {
 
 // Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`, and the detail says how long the longest is. For layers of 10,000 positions at most.
+	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
 	Adjacent bool `json:"adjacent,omitempty"`
 
 	// HoldID A UUID.
@@ -2018,11 +2019,11 @@ type SoldLine struct {
 
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
-	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
 	Reason StreamEndReason `json:"reason"`
 }
 
-// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers.
+// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
 type StreamEndReason string
 
 // StripeEvent An event as Stripe sends it; only its signature decides whether it is believed.

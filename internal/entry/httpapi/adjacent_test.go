@@ -1,0 +1,104 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/store/job"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+// splitHall opens a hall of 5 and of 9 positions; of the first row only single ones are free. For its campaign a
+// second lasts until the returned function is called.
+func splitHall(s *fleet.System) (path string, jobs func() int, goOn func()) {
+	s.T.Helper()
+	path, id := openShape(s, nil, row(1, 5, ""), row(2, 9, ""))
+	if a := buySelection(s, path, uuid.NewString(), "mina", numbered(2, 4)); a.State != job.Succeeded {
+		s.T.Fatalf("%v %s", a, a.Body)
+	}
+	return path, func() int {
+			return servers.Value[int](s.T, s.DB, `SELECT count(*) FROM jobs WHERE campaign_id = $1`, id)
+		},
+		failpoint.TakeAway("httpapi.runs.second", id.String())
+}
+
+func sideBySide(layer, quantity int) map[string]any {
+	selection := map[string]any{"quantity": quantity, "adjacent": true}
+	if layer > 0 {
+		selection["layer"] = layer
+	}
+	return selection
+}
+
+func holdSelection(s *fleet.System, path, key, user string, selection map[string]any) fleet.Answer {
+	body := map[string]any{"user_id": user}
+	for name, value := range selection {
+		body[name] = value
+	}
+	return s.Do(0, s.App, http.MethodPost, path+"/holds", map[string]string{"Idempotency-Key": key}, body)
+}
+
+func refusedAtOnce(a fleet.Answer) bool {
+	return a.Status == http.StatusConflict && fleet.Contains(a.Body, `"code":"none-available"`)
+}
+
+// A search in vain reads every free position under the lock of the campaign: three connections that repeat it
+// made all others wait.
+func TestASearchThatFoundNoRunIsNotRepeatedWithinASecond(t *testing.T) {
+	t.Parallel()
+	for learned, ask := range map[string]func(s *fleet.System, path, key string) bool{
+		"from a purchase that is waited for": func(s *fleet.System, path, key string) bool {
+			a := buySelection(s, path, key, "otto", sideBySide(1, 2))
+			return a.State == job.Failed && fleet.Contains(a.Body, `"code":"none-available"`)
+		},
+		"from a purchase that is not": func(s *fleet.System, path, key string) bool {
+			a := s.Do(0, s.App, http.MethodPost, path+"/purchases", map[string]string{"Idempotency-Key": key},
+				map[string]any{"user_id": "otto", "selection": sideBySide(1, 2), "payment": map[string]string{"method": "external"}})
+			return a.Status == http.StatusAccepted || a.Status == http.StatusOK
+		},
+		"from a hold": func(s *fleet.System, path, key string) bool {
+			return refusedAtOnce(holdSelection(s, path, key, "otto", sideBySide(1, 2)))
+		},
+	} {
+		t.Run(learned, func(t *testing.T) {
+			t.Parallel()
+			s := fleet.Shared(t, busy)
+			path, jobs, goOn := splitHall(s)
+			defer goOn()
+			first := uuid.NewString()
+			if !ask(s, path, first) {
+				t.Fatal("not the answer of a search")
+			}
+			servers.Eventually(t, "it is learned", func() bool { return refusedAtOnce(buySelection(s, path, uuid.NewString(), "otto", sideBySide(1, 2))) })
+			before := jobs()
+			for i := range 4 {
+				if a := buySelection(s, path, uuid.NewString(), "user-"+strconv.Itoa(i), sideBySide(1, 2+i%2)); !refusedAtOnce(a) {
+					t.Errorf("a purchase: %v %s", a, a.Body)
+				}
+				if a := holdSelection(s, path, uuid.NewString(), "user-"+strconv.Itoa(i), sideBySide(1, 2+i%2)); !refusedAtOnce(a) {
+					t.Errorf("a hold: %v %s", a, a.Body)
+				}
+			}
+			if n := jobs(); n != before {
+				t.Errorf("%d jobs were made of searches that are known to be in vain", n-before)
+			}
+			if !ask(s, path, first) || jobs() != before {
+				t.Error("a key that is known does not get its answer")
+			}
+			for _, selection := range []map[string]any{sideBySide(1, 1), sideBySide(2, 2), sideBySide(0, 3), {"layer": 1, "quantity": 2}} {
+				if a := buySelection(s, path, uuid.NewString(), "mina", selection); a.State != job.Succeeded {
+					t.Errorf("%v: %v %s", selection, a, a.Body)
+				}
+			}
+			goOn()
+			servers.Eventually(t, "the second is over", func() bool {
+				return buySelection(s, path, uuid.NewString(), "otto", sideBySide(1, 2)).Status == http.StatusOK
+			})
+		})
+	}
+}
