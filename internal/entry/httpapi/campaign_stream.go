@@ -91,8 +91,8 @@ func (s campaignHandlers) StreamCampaign(ctx context.Context, r operations.Strea
 		event = (&boardFollower{server: s, seen: board}).event
 	}
 	subscription := s.changes.Subscribe(r.Campaign, seen)
-	return response.Stream{Call: who, Draining: s.draining, Stop: func() { subscription.Stop(); release() }, Run: func(w *bufio.Writer, end <-chan struct{}) {
-		_ = stream.Relay(w, s.settings.Streams, subscription.Progress(), event, end) // the client is gone
+	return response.Stream{Call: who, Draining: s.draining, Stop: func() { subscription.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
+		_ = stream.Relay(ctx, w, s.settings.Streams, subscription.Progress(), event) // the client is gone
 	}}, nil
 }
 

@@ -107,6 +107,24 @@ func TestPersonalAnswersAreKeptByNobody(t *testing.T) {
 	}
 }
 
+// What a page leads to does not learn where its reader comes from.
+func TestNoPageTellsItsAddressToOthers(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	for _, path := range []string{"/", "/docs", "/docs/", "/verify", "/problems", "/problems/sold-out", "/asynqmon", "/asynqmon/queues/some"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URLs[0]+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.SetBasicAuth("anybody", s.Operator)
+		request.Header.Set("Accept", "text/html")
+		a := s.Send(request)
+		if a.Status != http.StatusOK || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") || a.Header.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s: %d %v", path, a.Status, a.Header)
+		}
+	}
+}
+
 func TestAsynqmonLoadsNothingFromElsewhereAndIsInNoFrame(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)

@@ -175,8 +175,8 @@ func (s jobHandlers) StreamJob(ctx context.Context, r operations.StreamJobReques
 	if seen {
 		first = nil
 	}
-	return response.Stream{Call: who, Draining: s.draining, Stop: func() { waiter.Stop(); release() }, Run: func(w *bufio.Writer, end <-chan struct{}) {
-		_ = stream.Relay(w, s.settings.Streams, waiter.Changes(), jobEvent, end, first...) // the client is gone
+	return response.Stream{Call: who, Draining: s.draining, Stop: func() { waiter.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
+		_ = stream.Relay(ctx, w, s.settings.Streams, waiter.Changes(), jobEvent, first...) // the client is gone
 	}}, nil
 }
 

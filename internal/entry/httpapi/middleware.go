@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"regexp"
 	"strconv"
 	"sync/atomic"
@@ -91,6 +92,9 @@ func protect(c *fiber.Ctx) error {
 	err := c.Next()
 	if len(c.Response().Header.Peek(fiber.HeaderCacheControl)) == 0 {
 		c.Set(fiber.HeaderCacheControl, notStored)
+	}
+	if bytes.HasPrefix(c.Response().Header.ContentType(), []byte("text/html")) { // its address may name what only its reader knows
+		c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/response"
@@ -120,18 +121,21 @@ func cellTime(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
+// unseen are signs that may stand in front of the first that is seen: spaces, controls, marks.
+var unseen = []*unicode.RangeTable{unicode.Z, unicode.C, unicode.M, unicode.Other_Default_Ignorable_Code_Point}
+
 // escapeFormulas escapes what a spreadsheet would take for the beginning of a formula, and carry
 // out: at the beginning of a text, and after each mark where it may split the text into cells.
 func escapeFormulas(text string, escape func(r rune) string) string {
 	var out strings.Builder
 	begins := true // a cell begins here
 	for _, r := range text {
-		if begins && strings.ContainsRune("=+-@\t\r\n|%'＝＋－＠", r) {
+		if begins && strings.ContainsRune("=+-@\t\r\n|%'＝＋－＠﹦﹢﹣﹫", r) {
 			out.WriteString(escape(r))
 		} else {
 			out.WriteRune(r)
 		}
-		begins = strings.ContainsRune(",;|\t\r\n", r) || begins && strings.ContainsRune(` "`, r)
+		begins = strings.ContainsRune(",;|\t\r\n", r) || begins && (r == '"' || unicode.In(r, unseen...))
 	}
 	return out.String()
 }

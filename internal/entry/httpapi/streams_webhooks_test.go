@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stream"
 	"triprize/internal/store/apikey"
 	"triprize/internal/store/job"
 	hook "triprize/internal/store/webhook"
@@ -156,6 +157,9 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	}
 	board.WantEnd()
 	hooks.WantEnd()
+	if board.Reason() != stream.Revoked || hooks.Reason() != stream.Revoked {
+		t.Errorf("the streams end with %q and %q", board.Reason(), hooks.Reason())
+	}
 	if l := s.Listen(0, key, "/v1/webhook-stream", ""); l.Status != http.StatusUnauthorized {
 		t.Errorf("it comes back: %v", l.Answer)
 	}

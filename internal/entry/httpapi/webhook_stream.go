@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/stream"
 	"triprize/internal/service/listeners"
 	"triprize/internal/store/agenda"
+	"triprize/internal/store/apikey"
 	"triprize/internal/store/webhook"
 )
 
@@ -36,39 +37,44 @@ func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.Stream
 		listener, err = s.listeners.Open(ctx, who.Client, who.KeyPrefix, events, place)
 		return err
 	}
-	return response.Stream{Call: who, Draining: s.draining, Stop: release, Open: open, Run: func(w *bufio.Writer, end <-chan struct{}) { //nolint:contextcheck // it outlives the request's context
+	return response.Stream{Call: who, Draining: s.draining, Stop: release, Open: open, Run: func(ctx context.Context, w *bufio.Writer) { //nolint:contextcheck // it outlives the request's context
 		if place == "" {
 			place = listener.Place(0)
 		}
 		first := stream.Event{ID: place, Name: "listening", Data: []byte("{}")} // from here on nothing is lost
-		s.relay(w, end, func(ctx context.Context, out chan<- stream.Event) { s.fetch(ctx, listener, out) }, first)
+		s.relay(ctx, w, func(ctx context.Context, out chan<- stream.Event) { s.fetch(ctx, listener, who.KeyPrefix, out) }, first)
 	}}, nil
 }
 
 // relay sends what events passes on until that returns, or the stream ends: its context ends
 // then.
-func (s *intake) relay(w *bufio.Writer, end <-chan struct{}, events func(ctx context.Context, out chan<- stream.Event), first ...stream.Event) {
+func (s *intake) relay(ctx context.Context, w *bufio.Writer, events func(ctx context.Context, out chan<- stream.Event), first ...stream.Event) {
 	source := make(chan stream.Event)
 	passing, stop := context.WithCancel(context.Background()) // Relay says why it ends
 	go func() {
 		defer close(source)
 		events(passing, source)
 	}()
-	_ = stream.Relay(w, s.settings.Streams, source, func(e stream.Event) stream.Event { return e }, end, first...) // the client is gone
+	_ = stream.Relay(ctx, w, s.settings.Streams, source, func(e stream.Event) stream.Event { return e }, first...) // the client is gone
 	stop()
 	for range source { // lets events end
 	}
 }
 
 // fetch passes on the events of a listener until ctx ends, or another connection has taken
-// over.
-func (s webhookHandlers) fetch(ctx context.Context, l *listeners.Listener, out chan<- stream.Event) {
+// over. The listener of a revoked key ends with the revocation: the stream says so, as soon as the watch of the key does.
+func (s webhookHandlers) fetch(ctx context.Context, l *listeners.Listener, keyPrefix string, out chan<- stream.Event) {
 	ticker := time.NewTicker(s.settings.Streams.Interval)
 	defer ticker.Stop()
 	for {
 		messages, err := s.fetchOnce(ctx, l)
 		switch {
-		case errors.Is(err, agenda.ErrFenced), ctx.Err() != nil:
+		case errors.Is(err, agenda.ErrFenced):
+			if revoked, err := apikey.IsRevoked(ctx, s.db, keyPrefix); revoked || err != nil {
+				<-ctx.Done()
+			}
+			return
+		case ctx.Err() != nil:
 			return
 		case err != nil:
 			s.logger.Warn("events of a listener cannot be read; they are read again", "error", err)

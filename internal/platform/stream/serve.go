@@ -2,6 +2,8 @@ package stream
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -13,16 +15,20 @@ import (
 const (
 	Over     = "over"     // events is closed, or one was the last
 	Age      = "age"      // it is too old
-	Shutdown = "shutdown" // done is closed
+	Shutdown = "shutdown" // the context has ended
+	Revoked  = "revoked"  // the same, because of ErrRevoked
 )
 
+// ErrRevoked is the cause of a context that ends because the key of the client is revoked.
+var ErrRevoked = errors.New("stream: the key is revoked")
+
 // Relay sends events until source is closed, one was the last, the stream is too old, or
-// done is closed; then it says why and returns nil. An error means that the client is gone.
+// ctx ends; then it says why and returns nil. An error means that the client is gone.
 // It flushes after each event and after each heartbeat. event converts each value of the
 // source to an Event. The values in first are sent before those of the source.
-func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, done <-chan struct{}, first ...T) error {
+func Relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, first ...T) error {
 	out := NewWriter(w)
-	reason, err := relay(out, settings, source, event, done, first)
+	reason, err := relay(ctx, out, settings, source, event, first)
 	if err != nil {
 		return err
 	}
@@ -30,7 +36,7 @@ func Relay[T any](w *bufio.Writer, settings config.Streams, source <-chan T, eve
 }
 
 // relay returns why the stream ends.
-func relay[T any](out *Writer, settings config.Streams, source <-chan T, event func(T) Event, done <-chan struct{}, first []T) (reason string, err error) {
+func relay[T any](ctx context.Context, out *Writer, settings config.Streams, source <-chan T, event func(T) Event, first []T) (reason string, err error) {
 	if err := out.Retry(settings.Retry + jitter(settings.Retry/2)); err != nil {
 		return "", err
 	}
@@ -46,16 +52,16 @@ func relay[T any](out *Writer, settings config.Streams, source <-chan T, event f
 	defer silence.Stop()
 	for {
 		select { // checked first, so that a busy source cannot delay the end
-		case <-done:
-			return Shutdown, nil
+		case <-ctx.Done():
+			return endOf(ctx), nil
 		case <-tooOld.C:
 			return Age, nil
 		default:
 		}
 		var err error
 		select {
-		case <-done:
-			return Shutdown, nil
+		case <-ctx.Done():
+			return endOf(ctx), nil
 		case <-tooOld.C:
 			return Age, nil
 		case <-silence.C:
@@ -74,6 +80,13 @@ func relay[T any](out *Writer, settings config.Streams, source <-chan T, event f
 		}
 		silence.Reset(settings.Heartbeat)
 	}
+}
+
+func endOf(ctx context.Context) string {
+	if errors.Is(context.Cause(ctx), ErrRevoked) {
+		return Revoked
+	}
+	return Shutdown
 }
 
 // jitter returns a random duration up to limit.

@@ -26,8 +26,16 @@ func patient() config.Streams {
 	return config.Streams{Heartbeat: time.Hour, MaxAge: 10 * time.Hour, Retry: 2 * time.Second, MaxOpen: 100, MaxPerClient: 100}
 }
 
+// endsWith is a context that ends with a channel.
+type endsWith struct {
+	context.Context
+	done <-chan struct{}
+}
+
+func (u endsWith) Done() <-chan struct{} { return u.done }
+
 func serve(w *bufio.Writer, settings config.Streams, events <-chan Event, done <-chan struct{}) error {
-	return Relay(w, settings, events, func(e Event) Event { return e }, done)
+	return Relay(endsWith{context.Background(), done}, w, settings, events, func(e Event) Event { return e })
 }
 
 // served runs a stream into a pipe; over tells what it returned.
@@ -167,14 +175,14 @@ func TestAStreamEndsAfterTheLastEvent(t *testing.T) {
 	source <- "final"
 	source <- "too much"
 	var sent bytes.Buffer
-	if err := Relay(bufio.NewWriter(&sent), patient(), source, word, nil, "present"); err != nil {
+	if err := Relay(t.Context(), bufio.NewWriter(&sent), patient(), source, word, "present"); err != nil {
 		t.Fatal(err)
 	}
 	if got, _, _ := parse(sent.String()); len(got) != 3 || got[0].data != "present" || got[1].data != "final" || got[2] != ending(Over) {
 		t.Errorf("received %q", got)
 	}
 	sent.Reset()
-	if err := Relay(bufio.NewWriter(&sent), patient(), source, word, nil, "final"); err != nil { // it was over before it began
+	if err := Relay(t.Context(), bufio.NewWriter(&sent), patient(), source, word, "final"); err != nil { // it was over before it began
 		t.Fatal(err)
 	}
 	if got, _, _ := parse(sent.String()); len(got) != 2 || got[0].data != "final" || got[1] != ending(Over) || len(source) != 1 {
@@ -360,5 +368,19 @@ func TestStreamsThroughTheServer(t *testing.T) {
 	_ = response.Body.Close()
 	if err := await(t, over); err == nil {
 		t.Error("the stream ended well although its client hung up")
+	}
+}
+
+// A client whose key is revoked knows that it cannot come back.
+func TestAStreamOfARevokedKeySaysSo(t *testing.T) {
+	t.Parallel()
+	ctx, revoke := context.WithCancelCause(t.Context())
+	revoke(ErrRevoked)
+	var sent bytes.Buffer
+	if err := Relay(ctx, bufio.NewWriter(&sent), patient(), make(chan Event), func(e Event) Event { return e }); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := parse(sent.String()); len(got) != 1 || got[0] != ending(Revoked) {
+		t.Errorf("received %q", got)
 	}
 }

@@ -45,9 +45,14 @@ func NewGuard(networks string) (Guard, error) {
 	return g, nil
 }
 
+// cloudHosts are the addresses at which clouds answer their machines, and give them credentials: whatever the
+// setting says, no receiver is there. 168.63.129.16 is not even in a network that is not public.
+var cloudHosts = []netip.Addr{netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("168.63.129.16"),
+	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("fd00:ec2::254")}
+
 // allows reports whether a request may go to an address; plain: without TLS.
 func (g Guard) allows(at netip.Addr, plain bool) bool {
-	if at.Zone() != "" || g.public == nil {
+	if at.Zone() != "" || g.public == nil || slices.Contains(cloudHosts, at.Unmap()) {
 		return false
 	}
 	if slices.ContainsFunc(g.networks, func(p netip.Prefix) bool { return p.Contains(at) }) {

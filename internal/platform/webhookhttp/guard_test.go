@@ -19,6 +19,7 @@ func guard(t *testing.T, networks string) Guard {
 var private = []string{
 	"127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.0.1", "192.0.2.1",
 	"198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
+	"168.63.129.16", "100.100.100.200", "::ffff:168.63.129.16", "64:ff9b::a83f:8110", "2002:a83f:8110::1",
 	"::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:8.8.8.8", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a00:1", "64:ff9b:1::a00:1",
 	"2002:7f00:1::1", "2002:a00:1::1", "2001::1", "2001:db8::1", "fc00::1", "fd00:ec2::254", "fe80::1", "ff02::1", "100::1",
 }
@@ -52,6 +53,12 @@ func TestOnlyNamedNetworksAreAllowedBesides(t *testing.T) {
 		at := netip.MustParseAddr(text)
 		if g.allows(at, true) != want || g.allows(at, false) != want {
 			t.Errorf("%s is allowed: %v", text, !want)
+		}
+	}
+	wide := guard(t, "100.64.0.0/10, fd00::/8, 168.63.0.0/16, 169.254.0.0/16, ::ffff:0:0/96")
+	for _, host := range []string{"100.100.100.200", "fd00:ec2::254", "168.63.129.16", "169.254.169.254", "::ffff:168.63.129.16", "::ffff:169.254.169.254"} {
+		if at := netip.MustParseAddr(host); wide.allows(at, false) || wide.allows(at, true) || wide.CheckURL("https://"+netip.AddrPortFrom(at, 443).String()+"/") == nil {
+			t.Errorf("%s, at which a cloud answers its machines, is allowed", host)
 		}
 	}
 	for _, wrong := range []string{"127.0.0.1", "127.0.0.1/8", "loopback", "10.0.0.0/33"} {

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/elliptic"
 	"encoding/asn1"
+	"sync"
 )
 
 // The extensions that rules are about.
@@ -36,8 +37,13 @@ func (c *Certificate) key() Key {
 	return EC(elliptic.P256(), c.Name)
 }
 
+// making lets one at a time make a certificate: two makings of one have other signatures, and tests share some.
+var making sync.Mutex
+
 // DER returns the certificate, always the same.
 func (c *Certificate) DER() []byte {
+	making.Lock()
+	defer making.Unlock()
 	if c.der == nil {
 		c.make()
 	}

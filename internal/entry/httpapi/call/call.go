@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/httpconn"
+	"triprize/internal/platform/stream"
 )
 
 // Call is what the guard knows about a request when its handler runs.
@@ -39,13 +40,13 @@ func (c *Call) EndShare() {
 }
 
 // WhilePresent returns a context that ends with ctx, when the client closes its connection, and
-// when its key is revoked. It is for requests that only wait, and whose connection nobody reads
+// when its key is revoked (stream.ErrRevoked). It is for requests that only wait, and whose connection nobody reads
 // meanwhile. Call leave when the wait is over.
 func (c *Call) WhilePresent(ctx context.Context) (present context.Context, leave func()) {
-	present, cancel := context.WithCancel(ctx)
-	unwatch := func() {}
+	present, end := context.WithCancelCause(ctx)
+	cancel, unwatch := func() { end(nil) }, func() {}
 	if c.KeyPrefix != "" && c.Watch != nil {
-		unwatch = c.Watch(c.KeyPrefix, cancel)
+		unwatch = c.Watch(c.KeyPrefix, func() { end(stream.ErrRevoked) })
 	}
 	connection, ok := c.Connection.(*httpconn.Conn)
 	if !ok {

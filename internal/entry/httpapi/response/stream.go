@@ -18,7 +18,7 @@ type Stream struct {
 	Call     *call.Call
 	Draining context.Context
 	Open     func() error                               // begins what the stream needs, and HEAD does not; nil: nothing
-	Run      func(w *bufio.Writer, end <-chan struct{}) // returns when the stream ends: at end, if not before
+	Run      func(ctx context.Context, w *bufio.Writer) // returns when the stream ends: with ctx, if not before
 	Stop     func()                                     // releases what the stream uses
 }
 
@@ -45,7 +45,7 @@ func (a Stream) Send(c *fiber.Ctx) error {
 		defer a.Stop()
 		present, leave := a.Call.WhilePresent(a.Draining)
 		defer leave()
-		a.Run(w, present.Done())
+		a.Run(present, w)
 	})
 	return nil
 }
