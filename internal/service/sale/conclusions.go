@@ -124,7 +124,7 @@ func (o *conclusions) complete(c *conclusion) error {
 		return fmt.Errorf("the result of job %s: %w", c.JobID, err)
 	}
 	o.completed = append(o.completed, p.ID)
-	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: c.JobID, Result: answer, PurchaseID: p.ID})
+	o.report.Finalized = append(o.report.Finalized, job.Outcome{ID: c.JobID, Result: answer, PurchaseID: p.ID, Positions: purchase.Words(p.Items)})
 	o.report.Sold += len(p.Items)
 	o.to(c, payment.Settled)
 	return nil

@@ -65,7 +65,7 @@ func (e *effects) sell(d decision, board int64) error {
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", p.JobID, err)
 	}
-	e.report.Finalized = append(e.report.Finalized, job.Outcome{ID: p.JobID, Result: answer, PurchaseID: p.ID})
+	e.report.Finalized = append(e.report.Finalized, job.Outcome{ID: p.JobID, Result: answer, PurchaseID: p.ID, Positions: purchase.Words(p.Items)})
 	e.report.Sold += n
 	e.purchases = append(e.purchases, p)
 	holdID := d.order.Selection.HoldID

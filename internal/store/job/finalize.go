@@ -22,6 +22,7 @@ type Outcome struct {
 	Result     json.RawMessage
 	Problem    *Problem
 	PurchaseID uuid.UUID // that it has made, ended or changed; zero: none
+	Positions  string    // that it has sold, for the log: layer/column, with spaces between them
 	Job        Finalized // filled in when the job is made final
 }
 

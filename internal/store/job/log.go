@@ -48,10 +48,13 @@ func LogFinal(ctx context.Context, logger *slog.Logger, outcomes []Outcome) {
 }
 
 func (o *Outcome) log(ctx context.Context, logger *slog.Logger) {
-	var room [8]slog.Attr
+	var room [9]slog.Attr
 	line := append(room[:0], slog.String("job", o.ID.String()), slog.String("outcome", o.Code()))
 	if o.PurchaseID != uuid.Nil {
 		line = append(line, slog.String("purchase", o.PurchaseID.String()))
+	}
+	if o.Positions != "" {
+		line = append(line, slog.String("positions", o.Positions))
 	}
 	line = append(line, telemetry.Took(o.Job.Took), slog.Int("attempts", o.Job.Attempts))
 	logger.LogAttrs(ctx, slog.LevelInfo, "job finalized", o.Job.attrs(line)...)

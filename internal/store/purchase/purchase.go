@@ -1,6 +1,7 @@
 package purchase
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,6 +77,20 @@ func PriceOf(items []Item) (amount money.Amount) {
 type Item struct {
 	shape.Place
 	Price money.Amount `json:"price"`
+}
+
+// Words returns the positions of items as a line of the log has them: layer/column. There are as many as one
+// purchase may have.
+func Words(items []Item) string {
+	var text []byte
+	for i, item := range items {
+		if i > 0 {
+			text = append(text, ' ')
+		}
+		text = strconv.AppendInt(text, int64(item.Layer), 10)
+		text = strconv.AppendInt(append(text, '/'), int64(item.Column), 10)
+	}
+	return string(text)
 }
 
 // Cancellation is who cancelled a purchase, when and why.
