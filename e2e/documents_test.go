@@ -172,7 +172,7 @@ func sold(s *fleet.System, id uuid.UUID) (text string) {
 			(SELECT jsonb_agg(to_jsonb(p) ORDER BY layer, col) FROM positions p WHERE campaign_id = $1),
 			(SELECT jsonb_agg(to_jsonb(p) ORDER BY id) FROM purchases p WHERE campaign_id = $1),
 			(SELECT jsonb_agg(to_jsonb(p) ORDER BY number) FROM prizes p WHERE campaign_id = $1),
-			(SELECT to_jsonb(c) - 'name' - 'execution_version' - 'execution_lock_id' - 'execution_locked_at' FROM campaigns c WHERE id = $1),
+			(SELECT to_jsonb(c) - 'name' - 'execution_version' - 'execution_lock_id' - 'execution_locked_at' - 'execution_locked_by' FROM campaigns c WHERE id = $1),
 			(SELECT to_jsonb(c) FROM commitments c WHERE campaign_id = $1))::text`, id).Scan(&text)
 	if err != nil {
 		s.T.Fatal(err)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -44,14 +45,15 @@ func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 		return strings.Contains(written, "kind=draw") && strings.Contains(written, "msg=request ")
 	})
 	followed := linesOf(s, "request_id=order-4711")
-	all := strings.Join(followed, "")
+	all, sold := strings.Join(followed, ""), last.Result.Positions[0]
 	steps := [][]string{
 		{"process=api", "msg=request ", "operation=requestPurchase", "status=200", "job=" + last.ID.String()},
-		{"process=worker", `msg="job finalized"`, "kind=purchase", "outcome=succeeded", "job=" + last.ID.String(), "purchase=" + last.Result.PurchaseID.String(), "attempts=1", "took_ms="},
-		{"process=worker", `msg="draw triggered"`, "by=sell_out"},
-		{"process=worker", `msg="execution lock taken"`, "version=1", "took_ms="},
+		{"process=worker", `msg="job finalized"`, "kind=purchase", "outcome=succeeded", "job=" + last.ID.String(), "purchase=" + last.Result.PurchaseID.String(),
+			fmt.Sprintf(" positions=%d/%d ", sold.Layer, sold.Column), "attempts=1", "took_ms="},
+		{"process=worker", `msg="draw triggered"`, "by=sell_out", "from=active", "to=drawing"},
+		{"process=worker", `msg="execution lock taken"`, "holder=", "version=1", "took_ms="},
 		{"process=worker", `msg="draw list frozen"`, "positions=3", "prizes=2"},
-		{"process=worker", `msg="draw completed"`, "winners=2", "took_ms="},
+		{"process=worker", `msg="draw completed"`, "from=drawing", "to=completed", "winners=2", "took_ms="},
 		{"process=worker", `msg="job finalized"`, "kind=draw", "outcome=succeeded"},
 	}
 	for _, step := range steps {

@@ -23,7 +23,8 @@ CREATE TABLE campaigns (
     positions_blocked   integer     NOT NULL DEFAULT 0 CHECK (positions_blocked >= 0),
     board_version       bigint      NOT NULL DEFAULT 0,                    -- grows with every change of a position
     closed_board        bigint, -- the board_version since when its free positions are unsold, or its winners known
-    execution_lock_id   uuid,                                              -- the worker that draws
+    execution_lock_id   uuid,                                              -- the claim of the worker that draws
+    execution_locked_by text        CHECK (char_length(execution_locked_by) <= 255), -- its name: host/pid/random, as in its log and in Redis
     execution_locked_at timestamptz,                                       -- since when; renewed while at work
     execution_version   bigint      NOT NULL DEFAULT 0,                    -- fencing: grows with every claim
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -40,6 +41,7 @@ CREATE TABLE campaigns (
     CHECK (sale_ends_at > sale_starts_at),
     CHECK (paused_at IS NULL OR state = 'active'),
     CHECK ((execution_lock_id IS NULL) = (execution_locked_at IS NULL)),
+    CHECK ((execution_lock_id IS NULL) = (execution_locked_by IS NULL)),
     CHECK (execution_lock_id IS NULL OR state = 'drawing'),
     CHECK ((state = 'completed') = (draw_completed_at IS NOT NULL)),
     CHECK (state NOT IN ('active', 'drawing', 'completed') OR published_at IS NOT NULL),

@@ -56,7 +56,7 @@ func TestADrawThatAnotherWorkerRunsIsPutOffAndNeverCounted(t *testing.T) {
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
 	ref := fixture.SellOut(t, w.db, id)
-	other, ok, err := campaign.Claim(t.Context(), w.db, id, time.Hour)
+	other, ok, err := campaign.Claim(t.Context(), w.db, id, "a worker", time.Hour)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -150,7 +150,7 @@ func TestADrawThatFailsIsAFailureBesideOneThatIsPutOff(t *testing.T) {
 	broken, busy := fixture.Campaign(t, w.db, fixture.Draft(3)), fixture.Campaign(t, w.db, fixture.Draft(3))
 	jobs := []job.Ref{fixture.SellOut(t, w.db, broken), fixture.SellOut(t, w.db, busy)}
 	servers.Exec(t, w.db, `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken)
-	if _, ok, err := campaign.Claim(t.Context(), w.db, busy, time.Hour); err != nil || !ok {
+	if _, ok, err := campaign.Claim(t.Context(), w.db, busy, "a worker", time.Hour); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	if err := w.finalizeDraws(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {

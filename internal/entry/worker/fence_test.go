@@ -27,7 +27,7 @@ func TestADrawThatAnotherWorkerTookOverIsPutOffAndNotCounted(t *testing.T) {
 			t.Error(err)
 		}
 		var ok bool
-		if heir, ok, err = campaign.Claim(t.Context(), w.db, id, time.Hour); err != nil || !ok {
+		if heir, ok, err = campaign.Claim(t.Context(), w.db, id, "a worker", time.Hour); err != nil || !ok {
 			t.Errorf("not taken over: %v, %v", ok, err)
 		}
 	})

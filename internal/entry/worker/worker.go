@@ -81,7 +81,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		parking: newParking(),
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
-	draws.EndSale = w.endSale
+	draws.EndSale, draws.Holder = w.endSale, w.id
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/maintenance/find"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/apikey"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
@@ -23,9 +24,9 @@ func TestMain(m *testing.M) { servers.Main(m) }
 func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	campaign := fixture.Campaign(t, db, fixture.Draft(4))
-	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(campaign, "noor", fixture.At(4, 4)))
-	request := fixture.PurchaseRequestOf(t, campaign, sale.Order{UserID: "mina", Selection: sale.Random(0, 1), Payment: sale.Payment{Method: purchase.External, Reference: "order-1"}})
+	onSale := fixture.Campaign(t, db, fixture.Draft(4))
+	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(onSale, "noor", fixture.At(4, 4)))
+	request := fixture.PurchaseRequestOf(t, onSale, sale.Order{UserID: "mina", Selection: sale.Random(0, 1), Payment: sale.Payment{Method: purchase.External, Reference: "order-1"}})
 	request.Key, request.Origin.RequestID = "the first", "complaint-7"
 	key, err := apikey.Create(t.Context(), db, apikey.App, request.Client)
 	if err != nil {
@@ -34,11 +35,11 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	fixture.Finalize(t, db, request)
 	bought, refused := servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE job_id = $1`, request.ID), request
 	refused.ID, refused.Key = uuid.New(), "the second"
-	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, campaign)
+	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, onSale)
 	fixture.Finalize(t, db, refused)
-	servers.Exec(t, db, `UPDATE campaigns SET paused_at = NULL WHERE id = $1`, campaign)
+	servers.Exec(t, db, `UPDATE campaigns SET paused_at = NULL WHERE id = $1`, onSale)
 	wallet := fixture.Wallet(t, db, "mina", 5000)
-	card, ref := fixture.Reserve(t, db, campaign, "otto", 1, time.Hour)
+	card, ref := fixture.Reserve(t, db, onSale, "otto", 1, time.Hour)
 	servers.Exec(t, db, `UPDATE payments SET intent_id = 'pi_7' WHERE purchase_id = $1`, card)
 	refund := uuid.New()
 	servers.Exec(t, db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, provider_id)
@@ -55,7 +56,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 		"noor":                             {"hold " + hold.ID.String(), "job " + servers.Value[string](t, db, `SELECT id FROM jobs WHERE user_id = 'noor'`)},
 		" " + hold.ID.String() + " ":       {"hold " + hold.ID.String()},
 		wallet.String():                    {"wallet " + wallet.String()},
-		campaign.String():                  {"campaign " + campaign.String()},
+		onSale.String():                    {"campaign " + onSale.String()},
 		card.String():                      {"payment " + card.String(), "purchase " + card.String(), "refund " + refund.String()},
 		ref.ID.String():                    {"job " + ref.ID.String(), "payment " + card.String(), "purchase " + card.String()},
 		"pi_7":                             {"payment " + card.String()},
@@ -88,5 +89,40 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	}
 	if hits, err := find.Look(t.Context(), db, refused.ID.String()); err != nil || len(hits) != 1 || hits[0].State != string(job.Failed) || !strings.Contains(string(hits[0].Facts), `"problem":"campaign-paused"`) {
 		t.Errorf("the refused one: %+v, %v", hits, err)
+	}
+}
+
+// Who draws a campaign, and since when, is found without SQL.
+func TestTheWorkerThatDrawsACampaignIsFound(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.SellOut(t, db, id)
+	claimed := func() string {
+		t.Helper()
+		hits, err := find.Look(t.Context(), db, id.String())
+		for _, h := range hits {
+			if h.What == "draw" {
+				return string(h.Facts)
+			}
+		}
+		t.Fatal(hits, err)
+		return ""
+	}
+	if facts := claimed(); strings.Contains(facts, "claimed") {
+		t.Errorf("nobody draws it: %s", facts)
+	}
+	e, ok, err := campaign.Claim(t.Context(), db, id, "host/4711/XYZ", time.Hour)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if facts := claimed(); !strings.Contains(facts, `"claimed":`) || !strings.Contains(facts, `"claimed_by":"host/4711/XYZ"`) {
+		t.Errorf("a worker draws it: %s", facts)
+	}
+	if err := e.Release(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if facts := claimed(); strings.Contains(facts, "claimed") {
+		t.Errorf("nobody draws it any more: %s", facts)
 	}
 }

@@ -85,7 +85,7 @@ var lookups = []lookup{
 	{"campaign", `SELECT c.id::text, CASE WHEN c.paused_at IS NULL THEN c.state ELSE 'paused' END, ` +
 		facts(`'name', c.name, 'total', c.positions_total, 'sold', c.positions_sold, 'reserved', c.positions_reserved`) + ` FROM campaigns c WHERE c.id = $1 LIMIT $2`, "GET /v1/campaigns/{}", true},
 	{"draw", `SELECT c.id::text, CASE WHEN d.campaign_id IS NOT NULL THEN 'drawn' WHEN v.campaign_id IS NOT NULL THEN 'void announced' WHEN f.campaign_id IS NOT NULL THEN 'frozen' ELSE 'not frozen' END, ` +
-		facts(`'waits_for', w.reason, 'faults', w.faults, 'retry', w.retry_at, 'claimed', c.execution_locked_at, 'voids', v.voids_at, 'drawn', d.executed_at`) + `
+		facts(`'waits_for', w.reason, 'faults', w.faults, 'retry', w.retry_at, 'claimed', c.execution_locked_at, 'claimed_by', c.execution_locked_by, 'voids', v.voids_at, 'drawn', d.executed_at`) + `
 		FROM campaigns c LEFT JOIN freezes f ON f.campaign_id = c.id LEFT JOIN draws d ON d.campaign_id = c.id LEFT JOIN draw_waits w ON w.campaign_id = c.id
 		LEFT JOIN draw_voids v ON v.campaign_id = c.id WHERE c.id = $1 AND c.draw_started_at IS NOT NULL LIMIT $2`, seeDraw, true},
 	{"hold", holds(`h.id = $1`), seeHold, true},

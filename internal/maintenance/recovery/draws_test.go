@@ -38,7 +38,7 @@ func TestAStaleLockIsReleasedAndAFreshOneIsNot(t *testing.T) {
 	stale, fresh := fixture.Campaign(t, p.db, fixture.Draft(3)), fixture.Campaign(t, p.db, fixture.Draft(3))
 	for _, id := range []uuid.UUID{stale, fresh} {
 		fixture.SellOut(t, p.db, id)
-		if _, ok, err := campaign.Claim(t.Context(), p.db, id, p.settings.Draw.Lease); err != nil || !ok {
+		if _, ok, err := campaign.Claim(t.Context(), p.db, id, "a worker", p.settings.Draw.Lease); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestADrawThatAWorkerIsAtIsNotStuck(t *testing.T) {
 		t.Errorf("sold out a moment ago: %v", got)
 	}
 	p.stuck(id)
-	if _, ok, err := campaign.Claim(t.Context(), p.db, id, time.Minute); err != nil || !ok {
+	if _, ok, err := campaign.Claim(t.Context(), p.db, id, "a worker", time.Minute); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	if got := p.sweep("stuck-draws"); got["found"] != 0 {

@@ -2,7 +2,9 @@ package lock
 
 import (
 	"context"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,7 +57,20 @@ func (h *Held) Release(ctx context.Context) {
 		h.mu.Unlock()
 		h.running.Wait()
 		h.giveBack(ctx)
+		h.log(ctx, "locks released")
 	})
+}
+
+// log writes a line for debugging. It puts nothing into words where nobody reads it.
+func (h *Held) log(ctx context.Context, what string) {
+	if !h.locker.logger.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	names := make([]string, len(h.mutexes))
+	for i, mutex := range h.mutexes {
+		names[i] = mutex.Name()
+	}
+	h.locker.logger.DebugContext(ctx, what, "locks", strings.Join(names, " "))
 }
 
 // giveBack deletes the locks that have our value.
@@ -116,6 +131,7 @@ func (h *Held) extend() {
 		h.timer.Reset(h.pause())
 	default:
 		h.locker.metrics.lost.Inc()
+		h.log(ctx, "locks lost")
 		close(h.lost)
 	}
 }

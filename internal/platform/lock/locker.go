@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -34,12 +35,13 @@ type Locker struct {
 	clients   []redis.UniversalClient
 	sync      *redsync.Redsync
 	metrics   *metrics
+	logger    *slog.Logger
 }
 
 // New returns a Locker on servers that are independent of each other. Its keys
 // begin with namespace.
-func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer) *Locker {
-	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry)}
+func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer, logger *slog.Logger) *Locker {
+	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry), logger: logger}
 	var pools []redsyncredis.Pool
 	for _, client := range clients {
 		pools = append(pools, newServer(client, l.patience()))
@@ -124,6 +126,7 @@ func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, name
 	err := l.takeAll(ctx, h, tries, names)
 	if err == nil {
 		h.keep()
+		h.log(ctx, "locks taken")
 	} else {
 		h.giveBack(ctx)
 		if ctx.Err() != nil {

@@ -74,7 +74,7 @@ func (e *ensemble) on(clients []redis.UniversalClient, changes ...func(*config.L
 	for _, change := range changes {
 		change(&settings)
 	}
-	return lock.New(clients, "ns", settings, prometheus.NewRegistry())
+	return lock.New(clients, "ns", settings, prometheus.NewRegistry(), servers.Logger(e.t))
 }
 
 // kill kills the first n servers.

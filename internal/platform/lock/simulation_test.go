@@ -226,7 +226,7 @@ func (c *cluster) process() (*lock.Locker, *prometheus.Registry) {
 		clients = append(clients, client)
 	}
 	registry := prometheus.NewRegistry()
-	return lock.New(clients, "ns", c.settings, registry), registry
+	return lock.New(clients, "ns", c.settings, registry, servers.Logger(c.t)), registry
 }
 
 // other returns a locker of another process.

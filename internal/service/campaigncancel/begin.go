@@ -23,11 +23,12 @@ import (
 // job was refused, which is its outcome. A *Waiting says that the void of a draw is announced.
 func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome, begun bool, err error) {
 	var given []payment.Ref
+	var from campaign.State
 	var resumed bool
 	var announced *announcement
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) (err error) {
 		given, begun, announced = nil, false, nil
-		resumed, err = c.admit(ctx, tx, ref)
+		from, resumed, err = c.admit(ctx, tx, ref)
 		if waits, ok := errors.AsType[*announcement](err); ok {
 			announced = waits
 			return c.note(ctx, tx, ref, waits.progress())
@@ -53,53 +54,55 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 		return job.Outcome{}, false, announced.wait()
 	}
 	if begun && !resumed {
+		c.logger.Info("campaign cancelled", "campaign", ref.CampaignID, "job", ref.ID, "from", from, "to", campaign.Cancelled)
 		c.observer.Due(payment.Items(given))
 		c.observer.Advanced(ref.ID)
 	}
 	return outcome, begun, nil
 }
 
-// admit locks the campaign and tells whether the job has begun already. It returns an
+// admit locks the campaign, and tells its state and whether the job has begun already. It returns an
 // Error when the campaign cannot be cancelled, and ErrWaiting or an *announcement when it cannot be
 // yet.
-func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (resumed bool, err error) {
+func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (from campaign.State, resumed bool, err error) {
 	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
-		return false, err
+		return from, false, err
 	}
 	known, err := job.Get(ctx, tx, ref.ID)
 	if err != nil {
-		return false, err
+		return from, false, err
 	}
 	if known.State.Final() {
-		return false, job.ErrFinal
+		return from, false, job.ErrFinal
 	}
 	if known.Progress != nil && known.Progress.Refunds != nil {
-		return true, nil
+		return from, true, nil
 	}
 	now, err := campaign.Get(ctx, tx, ref.CampaignID)
 	if err != nil {
-		return false, err
+		return from, false, err
 	}
-	if now.State == campaign.Cancelled {
+	from = now.State
+	if from == campaign.Cancelled {
 		left, err := c.abandoned(ctx, tx, ref)
 		if err != nil || left {
-			return left, err
+			return from, left, err
 		}
 	}
 	order, err := orderOf(ctx, tx, ref)
 	if err != nil {
-		return false, err
+		return from, false, err
 	}
 	if err := refusal(now.State, order.Void); err != nil {
-		return false, err
+		return from, false, err
 	}
 	switch {
 	case order.Void:
-		return false, admitVoid(ctx, tx, ref.CampaignID)
+		return from, false, admitVoid(ctx, tx, ref.CampaignID)
 	case order.IfUnsold:
-		return false, checkUnsold(ctx, tx, ref)
+		return from, false, checkUnsold(ctx, tx, ref)
 	}
-	return false, nil
+	return from, false, nil
 }
 
 // abandoned reports whether a cancelled campaign has something left to be given back and

@@ -295,7 +295,7 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 			t.Fatalf("the job says %+v", said)
 		}
 	}
-	if n := strings.Count(log.String(), "\n"); n != 1 {
+	if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), " from=active to=cancelled") != 1 {
 		t.Errorf("%d lines are logged:\n%s", n, log.String())
 	}
 	servers.Exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)

@@ -150,7 +150,7 @@ func isVoid(t *testing.T, db *pgxpool.Pool, draws job.Ref, claimed campaign.Exec
 // claim takes the execution lock of a draw, as a worker that stands still now.
 func claim(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Execution {
 	t.Helper()
-	e, ok, err := campaign.Claim(t.Context(), db, id, time.Hour)
+	e, ok, err := campaign.Claim(t.Context(), db, id, "a worker", time.Hour)
 	if err != nil || !ok {
 		t.Fatalf("no claim: %v", err)
 	}
@@ -169,7 +169,7 @@ func TestADrawThatIsNotFrozenIsVoidedAfterADay(t *testing.T) {
 	claimed := claim(t, db, id)
 	arrive(t, db, clock, started.Add(day))
 	refusedBy(t, db, "draws_are_voided_late", `
-		UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:ops', execution_lock_id = NULL, execution_locked_at = NULL WHERE id = $1`, id)
+		UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:ops', execution_lock_id = NULL, execution_locked_at = NULL, execution_locked_by = NULL WHERE id = $1`, id)
 	refusedBy(t, db, "draws_are_voided_late", `
 		WITH drawn AS (INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version) VALUES ($1, 'operator', sha256('r'), sha256('s'), '', '[]', 1))
 		SELECT`, id, voidWithoutItsJob)

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
@@ -35,7 +36,11 @@ type attempt struct {
 // releases the lock.
 func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Execution, logger *slog.Logger) (job.Outcome, error) {
 	began := time.Now()
-	defer func() { d.metrics.held.Observe(time.Since(began).Seconds()) }()
+	defer func() {
+		held := time.Since(began)
+		d.metrics.held.Observe(held.Seconds())
+		logger.Debug("execution lock released or lost", slog.Int64("version", execution.Version), telemetry.Took(held))
+	}()
 	held, stop := d.keepAlive(ctx, execution)
 	defer stop()
 	a := &attempt{Drawer: d, ref: ref, execution: execution, log: logger}

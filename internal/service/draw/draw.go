@@ -50,6 +50,7 @@ type Options struct {
 	Margin   time.Duration         // before a round is due: from then on no authority is asked
 	AtOnce   int                   // how many questions to relays may be under way; 0: one
 	Registry prometheus.Registerer // nil: nothing is counted
+	Holder   string                // the name of the process, in the rows that it claims
 
 	// EndSale ends the sale of a campaign whose end has come and whose rules say that what
 	// is sold by then is drawn, in a transaction of its own. It does nothing about any
@@ -120,14 +121,14 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	var claimed bool
 	asked := time.Now()
 	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
-		execution, claimed, err = campaign.Claim(ctx, tx, ref.CampaignID, d.lease)
+		execution, claimed, err = campaign.Claim(ctx, tx, ref.CampaignID, d.options.Holder, d.lease)
 		return err
 	})
 	if err != nil {
 		return job.Outcome{}, err
 	}
 	if claimed {
-		logger.Info("execution lock taken", slog.Int64("version", execution.Version), telemetry.Took(time.Since(asked)))
+		logger.Info("execution lock taken", slog.String("holder", d.options.Holder), slog.Int64("version", execution.Version), telemetry.Took(time.Since(asked)))
 		return d.execute(ctx, ref, execution, logger)
 	}
 	return d.finalizeUnclaimed(ctx, ref)

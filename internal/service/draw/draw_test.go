@@ -107,11 +107,11 @@ func TestASecondWorkerSkipsALockedCampaign(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	ref := fixture.SellOut(t, db, id)
-	first, ok, err := campaign.Claim(t.Context(), db, id, settings.Lease)
+	first, ok, err := campaign.Claim(t.Context(), db, id, "a worker", settings.Lease)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	if _, ok, err := campaign.Claim(t.Context(), db, id, settings.Lease); err != nil || ok {
+	if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", settings.Lease); err != nil || ok {
 		t.Errorf("a second claim: %v, %v", ok, err)
 	}
 	if _, err := newDrawer(t, db).Run(t.Context(), ref); !errors.Is(err, draw.ErrBusy) {

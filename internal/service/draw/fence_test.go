@@ -70,7 +70,7 @@ func TestALongDrawKeepsItsLock(t *testing.T) {
 			}
 			return renewals >= 6
 		})
-		if _, ok, err := campaign.Claim(t.Context(), db, id, time.Hour); ok || err != nil {
+		if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", time.Hour); ok || err != nil {
 			t.Errorf("claimed by another: %v, %v", ok, err)
 		}
 	})()

@@ -47,7 +47,11 @@ func (t *Triggers) Note(made ...outbox.Message) {
 func (t *Triggers) Made(by job.By, id, campaignID uuid.UUID, from job.Origin) {
 	if t != nil {
 		t.draws.WithLabelValues(string(by)).Inc()
-		t.logger.Info("draw triggered", append([]any{"by", by, "campaign", campaignID, "job", id}, from.Attrs()...)...)
+		line := []any{"by", by, "campaign", campaignID, "job", id}
+		if by == job.BySellOut || by == job.BySaleEnd { // others ask for the draw of a campaign that is drawing
+			line = append(line, "from", campaign.Active, "to", campaign.Drawing)
+		}
+		t.logger.Info("draw triggered", append(line, from.Attrs()...)...)
 	}
 }
 

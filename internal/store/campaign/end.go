@@ -38,7 +38,7 @@ func QueueVoid(b *pgx.Batch, id uuid.UUID, by, reason string) {
 	b.Queue(`
 		UPDATE campaigns
 		SET state = 'cancelled', `+closing+`, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, ''),
-		    execution_lock_id = NULL, execution_locked_at = NULL, execution_version = execution_version + 1
+		    `+unclaimed+`, execution_version = execution_version + 1
 		WHERE id = $1 AND state = 'drawing'`, id, by, reason).Exec(postgres.Exactly(1, "drawing campaigns"))
 }
 

@@ -52,21 +52,24 @@ type Execution struct {
 	Version    int64
 }
 
-// Claim takes the execution lock of a campaign that is drawing, if the lock is
-// free or its holder has not renewed it for longer than lease. ok is false when
+// unclaimed frees the execution lock.
+const unclaimed = `execution_lock_id = NULL, execution_locked_at = NULL, execution_locked_by = NULL`
+
+// Claim takes the execution lock of a campaign that is drawing for a holder, whose name people read, if the
+// lock is free or its holder has not renewed it for longer than lease. ok is false when
 // the campaign is not drawing, is drawn already, or another worker has the lock.
-func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, lease time.Duration) (e Execution, ok bool, err error) {
+func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, holder string, lease time.Duration) (e Execution, ok bool, err error) {
 	e = Execution{CampaignID: id, LockID: uuid.New()}
 	if unlocked(id) {
 		return e, true, nil
 	}
 	err = db.QueryRow(ctx, `
 		UPDATE campaigns
-		SET execution_lock_id = $2, execution_locked_at = clock_timestamp(), execution_version = execution_version + 1
+		SET execution_lock_id = $2, execution_locked_at = clock_timestamp(), execution_locked_by = $4, execution_version = execution_version + 1
 		WHERE id = $1 AND state = 'drawing'
 		  AND (execution_lock_id IS NULL OR execution_locked_at < clock_timestamp() - $3 * interval '1 second')
 		  AND NOT EXISTS (SELECT FROM draws WHERE campaign_id = $1)
-		RETURNING execution_version`, id, e.LockID, lease.Seconds()).Scan(&e.Version)
+		RETURNING execution_version`, id, e.LockID, lease.Seconds(), holder).Scan(&e.Version)
 	ok, err = postgres.Found(err)
 	return e, ok, fault.At(err, "campaign.Claim(%s)", id)
 }
@@ -78,7 +81,7 @@ func (e Execution) Renew(ctx context.Context, db postgres.DB) error {
 
 // Release frees the lock, or returns ErrFenced.
 func (e Execution) Release(ctx context.Context, db postgres.DB) error {
-	return e.guarded(ctx, db, "Release", `SET execution_lock_id = NULL, execution_locked_at = NULL`)
+	return e.guarded(ctx, db, "Release", `SET `+unclaimed)
 }
 
 // Complete ends the campaign and frees the lock, or returns ErrFenced. Call it
@@ -86,7 +89,7 @@ func (e Execution) Release(ctx context.Context, db postgres.DB) error {
 // later claim can succeed before the commit.
 func (e Execution) Complete(ctx context.Context, tx pgx.Tx) error {
 	return e.guarded(ctx, tx, "Complete", `
-		SET state = 'completed', `+closing+`, draw_completed_at = clock_timestamp(), execution_lock_id = NULL, execution_locked_at = NULL`)
+		SET state = 'completed', `+closing+`, draw_completed_at = clock_timestamp(), `+unclaimed)
 }
 
 func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string) error {
@@ -120,7 +123,7 @@ func unlocked(id uuid.UUID) bool {
 // so that a holder that is still alive gets ErrFenced.
 func ReleaseStale(ctx context.Context, db postgres.DB, lease time.Duration, limit int) ([]uuid.UUID, error) {
 	released, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
-		UPDATE campaigns SET execution_lock_id = NULL, execution_locked_at = NULL, execution_version = execution_version + 1
+		UPDATE campaigns SET `+unclaimed+`, execution_version = execution_version + 1
 		WHERE id IN (
 			SELECT id FROM campaigns
 			WHERE state = 'drawing' AND execution_locked_at < clock_timestamp() - $1 * interval '1 second'

@@ -22,7 +22,7 @@ const lease = time.Hour
 // claim claims a campaign that is free.
 func claim(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Execution {
 	t.Helper()
-	e, ok, err := campaign.Claim(t.Context(), db, id, lease)
+	e, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease)
 	if err != nil || !ok {
 		t.Fatalf("not claimed: %v, %v", ok, err)
 	}
@@ -54,7 +54,7 @@ func TestOneOfManyClaimsOfACampaignWins(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				e, ok, err := campaign.Claim(t.Context(), db, id, lease)
+				e, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease)
 				if err != nil {
 					t.Error(err)
 				}
@@ -100,14 +100,14 @@ func TestALockLastsAsLongAsItsLeaseFromTheLastRenewal(t *testing.T) {
 	id := put(t, db, campaign.Drawing)
 	e := claim(t, db, id)
 	silence(t, db, id, lease/2)
-	if _, ok, err := campaign.Claim(t.Context(), db, id, lease); err != nil || ok {
+	if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease); err != nil || ok {
 		t.Errorf("claimed within the lease: %v, %v", ok, err)
 	}
 	silence(t, db, id, 2*lease)
 	if err := e.Renew(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := campaign.Claim(t.Context(), db, id, lease); err != nil || ok {
+	if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease); err != nil || ok {
 		t.Errorf("claimed after a renewal: %v, %v", ok, err)
 	}
 	if released, err := campaign.ReleaseStale(t.Context(), db, lease, 10); err != nil || len(released) != 0 {
@@ -171,7 +171,7 @@ func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 		}
 		claimed := make(chan bool, 1)
 		go func() {
-			_, ok, err := campaign.Claim(t.Context(), db, id, lease)
+			_, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease)
 			if err != nil {
 				t.Error(err)
 			}
@@ -200,7 +200,7 @@ func TestADrawnCampaignIsNotClaimedEvenIfItsStateLags(t *testing.T) {
 	exec(t, db, `
 		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
 		VALUES ($1, 'operator', sha256('r'), sha256('s'), '', '[]', 1)`, id)
-	if _, ok, err := campaign.Claim(t.Context(), db, id, lease); err != nil || ok {
+	if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease); err != nil || ok {
 		t.Errorf("claimed: %v, %v", ok, err)
 	}
 }

@@ -91,7 +91,7 @@ var moves = map[string]move{
 		return campaign.StartDraw(t.Context(), tx, id)
 	}, []campaign.State{campaign.Active}, fault.InternalError},
 	"claim": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
-		if _, ok, err := campaign.Claim(t.Context(), tx, id, lease); err != nil || !ok {
+		if _, ok, err := campaign.Claim(t.Context(), tx, id, "a worker", lease); err != nil || !ok {
 			return errors.Join(err, errNothingDone)
 		}
 		return nil

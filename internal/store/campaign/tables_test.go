@@ -61,8 +61,10 @@ var forbidden = []struct {
 	{campaign.Drawing, `UPDATE campaigns SET draw_completed_at = now() WHERE id = $1`, checkViolation},
 	{campaign.Drawing, `UPDATE campaigns SET execution_lock_id = $1 WHERE id = $1`, checkViolation},
 	{campaign.Drawing, `UPDATE campaigns SET execution_locked_at = now() WHERE id = $1`, checkViolation},
-	{campaign.Active, `UPDATE campaigns SET execution_lock_id = $1, execution_locked_at = now() WHERE id = $1`, checkViolation},
-	{campaign.Completed, `UPDATE campaigns SET execution_lock_id = $1, execution_locked_at = now() WHERE id = $1`, checkViolation},
+	{campaign.Drawing, `UPDATE campaigns SET execution_lock_id = $1, execution_locked_at = now() WHERE id = $1`, checkViolation},
+	{campaign.Drawing, `UPDATE campaigns SET execution_locked_by = 'a worker' WHERE id = $1`, checkViolation},
+	{campaign.Active, `UPDATE campaigns SET execution_lock_id = $1, execution_locked_at = now(), execution_locked_by = 'a worker' WHERE id = $1`, checkViolation},
+	{campaign.Completed, `UPDATE campaigns SET execution_lock_id = $1, execution_locked_at = now(), execution_locked_by = 'a worker' WHERE id = $1`, checkViolation},
 	{campaign.Active, `INSERT INTO campaigns SELECT * FROM campaigns WHERE id = $1`, uniqueViolation},
 	{campaign.Active, `INSERT INTO campaigns (id, name, base_length, currency, state, policies, positions_total)
 		SELECT gen_random_uuid(), name, base_length, currency, 'on sale', policies, positions_total FROM campaigns WHERE id = $1`, checkViolation},
