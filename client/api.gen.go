@@ -1716,7 +1716,7 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// AmountRefunded How much of `amount` is back with the buyer, in minor units. By wallet: what was cancelled. By card: the refunds that have succeeded or were resolved, together. External: the refunds that the app has resolved; what it pays back after a cancellation is known to the app alone.
+	// AmountRefunded How much of `amount` is back with the buyer, in minor units: the refunds that have succeeded or were resolved, together.
 	AmountRefunded int64 `json:"amount_refunded"`
 
 	// Campaign Only with `include=campaign`.
@@ -1747,7 +1747,7 @@ type Purchase struct {
 	// Positions Those that it has, or had when it ended. Those of partial cancellations are there.
 	Positions []PricedPosition `json:"positions"`
 
-	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). A cancellation, whole or partial, makes one only by card; that of a campaign makes one in any case.
+	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, makes one.
 	Refunds []Refund `json:"refunds"`
 
 	// Timeline The steps of the purchase, the oldest first.
@@ -3107,7 +3107,7 @@ func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body 
 
 // ListRefunds is GET /v1/campaigns/{campaign}/refunds: list the refunds of a campaign.
 //
-// All of them, or those in one state, in the order in which they were requested. With `state=listed` an app finds what it has to pay back itself; with `failed`, `canceled` and `requires_action` an operator finds what waits for somebody.
+// All of them, or those in one state, in the order in which they were requested. With `state=listed` an app finds what it has to pay back itself, for every cancelled purchase or part that was `external`; with `failed`, `canceled` and `requires_action` an operator finds what waits for somebody.
 //
 // For operator, app.
 func (c *Client) ListRefunds(ctx context.Context, campaign CampaignID, params ListRefundsParams, options ...CallOption) (RefundPage, error) {

@@ -151,7 +151,7 @@ export interface paths {
         };
         /**
          * List the refunds of a campaign
-         * @description All of them, or those in one state, in the order in which they were requested. With `state=listed` an app finds what it has to pay back itself; with `failed`, `canceled` and `requires_action` an operator finds what waits for somebody.
+         * @description All of them, or those in one state, in the order in which they were requested. With `state=listed` an app finds what it has to pay back itself, for every cancelled purchase or part that was `external`; with `failed`, `canceled` and `requires_action` an operator finds what waits for somebody.
          */
         get: operations["listRefunds"];
         put?: never;
@@ -2229,10 +2229,10 @@ export interface components {
             payment: components["schemas"]["Payment"];
             /**
              * Format: int64
-             * @description How much of `amount` is back with the buyer, in minor units. By wallet: what was cancelled. By card: the refunds that have succeeded or were resolved, together. External: the refunds that the app has resolved; what it pays back after a cancellation is known to the app alone.
+             * @description How much of `amount` is back with the buyer, in minor units: the refunds that have succeeded or were resolved, together.
              */
             amount_refunded: number;
-            /** @description What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). A cancellation, whole or partial, makes one only by card; that of a campaign makes one in any case. */
+            /** @description What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, makes one. */
             refunds: components["schemas"]["Refund"][];
             /** @description What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one. */
             dispute: components["schemas"]["Dispute"] | null;

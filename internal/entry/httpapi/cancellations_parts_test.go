@@ -70,6 +70,43 @@ func TestPositionsOfAPurchaseAreCancelledOverHTTP(t *testing.T) {
 	}
 }
 
+// Each part and the rest are listed, and one request resolves all of them.
+func TestWhatAnAppOwesForACancelledPurchaseIsListedUntilItIsResolved(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	id := s.Campaign(4)
+	bought := s.Buy(fleet.Order{Campaign: id, User: s.User("erin"), Layer: 4, Quantity: 4, Wait: true})
+	at := "/v1/purchases/" + bought.Result.PurchaseID.String()
+	s.Do(0, s.App, http.MethodPost, at+"/cancel", map[string]string{"Idempotency-Key": "part-" + id.String(), "Prefer": "wait=10"}, json.RawMessage(`{"positions":[{"number":7}]}`))
+	shown := func() string {
+		var p struct {
+			Amount  money.Amount `json:"amount_refunded"`
+			Refunds []struct {
+				State  string
+				Amount money.Amount
+			}
+		}
+		if a := s.Do(0, s.App, http.MethodGet, at, nil, nil); json.Unmarshal(a.Body, &p) != nil {
+			t.Fatalf("%v %s", a, a.Body)
+		}
+		return fmt.Sprint(p.Amount, p.Refunds)
+	}
+	if got := shown(); got != "0 [{listed 400}]" {
+		t.Errorf("after a part: %s", got)
+	}
+	s.Cancel(s.App, bought.Result.PurchaseID, "whole-"+id.String(), "")
+	if got := shown(); got != "0 [{listed 400} {listed 1200}]" {
+		t.Errorf("after all: %s", got)
+	}
+	resolved := s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/refunds/resolve", map[string]string{"Idempotency-Key": "r-" + id.String()}, json.RawMessage(`{"reason":"by bank transfer"}`))
+	if !fleet.Contains(resolved.Body, `"resolved":2,"more":false`) {
+		t.Errorf("%v %s", resolved, resolved.Body)
+	}
+	if got := shown(); got != "1600 [{resolved 400} {resolved 1200}]" {
+		t.Errorf("resolved: %s", got)
+	}
+}
+
 func TestAPurchaseByWalletSaysHowMuchIsBack(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)

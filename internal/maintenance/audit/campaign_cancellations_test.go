@@ -18,9 +18,9 @@ import (
 func TestWhatBreaksACancelledCampaignIsFound(t *testing.T) {
 	t.Parallel()
 	for invariant, sql := range map[string]string{
-		"a cancelled campaign has no active holds":                                                            `UPDATE holds SET state = 'active', ended_at = NULL`,
-		"a campaign whose cancellation has succeeded is cancelled, and nothing of it is sold":                 `UPDATE campaigns SET positions_sold = 1`,
-		"a refund by wallet or by the app is of a cancelled purchase, of the price of its items to its buyer": `UPDATE refunds SET amount = amount - 1`,
+		"a cancelled campaign has no active holds":                                                                                                       `UPDATE holds SET state = 'active', ended_at = NULL`,
+		"a campaign whose cancellation has succeeded is cancelled, and nothing of it is sold":                                                            `UPDATE campaigns SET positions_sold = 1`,
+		"a purchase by wallet or external has a refund of each cancelled part, and of the rest when it is cancelled, to its buyer, and no other has one": `UPDATE refunds SET amount = amount - 1`,
 	} {
 		db := servers.DB(t)
 		calledOff(t, db)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/shape"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
@@ -83,6 +84,29 @@ func TestTheAuditFindsWhatIsWrongWithCancellations(t *testing.T) {
 		}
 		if !names[invariant] {
 			t.Errorf("not found: %s; found %v", invariant, fmt.Sprint(names))
+		}
+	}
+}
+
+// A cancelled part by wallet or external has its refund, with its price.
+func TestTheAuditFindsACancelledPartWithoutItsRefund(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []string{
+		`DELETE FROM refunds WHERE number = 2`, `UPDATE refunds SET amount = amount - 1 WHERE number = 1`, `UPDATE refunds SET user_id = 'b'`,
+		`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		 SELECT gen_random_uuid(), purchase_id, 3, campaign_id, user_id, method, 1, currency, reason, state FROM refunds WHERE number = 1`,
+	} {
+		db := servers.DB(t)
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		bought := fixture.Buy(t, db, id, "a", 4, 4)
+		part := fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, Positions: []shape.Position{fixture.At(4, 1)}, By: "app:test"})
+		if _, err := fixture.Seller(db).Cancel(t.Context(), fixture.Accept(t, db, part, fixture.CancelRequest(t, id, bought)), sale.WaitForCampaign); err != nil {
+			t.Fatal(err)
+		}
+		fixture.Sound(t, db)
+		servers.Exec(t, db, wrong)
+		if found := checkAll(t, db); len(found) == 0 || found[0].Check != "wallet_refunds" {
+			t.Errorf("%s: found %+v", wrong, found)
 		}
 	}
 }

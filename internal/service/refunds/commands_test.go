@@ -176,10 +176,10 @@ func outcome(done job.Accepted, err error) error {
 // otherRefund stores a refund of a purchase that was not paid by card.
 func otherRefund(t *testing.T, w *world, method refund.Method) uuid.UUID {
 	t.Helper()
-	id := uuidv7.New()
+	id, bought := uuidv7.New(), fixture.Buy(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)), "otto", 0, 1)
 	err := postgres.InTx(t.Context(), w.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		refund.QueueInsert(&b, []refund.Refund{{ID: id, PurchaseID: uuidv7.New(), CampaignID: w.refund().CampaignID, UserID: "otto", Method: method,
+		refund.QueueInsert(&b, []refund.Refund{{ID: id, PurchaseID: bought, CampaignID: w.refund().CampaignID, UserID: "otto", Method: method,
 			Amount: 100, Currency: "JPY", Reason: refund.CampaignCancelled}})
 		return tx.SendBatch(t.Context(), &b).Close()
 	})

@@ -100,6 +100,44 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
+// What an app owes its buyers is listed, and what a wallet got back has succeeded: of each part, and of the rest.
+func TestEveryCancellationHasItsRefundHoweverItWasPaid(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(6))
+	fixture.Wallet(t, db, "w", 5000)
+	external := fixture.Buy(t, db, id, "e", 5, 4)
+	byWallet := resultOf(t, fixture.Finalize(t, db, fixture.WalletRequest(t, id, "w", 6, 4))[0]).PurchaseID
+	all, walls := positionsOf(purchaseOf(t, db, external)), positionsOf(purchaseOf(t, db, byWallet))
+	refunds := func(bought uuid.UUID) (rows string) {
+		t.Helper()
+		err := db.QueryRow(t.Context(), `SELECT coalesce(string_agg(format('%s %s %s', number, amount, state), ', ' ORDER BY number), '') FROM refunds
+			WHERE purchase_id = $1 AND reason = 'cancelled' AND due_at IS NULL AND (finished_at IS NOT NULL) = (state = 'succeeded')`, bought).Scan(&rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	cancel(t, db, partOf(t, id, external, all[0]))
+	if got := refunds(external); got != "1 500 listed" {
+		t.Errorf("after a part: %s", got)
+	}
+	fixture.Sound(t, db)
+	refused(t, "again", cancel(t, db, partOf(t, id, external, all[0])), "cancelled already")
+	refs := fixture.Accept(t, db, partOf(t, id, external, all[1], all[2]), partOf(t, id, byWallet, walls[0]), fixture.CancelRequest(t, id, external), partOf(t, id, byWallet, walls[1]))
+	if report := finalize(t, fixture.Seller(db), refs...); len(report.Refunds) != 0 { // a worker has nothing to do
+		t.Errorf("due are %v", report.Refunds)
+	}
+	if got := refunds(external); got != "1 500 listed, 2 1000 listed, 3 500 listed" {
+		t.Errorf("after all: %s", got)
+	}
+	cancel(t, db, fixture.CancelRequest(t, id, byWallet))
+	if got := refunds(byWallet); got != "1 600 succeeded, 2 600 succeeded, 3 1200 succeeded" {
+		t.Errorf("by wallet: %s", got)
+	}
+	fixture.Sound(t, db)
+}
+
 // Parts by card are refunds of their own: with the whole, in one transaction, they are what was captured.
 func TestPartsByCardAndTheRestAreRefundedOnce(t *testing.T) {
 	t.Parallel()
@@ -194,6 +232,8 @@ func TestTheStatementsOfAPartialCancellationRefuseWhatIsNotThere(t *testing.T) {
 	other := p.Items[0]
 	other.Layer = 6
 	back := refund.Refund{ID: uuidv7.New(), PurchaseID: bought, CampaignID: id, UserID: "a", Method: refund.Card, Amount: 1001, Currency: "JPY", Reason: refund.PurchaseCancelled}
+	owed := back
+	owed.PurchaseID, owed.Method = fixture.Buy(t, db, id, "b", 4, 1), refund.External
 	for what, queue := range map[string]func(b *pgx.Batch) error{
 		"a position that it has not": func(b *pgx.Batch) error { return purchase.QueueCancelPart(b, part(other)) },
 		"all positions":              func(b *pgx.Batch) error { return purchase.QueueCancelPart(b, part(p.Items...)) },
@@ -202,6 +242,7 @@ func TestTheStatementsOfAPartialCancellationRefuseWhatIsNotThere(t *testing.T) {
 			return purchase.QueueCancelPart(b, part(p.Items[0]))
 		},
 		"more than was captured": func(b *pgx.Batch) error { refund.QueueInsert(b, []refund.Refund{back}); return nil },
+		"more than was paid":     func(b *pgx.Batch) error { refund.QueueInsert(b, []refund.Refund{owed}); return nil },
 	} {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 			var b pgx.Batch

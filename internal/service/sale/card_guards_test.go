@@ -34,16 +34,27 @@ func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 	if err != nil || report.Sold != 2 {
 		t.Fatalf("%+v, %v", report, err)
 	}
+	var cancellations []job.Request
 	for _, ref := range refs {
-		finalize(t, seller, fixture.Accept(t, db, fixture.CancelRequest(t, id, resultOf(t, fixture.Job(t, db, ref.ID)).PurchaseID))...)
+		cancellations = append(cancellations, fixture.CancelRequest(t, id, resultOf(t, fixture.Job(t, db, ref.ID)).PurchaseID))
 	}
+	bought := len(statements)
+	finalize(t, seller, fixture.Accept(t, db, cancellations...)...)
 	if n := sold(t, db, id); n != 0 || len(statements) < 10 {
 		t.Errorf("%d are sold after %d statements", n, len(statements))
 	}
-	for _, s := range statements {
+	refunds := 0
+	for i, s := range statements {
+		if i >= bought && strings.Contains(s, "INSERT INTO refunds") { // one for all that are cancelled
+			refunds++
+			continue
+		}
 		if strings.Contains(s, "payments") || strings.Contains(s, "payment_steps") || strings.Contains(s, "refunds") || strings.Contains(s, "held_times") {
 			t.Errorf("this costs something: %s", s)
 		}
+	}
+	if refunds != 1 {
+		t.Errorf("%d statements make refunds", refunds)
 	}
 	statements = nil
 	refs = fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 0, 1), fixture.CardRequest(t, id, "b", 0, 1), fixture.CardRequest(t, id, "b", 0, 1))

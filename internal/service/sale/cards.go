@@ -66,16 +66,17 @@ func (t *taking) queueBegun(b *pgx.Batch, finalized []job.Outcome) {
 
 // refundOf makes a refund of a purchase by card.
 func refundOf(p *purchase.Purchase, amount money.Amount, reason refund.Reason) refund.Refund {
-	return refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Card,
+	return refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Method(p.PaymentMethod),
 		Amount: amount, Currency: p.Currency, Reason: reason}
 }
 
-// refundSteps returns the steps that say that refunds were asked for.
-func refundSteps(refunds []refund.Refund) []payment.Step {
-	steps := make([]payment.Step, len(refunds))
-	for i, r := range refunds {
-		why := string(r.Reason)
-		steps[i] = payment.Step{PurchaseID: r.PurchaseID, Event: payment.StepRefundOpen, Detail: &why}
+// refundSteps returns the steps that say that card refunds were asked for.
+func refundSteps(refunds []refund.Refund) (steps []payment.Step) {
+	for _, r := range refunds {
+		if r.Method == refund.Card {
+			why := string(r.Reason)
+			steps = append(steps, payment.Step{PurchaseID: r.PurchaseID, Event: payment.StepRefundOpen, Detail: &why})
+		}
 	}
 	return steps
 }

@@ -89,9 +89,10 @@ func (r *returns) cancel(c *cancellation) error {
 		return fmt.Errorf("the result of job %s: %w", c.ID, err)
 	}
 	r.report.Finalized = append(r.report.Finalized, job.Outcome{ID: c.ID, Result: answer, PurchaseID: p.ID})
+	made := refundOf(p, amount, refund.PurchaseCancelled)
+	r.refunds = append(r.refunds, made)
 	if byCard {
-		made := refundOf(p, amount, refund.PurchaseCancelled)
-		r.refunds, r.report.Refunds = append(r.refunds, made), append(r.report.Refunds, made.Item())
+		r.report.Refunds = append(r.report.Refunds, made.Item())
 	}
 	for _, item := range items {
 		r.positions = append(r.positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})

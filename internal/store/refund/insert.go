@@ -9,8 +9,8 @@ import (
 
 // QueueInsert stores new refunds of ours. The state follows from the method: a wallet was credited
 // in this transaction, an external one is listed for the app, and a card refund is open and due at
-// once. The batch fails when one of ours by another method is there already, or when those by card
-// would ask for more than the card has paid. Of two batches at once that make one for the same
+// once. The batch fails when those of a purchase would ask for more than was paid: by card what was
+// captured, otherwise its amount. Of two batches at once that make one for the same
 // purchase the second fails: both have the same number.
 func QueueInsert(b *pgx.Batch, refunds []Refund) {
 	n := len(refunds)
@@ -22,7 +22,7 @@ func QueueInsert(b *pgx.Batch, refunds []Refund) {
 	}
 	b.Queue(`
 		INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, number, state, due_at, finished_at)
-		SELECT r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, CASE WHEN r.method = 'card' THEN before.n + r.nth ELSE 1 END,
+		SELECT r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, before.n + r.nth,
 		       CASE r.method WHEN 'wallet' THEN 'succeeded' WHEN 'external' THEN 'listed' ELSE 'open' END,
 		       CASE WHEN r.method = 'card' THEN t.now END, CASE WHEN r.method = 'wallet' THEN t.now END
 		FROM (SELECT u.*, row_number() OVER (PARTITION BY purchase_id ORDER BY id) AS nth, sum(amount) OVER (PARTITION BY purchase_id) AS together
@@ -32,6 +32,7 @@ func QueueInsert(b *pgx.Batch, refunds []Refund) {
 			SELECT coalesce(max(number), 0) AS n, coalesce(sum(amount), 0) AS asked
 			FROM refunds WHERE purchase_id = r.purchase_id AND number IS NOT NULL) before,
 		     (SELECT clock_timestamp() AS now) t
-		WHERE r.method <> 'card' OR before.asked + r.together <= (SELECT received FROM payments WHERE purchase_id = r.purchase_id)`,
+		WHERE before.asked + r.together <= CASE WHEN r.method = 'card' THEN (SELECT received FROM payments WHERE purchase_id = r.purchase_id)
+		                                   ELSE (SELECT amount FROM purchases WHERE id = r.purchase_id) END`,
 		ids, purchases, campaigns, users, methods, amounts, currencies, reasons).Exec(postgres.Exactly(n, "new refunds"))
 }

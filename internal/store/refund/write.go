@@ -114,14 +114,14 @@ func QueueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
 }
 
 // ResolveOf is [QueueResolve] for up to limit refunds of a campaign that were paid by one method.
-// It passes over those that somebody else has locked, and resolves one of a purchase: what is left
-// for the next one depends on that. It returns their purchases, and whether
+// It passes over those that somebody else has locked, and resolves one card refund of a purchase: what
+// is left for the next one depends on that. It returns the purchase of each, and whether
 // there are more.
 func ResolveOf(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, method Method, by, reason string, limit int) (purchases []uuid.UUID, more bool, err error) {
 	purchases, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		WITH chosen AS MATERIALIZED (
 			SELECT id, purchase_id FROM refunds WHERE campaign_id = $3 AND method = $4 AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
-		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT DISTINCT ON (purchase_id) id FROM chosen ORDER BY purchase_id, id)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
+		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT DISTINCT ON (CASE WHEN $4 = 'card' THEN purchase_id ELSE id END) id FROM chosen ORDER BY CASE WHEN $4 = 'card' THEN purchase_id ELSE id END, id)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("refund.ResolveOf(%s): %w", campaignID, err)
 	}

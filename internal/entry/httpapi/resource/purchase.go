@@ -36,7 +36,7 @@ func ReadPurchaseDetails(ctx context.Context, db postgres.DB, list ...purchase.P
 		if p.PaymentMethod == purchase.Card {
 			cards = append(cards, p.ID)
 		}
-		if p.PaymentMethod == purchase.Card || p.State != purchase.Completed {
+		if p.PaymentMethod == purchase.Card || p.State != purchase.Completed || len(p.Partial) > 0 {
 			eventful = append(eventful, p.ID)
 		}
 	}
@@ -75,11 +75,9 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 	if c := p.Cancellation; c != nil {
 		d.Cancellation = &contract.Cancellation{At: c.At, By: roleFor(c.By, who), Reason: c.Reason}
 	}
-	var cancelled money.Amount
 	d.PartialCancellations = make([]contract.PartialCancellation, len(p.Partial))
 	for i, part := range p.Partial {
 		d.PartialCancellations[i] = partJSON(part, who)
-		cancelled += part.Amount
 	}
 	if paid := details.payments[p.ID]; paid != nil {
 		d.Payment = Payment(*paid)
@@ -93,12 +91,6 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		if back.State.Finished() {
 			d.AmountRefunded += int64(back.Amount)
 		}
-	}
-	if p.PaymentMethod == purchase.Wallet { // credited by the transaction that cancels; only a campaign makes refunds of it, too
-		if p.State == purchase.Cancelled {
-			cancelled = p.Amount
-		}
-		d.AmountRefunded = int64(cancelled)
 	}
 	return d
 }
