@@ -24,7 +24,9 @@ const asFleet = `
 	ALTER TABLE goose_db_version OWNER TO keys_owner;
 	GRANT ALL ON ALL TABLES IN SCHEMA public TO keys_fleet, keys_member;
 	GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO keys_fleet, keys_owner;
-	CREATE SCHEMA keys_shadow AUTHORIZATION keys_fleet;`
+	CREATE SCHEMA keys_shadow AUTHORIZATION keys_fleet;
+	GRANT USAGE ON SCHEMA lease TO keys_fleet; -- the test's database notes there that its schema changes
+	GRANT INSERT ON lease.changes TO keys_fleet;`
 
 // Who has the password of api, worker and scheduler must not get further than they do.
 func TestOnlyTheOwnerOfTheTablesMakesOperators(t *testing.T) {

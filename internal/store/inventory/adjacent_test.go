@@ -279,3 +279,23 @@ func TestANumberThatNamesAnotherPositionIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who must avoid positions that are free is refused alone: nothing is known of others.
+func TestARefusalSaysWhetherItIsForAll(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := hall(t, db, shape.Layer{Positions: 2}, shape.Layer{Positions: 3})
+	form := shape.New([]shape.Layer{{Positions: 2}, {Positions: 3}})
+	set(t, db, inventory.Sold, uuid.New(), ranked(t, db, id, 1)[0])
+	first := func(p shape.Position) bool { return p == shape.Position{Layer: 2, Column: 1} }
+	for _, c := range []struct {
+		sel    inventory.Selection
+		avoid  func(shape.Position) bool
+		forAll bool
+	}{{adjacent(1, 2), nil, true}, {adjacent(1, 2), first, true}, {adjacent(0, 3), first, false}, {adjacent(2, 3), first, false}} {
+		s := stockOf(t, db, inventory.Counts{Shape: form, Sold: 1}, inventory.Request{CampaignID: id, Selection: c.sel, Avoid: 1})
+		if _, err := s.Select(id, c.sel, "", c.avoid); fault.CodeOf(err) != fault.NoneAvailable || fault.From(err).ForAll != c.forAll {
+			t.Errorf("%+v: %v, for all: %v", c.sel, err, fault.From(err).ForAll)
+		}
+	}
+}
