@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -144,6 +147,49 @@ func TestAWorkerThatDoesNotBeatIsSilentAndThenGone(t *testing.T) {
 	}
 	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":processes").Result(); err != nil || rest <= 0 || rest > time.Hour+10*time.Minute {
 		t.Errorf("the set ends after %s, %v", rest, err)
+	}
+}
+
+// A worker that was killed and its successor have the same host, and in a container the same pid, too.
+func TestAWorkerForgetsThoseOfItsHostThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	id := func(host string, pid int) string { return fmt.Sprintf("%s/%d/ABCDEFGH", host, pid) }
+	frozen, elsewhere := id(host, os.Getppid()), id("another-host", ended.Process.Pid)
+	beating := fmt.Sprintf("%s/%d/BEATS", host, ended.Process.Pid) // of another container with the name of this host
+	for _, dead := range []string{id(host, ended.Process.Pid), id(host, os.Getpid()), frozen, elsewhere} {
+		s.announced(dead, -time.Minute)
+	}
+	s.announced(beating, time.Hour)
+	s.beat()
+	servers.Eventually(t, "the worker is heard", func() bool { return len(s.present().Alive) == 2 })
+	servers.Eventually(t, "those that have ended are forgotten", func() bool { return len(s.present().Silent) <= 2 })
+	p := s.present()
+	slices.Sort(p.Silent)
+	want := []string{frozen, elsewhere}
+	slices.Sort(want)
+	if !slices.Equal(p.Silent, want) || !slices.Contains(p.Alive, beating) {
+		t.Errorf("%+v, want %v to be silent", p, want)
+	}
+}
+
+// announced lets a worker count as alive until some time from now.
+func (s *space) announced(id string, until time.Duration) {
+	s.t.Helper()
+	now, err := s.rdb.Time(s.t.Context()).Result()
+	if err == nil {
+		err = s.rdb.ZAdd(s.t.Context(), s.namespace+":processes", redis.Z{Score: float64(now.Add(until).UnixMilli()), Member: "worker:" + id}).Err()
+	}
+	if err != nil {
+		s.t.Fatal(err)
 	}
 }
 

@@ -3,10 +3,13 @@ package queue
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -73,7 +76,7 @@ func (p *Presence) Run(ctx context.Context, logger *slog.Logger) {
 //
 //	KEYS[1]  the set of processes
 //	ARGV     the process, its ttl, gone (both in milliseconds), mostPresent
-//	result   1
+//	result   the processes that are silent
 var announceScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -81,12 +84,37 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[3])
-return 1`)
+return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)`)
 
 func (p *Presence) announce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.every)
 	defer cancel()
-	return announceScript.Run(ctx, p.rdb, []string{presenceKey(p.namespace)}, p.member, p.ttl.Milliseconds(), gone.Milliseconds(), mostPresent).Err()
+	answer := announceScript.Run(ctx, p.rdb, []string{presenceKey(p.namespace)}, p.member, p.ttl.Milliseconds(), gone.Milliseconds(), mostPresent)
+	err := answer.Err()
+	silent, _ := answer.StringSlice() // none, with an error
+	for _, member := range silent {   // of a process of another container that is only frozen, the next heartbeat adds it again
+		if hasEnded(member) {
+			err = errors.Join(err, p.rdb.ZRem(ctx, presenceKey(p.namespace), member).Err())
+		}
+	}
+	return err
+}
+
+// hasEnded tells whether a silent process was on this host and has ended: nothing has its pid, or
+// this process does.
+func hasEnded(member string) bool {
+	_, id, _ := strings.Cut(member, ":")
+	parts := strings.Split(id, "/")
+	host, err := os.Hostname()
+	if err != nil || len(parts) != 3 || parts[0] != host {
+		return false
+	}
+	pid, err := strconv.Atoi(parts[1])
+	if err != nil || pid <= 0 || pid == os.Getpid() {
+		return err == nil && pid > 0
+	}
+	process, err := os.FindProcess(pid)
+	return err == nil && errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
 // Present is what is known of the processes in one role.
