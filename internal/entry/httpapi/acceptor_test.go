@@ -24,7 +24,7 @@ func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
 	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace, settings.Worker.TaskTimeout), slog.New(slog.DiscardHandler), registry)
 	t.Cleanup(dispatcher.Close)
-	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
+	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Draw.SecretKey, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
 	t.Cleanup(a.close)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	first, locked, other := fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "noor", 2, 1)

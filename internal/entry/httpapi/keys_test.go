@@ -104,7 +104,7 @@ func TestARecordOfAnotherRequestIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
-	requests := idempotency.NewRequests(s.Redis, s.Settings.Redis.Namespace, s.Settings.Idempotency, nil)
+	requests := idempotency.NewRequests(s.Redis, s.Settings.Redis.Namespace, s.Settings.Draw.SecretKey, s.Settings.Idempotency, nil)
 	defer requests.Close()
 	key, record := uuid.NewString(), idempotency.Record{State: idempotency.Success, Job: uuid.New(), Hash: [32]byte{2}, Answer: []byte(`{ }`)}
 	if err := requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: s.Client("shop"), Key: key}: record}); err != nil {

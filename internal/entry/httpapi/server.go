@@ -97,7 +97,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
-	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Idempotency, registry), health, logger, registry)
+	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Draw.SecretKey, settings.Idempotency, registry), health, logger, registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
 	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, key, provider); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func newLine(t *testing.T) (*servers.Line, store) {
 func (s store) with(t *testing.T, budget time.Duration) *idempotency.Requests {
 	settings := s.settings
 	settings.Budget = budget
-	requests := idempotency.NewRequests(s.rdb, s.namespace, settings, nil)
+	requests := idempotency.NewRequests(s.rdb, s.namespace, "a secret", settings, nil)
 	t.Cleanup(requests.Close)
 	return requests
 }
@@ -88,7 +88,7 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 		server := &simulated{}
 		rdb := servers.Redis(t, settings)
 		rdb.AddHook(server)
-		requests := idempotency.NewRequests(rdb, "ns", settings.Idempotency, nil)
+		requests := idempotency.NewRequests(rdb, "ns", "a secret", settings.Idempotency, nil)
 		t.Cleanup(requests.Close)
 		find := func() (took time.Duration) {
 			began := time.Now()
@@ -134,7 +134,7 @@ func TestASlowRedisIsWaitedForForThreeBudgetsAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rdb := servers.Redis(t, settings)
 		rdb.AddHook(&simulated{slow: budget - time.Millisecond})
-		requests := idempotency.NewRequests(rdb, "ns", settings.Idempotency, nil)
+		requests := idempotency.NewRequests(rdb, "ns", "a secret", settings.Idempotency, nil)
 		t.Cleanup(requests.Close)
 		began := time.Now()
 		var all sync.WaitGroup

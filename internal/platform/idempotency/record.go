@@ -2,6 +2,8 @@ package idempotency
 
 import (
 	"bytes"
+	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -68,4 +70,36 @@ func decode(value []byte) (Record, bool) {
 	record.Hash = [sha256.Size]byte(hash)
 	record.Job, err = uuid.ParseBytes(parts[2])
 	return record, err == nil
+}
+
+// sealer marks records, so that nobody who can write to Redis alone can make one.
+type sealer struct{ key []byte }
+
+func newSealer(secret string) sealer {
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "triprize: records of requests in Redis", sha256.Size)
+	if err != nil { // not with this length
+		panic(err)
+	}
+	return sealer{key}
+}
+
+// mac is the mark of a value under a key of Redis.
+func (s sealer) mac(key string, value []byte) []byte {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte(key)) // always of the same length
+	mac.Write(value)
+	return mac.Sum(nil)
+}
+
+func (s sealer) seal(key string, r Record) []byte {
+	value := r.encode()
+	return append(s.mac(key, value), value...)
+}
+
+// open reads what seal returned; it returns false for anything else.
+func (s sealer) open(key string, sealed []byte) (Record, bool) {
+	if len(sealed) < sha256.Size || !hmac.Equal(sealed[:sha256.Size], s.mac(key, sealed[sha256.Size:])) {
+		return Record{}, false
+	}
+	return decode(sealed[sha256.Size:])
 }

@@ -20,6 +20,7 @@ const maxAnswer = 8 << 10
 type Requests struct {
 	rdb       redis.UniversalClient
 	namespace string
+	sealer    sealer
 	ttl       time.Duration
 	breaker   *gobreaker.CircuitBreaker[[][]byte]
 	finds     *batch.Coalescer[Request, []byte]
@@ -32,10 +33,11 @@ const (
 )
 
 // NewRequests returns a Requests whose look-ups are counted in registry, if
-// there is one. Close it.
-func NewRequests(rdb redis.UniversalClient, namespace string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
+// there is one. Its records are marked with a key that is derived from secret: those of another
+// secret are misses. Close it.
+func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
 	r := &Requests{
-		rdb: rdb, namespace: namespace, ttl: settings.RequestTTL,
+		rdb: rdb, namespace: namespace, sealer: newSealer(secret), ttl: settings.RequestTTL,
 		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
 			Name:        "idempotency",
 			Timeout:     time.Second, // after it one look-up tries again
@@ -74,8 +76,13 @@ func (s *Requests) Find(request Request) (Record, bool) {
 		s.lookups.WithLabelValues("miss").Inc()
 		return Record{}, false
 	}
-	s.lookups.WithLabelValues("hit").Inc()
-	return decode(value)
+	record, ok := s.sealer.open(requestKey(s.namespace, request), value)
+	outcome := "hit"
+	if !ok {
+		outcome = "miss"
+	}
+	s.lookups.WithLabelValues(outcome).Inc()
+	return record, ok
 }
 
 // get looks up many requests; the value of a missing one is nil.
@@ -107,7 +114,8 @@ func (s *Requests) Remember(ctx context.Context, records map[Request]Record) err
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for request, record := range records {
 			if len(record.Answer) <= maxAnswer {
-				pipe.Set(ctx, requestKey(s.namespace, request), record.encode(), s.ttl)
+				key := requestKey(s.namespace, request)
+				pipe.Set(ctx, key, s.sealer.seal(key, record), s.ttl)
 			}
 		}
 		return nil

@@ -68,7 +68,7 @@ func TestWhatIsRememberedIsFound(t *testing.T) {
 	if got, ok := s.requests.Find(idempotency.Request{Client: "other", Key: "2"}); ok {
 		t.Errorf("a request that never came has %+v", got)
 	}
-	other := idempotency.NewRequests(s.rdb, s.namespace+"-other", s.settings, nil)
+	other := idempotency.NewRequests(s.rdb, s.namespace+"-other", "a secret", s.settings, nil)
 	t.Cleanup(other.Close)
 	if got, ok := other.Find(idempotency.Request{Client: "shop", Key: "1"}); ok {
 		t.Errorf("another namespace has %+v", got)
@@ -130,6 +130,53 @@ func TestGarbageInRedisIsAMiss(t *testing.T) {
 	}
 }
 
+// Who can write to Redis, and knows how a record is made but not the secret, makes none.
+func TestARecordThatNoAPIHasWrittenIsAMiss(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	mine, other := idempotency.Request{Client: "shop", Key: "k"}, idempotency.Request{Client: "shop", Key: "other"}
+	record := idempotency.Record{State: idempotency.Success, Hash: [32]byte{1}, Job: uuid.New(), Answer: []byte(`{"state":"succeeded"}`)}
+	s.remember(t, mine, record)
+	key := s.keys(t)[0]
+	whole, err := s.rdb.Get(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger := idempotency.NewRequests(s.rdb, s.namespace, "another secret", s.settings, nil)
+	t.Cleanup(forger.Close)
+	put := func(value string) error { return s.rdb.Set(t.Context(), key, value, 0).Err() }
+	for what, forge := range map[string]func() error{
+		"with another secret": func() error {
+			return forger.Remember(t.Context(), map[idempotency.Request]idempotency.Record{mine: record})
+		},
+		"without a mark":      func() error { return put(whole[32:]) },
+		"with another answer": func() error { return put(strings.Replace(whole, "succeeded", "failed   ", 1)) },
+		"with another state":  func() error { return put(whole[:32] + strings.Replace(whole[32:], "SUCCESS", "FAILED", 1)) },
+		"of another key": func() error {
+			s.remember(t, other, record)
+			for _, k := range s.keys(t) {
+				if k != key {
+					return s.rdb.Copy(t.Context(), k, key, s.rdb.Options().DB, true).Err()
+				}
+			}
+			return errors.New("the other record is not there")
+		},
+	} {
+		if err := forge(); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := s.requests.Find(mine); ok {
+			t.Errorf("%s: found %+v", what, got)
+		}
+	}
+	if err := put(whole); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := s.requests.Find(mine); !ok || got.Job != record.Job {
+		t.Errorf("the true one: %+v, %v", got, ok)
+	}
+}
+
 // keys returns the keys of a store.
 func (s store) keys(t *testing.T) []string {
 	t.Helper()
@@ -162,7 +209,7 @@ func TestLookUpsAreCountedByOutcome(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	registry := prometheus.NewRegistry()
-	s.requests = idempotency.NewRequests(s.rdb, s.namespace, s.settings, registry)
+	s.requests = idempotency.NewRequests(s.rdb, s.namespace, "a secret", s.settings, registry)
 	t.Cleanup(s.requests.Close)
 	known := idempotency.Request{Client: "shop", Key: "known"}
 	s.remember(t, known, idempotency.Record{State: idempotency.Success, Job: uuid.New(), Answer: []byte("{}")})
