@@ -14,9 +14,11 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/reconciliation"
+	"triprize/internal/service/refunds"
 	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/balance"
 	"triprize/internal/store/job"
+	"triprize/internal/store/refund"
 	"triprize/internal/testkit/servers"
 )
 
@@ -504,4 +506,23 @@ func TestMoneyThatIsOfAnotherPurchaseHereDiffers(t *testing.T) {
 	}
 	s.reconcile()
 	s.expect("differs "+one.intent, "differs "+two.intent, "differs "+theirsThree, "differs "+theirsFour)
+}
+
+// Somebody says that a refund was paid by hand, and the provider has made it, too: the books differ until the provider's list is noted.
+func TestARefundThatWasResolvedAndMadeDiffersUntilItIsLookedFor(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	id := s.giveBack(s.buy("pm_card_visa"))
+	s.hear()
+	theirs := *s.refundNow(id).ProviderID
+	s.exec(`UPDATE refunds SET state = 'pending', finished_at = NULL, stuck = true WHERE id = $1`, id) // the key was refused since
+	service := refunds.NewService(s.db, func(refund.Refund) any { return map[string]any{} })
+	if err := outcome(service.Resolve(t.Context(), request(job.KindRefundResolve), id, "operator:ops", "by bank transfer", false)); err != nil {
+		t.Fatal(err)
+	}
+	s.reconcile()
+	s.expect("differs " + theirs)
+	s.runRefund(id)
+	s.reconcile()
+	s.expect()
 }

@@ -71,7 +71,7 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 		o.Failure = &failure
 	}
 	next := pause(o.Faults, kind)
-	if kind != payprovider.KindUnavailable && kind != payprovider.KindUnknown && kind != payprovider.KindLimited { // these tell nothing new
+	if o.answered || kind != payprovider.KindUnavailable && kind != payprovider.KindUnknown && kind != payprovider.KindLimited { // these tell nothing new
 		o.Stuck = isStuck(err)
 	}
 	if e, ok := errors.AsType[*payprovider.Error](err); ok && !e.RetryAt.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/payment"
@@ -90,8 +91,9 @@ func (o *run) queueNoted(b *pgx.Batch, n refund.Noted) {
 	}
 }
 
-// confirm looks at the provider after news of a refund that was resolved by hand: only what is
-// there now says whether the money was given back twice.
+// confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
+// only what is there now says whether the money was given back twice. What is said once is kept in
+// failure, also when a worker ends between the list and this.
 func (o *run) confirm(ctx context.Context) (Result, error) {
 	before, err := refund.Left(ctx, o.db, o.ID)
 	if err != nil {
@@ -110,13 +112,19 @@ func (o *run) confirm(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Nothing, err
 	}
+	tooMuch := o.Amount - left.Debt
+	said := "paid twice: " + money.Currency(o.Currency).Format(tooMuch) + " too much, by hand and at the provider"
+	twice := tooMuch > 0 && (left.Debt < before.Debt || o.Amount > 0 && text(o.Failure) != said) // of one over 0, others had given too much before
+	if twice {
+		o.Failure = &said
+	}
 	if err := refund.Write(ctx, o.db, o.Refund, 0, next); err != nil {
 		return Nothing, err
 	}
-	if left.Debt < before.Debt && left.Debt < o.Amount {
+	if twice {
 		o.metrics.twice.Inc()
 		o.logger.Error("money was given back twice: by hand, as somebody has said, and at the provider", "refund", o.ID, "purchase", o.PurchaseID,
-			"by_hand", int64(o.Amount), "too_much", int64(o.Amount-left.Debt), "currency", o.Currency)
+			"by_hand", int64(o.Amount), "too_much", int64(tooMuch), "currency", o.Currency)
 	}
 	return o.result(), nil
 }

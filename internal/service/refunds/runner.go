@@ -67,6 +67,7 @@ type run struct {
 	dispute  *payment.Dispute // of the charge
 	was      refund.State     // in the table
 	captured money.Amount
+	answered bool // by the provider, in this run: what was stuck goes on
 }
 
 // Run does a refund as far as it goes now. A failure at the provider is stored
@@ -252,6 +253,7 @@ func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
 	if err != nil {
 		return payprovider.Refund{}, false, err
 	}
+	o.answered = true
 	if err := o.note(ctx, all); err != nil {
 		return payprovider.Refund{}, false, err
 	}

@@ -18,3 +18,14 @@ func TestAStuckRefundStaysSoWhileTheProviderIsAway(t *testing.T) {
 		}
 	}
 }
+
+// The provider tells what there is, so a person decides nothing any more: what is under way is the worker's.
+func TestARefundIsStuckNoMoreWhenTheProviderHasAnswered(t *testing.T) {
+	t.Parallel()
+	w := stuckWorld(t)
+	w.provider.fault = lost
+	w.run()
+	if r := w.refund(); r.Stuck || r.ForOperator() || r.DueAt == nil {
+		t.Errorf("%+v", r)
+	}
+}

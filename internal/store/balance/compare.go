@@ -19,7 +19,8 @@ import (
 // that an operator has called unpaid may be given back there in whole. A refund must be on our
 // books, of the same purchase, made by us or out of band, and have come as far here; one of a payment that
 // received nothing here only released it, and one that has failed, then or later, has given
-// nothing back. One that was resolved by hand may have succeeded there. A dispute must be on record.
+// nothing back. One that was resolved by hand and has succeeded there differs until the provider's list
+// is noted: then it is out of band. A dispute must be on record.
 const compared = `
 	SELECT v.kind, v.object_id, t.id, coalesce(p.purchase_id, r.purchase_id, t.purchase_id), v.here_amount, v.here_currency,
 	       coalesce(t.source_amount, t.amount), coalesce(t.source_currency, t.currency), v.detail
@@ -62,7 +63,7 @@ const compared = `
 		UNION ALL
 		SELECT 'differs', t.source_id, r.amount, r.currency, format('the refund is %s here, and %s at the provider', r.state, t.source_status)
 		WHERE t.reporting_category = 'refund' AND (t.source_amount, t.source_currency) = (r.amount, r.currency)
-		  AND (t.source_status = 'succeeded' AND r.state NOT IN ('succeeded', 'resolved') AND NOT f.failed
+		  AND (t.source_status = 'succeeded' AND r.state <> 'succeeded' AND NOT f.failed
 		       OR t.source_status IN ('failed', 'canceled') AND r.state = 'succeeded')
 		UNION ALL
 		SELECT 'differs', t.source_id, r.amount, r.currency, 'the refund has failed at the provider, and has succeeded here'

@@ -15,7 +15,7 @@ import (
 )
 
 // Agenda is the table of card refunds of ours that are due. One that was resolved by hand is
-// due when the provider has news of it: it may have been made there, too.
+// due until the provider has answered, and when an event tells of it: it may have been made there, too.
 var Agenda = agenda.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.number IS NOT NULL`, Due: `true`}
 
 // Claim gives a card refund to a worker, see [agenda.Claim].
@@ -99,10 +99,12 @@ const resolvable = `number IS NOT NULL AND (method = 'external' AND state = 'lis
 
 // resolved are the assignments that resolve a refund r: $1 and $2 say by whom and why. One by card
 // is then about what others have left: they may be what was done by hand, and if one fails later
-// its money must be owed again.
+// its money must be owed again. An attempt may have been made at the provider: it is due until the
+// refunds of the intent are listed.
 const resolved = `amount = CASE WHEN method = 'card' THEN greatest(least(amount, ` + left + `), 0) ELSE amount END,
 		    provider_id = CASE WHEN method <> 'card' OR amount <= ` + left + ` THEN provider_id END,
-		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = NULL, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
+		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = CASE WHEN method = 'card' AND attempt > 0 THEN clock_timestamp() END,
+		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
 		    finished_at = clock_timestamp()`
 
 // QueueResolve notes that a refund was given back by hand, by whom and why: one that was
