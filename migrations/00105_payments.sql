@@ -104,6 +104,7 @@ CREATE TABLE refunds (
     wakes         integer     NOT NULL DEFAULT 0,
     attempt       smallint    NOT NULL DEFAULT 0,                          -- of making it, the last part of its idempotency key
     attempt_at    timestamptz,
+    asked         bigint,                                                  -- amount with which the key of the attempt was stored: amount may be less since
     provider_id   text        UNIQUE,                                      -- re_… of the last attempt
     failure       text,                                                    -- why the provider has refused it
     faults        integer     NOT NULL DEFAULT 0,
@@ -168,12 +169,13 @@ CREATE TABLE payment_events (
     refundable  boolean     NOT NULL DEFAULT false,                        -- of a dispute: its charge can be refunded
     payload     text        NOT NULL,
     handled_at  timestamptz,
-    outcome     text        CHECK (outcome IN ('woken', 'recorded', 'ignored', 'unknown')),
+    outcome     text        CHECK (outcome IN ('woken', 'recorded', 'ignored', 'uncaptured', 'unknown')),
     CHECK ((handled_at IS NULL) = (outcome IS NULL))
 );
 
 CREATE INDEX payment_events_open ON payment_events (received_at) WHERE handled_at IS NULL;
 CREATE INDEX payment_events_received ON payment_events (received_at);
+CREATE INDEX payment_events_uncaptured ON payment_events (intent_id) WHERE outcome = 'uncaptured'; -- worked off again when the intent's money is in the books
 
 -- Up to when its events were listed, by the provider's clock: when the newest of them was made. One row, or none yet.
 CREATE TABLE payment_events_listed (

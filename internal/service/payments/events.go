@@ -72,7 +72,7 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.orphaned, m.others)
 	telemetry.Expect(m.others, refundNone, refundKnown)
 	telemetry.Expect(m.stored, payment.FromWebhook, payment.FromList)
-	telemetry.Expect(m.handled, payment.EventWoken, payment.EventRecorded, payment.EventIgnored, payment.EventUnknown)
+	telemetry.Expect(m.handled, payment.EventWoken, payment.EventRecorded, payment.EventIgnored, payment.EventUncaptured, payment.EventUnknown)
 	telemetry.Expect(m.dispute, "needs_response", "under_review", "won", "lost", "warning_needs_response", "warning_under_review", "warning_closed")
 	return &Events{db: db, reader: reader, logger: logger, metrics: m, versions: make(map[string]bool)}
 }

@@ -37,8 +37,9 @@ type outOfBand struct {
 // A bank can send the money back even later: then the timeline says that, too, and what we
 // have to give back is owed again.
 //
-// Where one of ours was resolved by hand, events come too late to be believed: it was woken,
-// and its worker asks the provider.
+// Where one of ours was resolved by hand, and of a refund under our id, events are not believed: they
+// come in any order. Ours was woken, and its worker lists what is there: the provider's id decides
+// whether a refund is ours, or was made beside it.
 func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []payment.Event) error {
 	found := work.outOfBandOf(events)
 	if len(found) == 0 {
@@ -145,15 +146,20 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 }
 
 // readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
-// money was captured, with the id of our own refund if its metadata have one.
+// money was captured, with the id of our own refund if its metadata have one. An event that comes
+// before the capture is in our books is worked off again with it.
 func (w *eventWork) readOutOfBand(event payment.Event) (f refund.Told, ourID string, ok bool) {
 	s := w.subjectOf(event)
-	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) || s.Received == 0 {
+	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) {
 		return f, "", false
 	}
 	told, ok := w.reader.RefundIn([]byte(event.Payload))
 	state := refund.StateOf(payprovider.RefundStatus(text0(event.Status)))
 	if !ok || state == "" || told.Amount <= 0 {
+		return f, "", false
+	}
+	if s.Received == 0 {
+		w.outcomes[event.ID] = payment.EventUncaptured
 		return f, "", false
 	}
 	return refund.Told{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true

@@ -233,3 +233,41 @@ func TestAnEventAboutWhatWasResolvedByHandIsNotBelieved(t *testing.T) {
 		t.Errorf("the timeline says %s", steps)
 	}
 }
+
+// Somebody refunds at the provider what a worker has captured and not stored yet: the event is worked off with the money.
+func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	registry := prometheus.NewRegistry()
+	e := payments.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
+	outcome := func(id string) (outcome string) {
+		t.Helper()
+		if err := b.db.QueryRow(t.Context(), `SELECT coalesce(outcome, 'open') FROM payment_events WHERE id = $1`, id).Scan(&outcome); err != nil {
+			t.Fatal(err)
+		}
+		return outcome
+	}
+	unpaid := b.reserve("pm_action")
+	itsOwn := *b.want(unpaid, payments.Waits, payment.Action).IntentID
+	id := b.reserve("pm_card_visa")
+	intent := *b.want(id, payments.Conclude, payment.Captured).IntentID
+	b.exec(`UPDATE payments SET phase = 'capturing', received = 0 WHERE purchase_id = $1`, id)
+	b.store(e, refundEvent("evt_1", "refund.created", "re_hand", intent, "succeeded", ""), refundEvent("evt_2", "refund.created", "re_released", itsOwn, "succeeded", ""))
+	b.work(e)
+	if outcome("evt_1") != "uncaptured" || outcome("evt_2") != "uncaptured" || countOutOfBand(t, registry, "none") != 0 {
+		t.Errorf("before the capture they are %s and %s", outcome("evt_1"), outcome("evt_2"))
+	}
+	b.exec(`UPDATE payments SET phase = 'captured', received = amount WHERE purchase_id = $1`, id)
+	var q pgx.Batch
+	payment.QueueConclude(&q, []payment.Conclusion{{PurchaseID: id, Version: b.get(id).Version, From: payment.Captured, To: payment.Settled}})
+	if err := b.db.SendBatch(t.Context(), &q).Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.work(e)
+	if outcome("evt_1") != "recorded" || outcome("evt_2") != "uncaptured" || countOutOfBand(t, registry, "none") != 1 {
+		t.Errorf("with the capture they are %s and %s, counted are %g", outcome("evt_1"), outcome("evt_2"), countOutOfBand(t, registry, "none"))
+	}
+	if steps := stepsOf(t, b.db, id); !strings.Contains(steps, "refunded-out-of-band(re_hand of 1200 JPY") {
+		t.Errorf("the timeline says %s", steps)
+	}
+}

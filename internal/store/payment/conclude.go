@@ -48,7 +48,8 @@ const recheck = time.Minute
 // them is fenced. Each must still have the version at which it was read.
 //
 // A settled or returned payment is not looked at again, unless an event comes; a late one
-// is due at once, and a cancelled one after a while, if it was ever at the provider.
+// is due at once, and a cancelled one after a while, if it was ever at the provider. Events about refunds
+// that came before the money was in our books are open again.
 func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
 	n := len(conclusions)
 	ids, versions, from, to := make([]uuid.UUID, n), make([]int64, n), make([]string, n), make([]string, n)
@@ -64,4 +65,7 @@ func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
 		FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS c (id, version, phase, next)
 		WHERE p.purchase_id = c.id AND p.version = c.version AND p.phase = c.phase`, ids, versions, from, to, recheck.Seconds()).
 		Exec(postgres.Exactly(n, "payments"))
+	b.Queue(`
+		UPDATE payment_events e SET handled_at = NULL, outcome = NULL FROM payments p
+		WHERE p.purchase_id = ANY($1) AND p.received > 0 AND e.intent_id = p.intent_id AND e.outcome = 'uncaptured'`, ids)
 }

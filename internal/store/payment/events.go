@@ -33,6 +33,10 @@ const (
 	EventRecorded EventOutcome = "recorded" // a dispute
 	EventIgnored  EventOutcome = "ignored"  // it tells nothing new, or is about nothing of ours
 	EventUnknown  EventOutcome = "unknown"  // of a type that we do not know
+
+	// A refund of a payment that has received nothing, as far as we know. It has released an authorization,
+	// or our books are late: QueueConclude opens it again when the payment has received something.
+	EventUncaptured EventOutcome = "uncaptured"
 )
 
 // Event is what the provider has told us. It is a hint: a decision fetches the
