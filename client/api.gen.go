@@ -1843,7 +1843,7 @@ type Refund struct {
 	// Reference The id of a card refund at the provider, `re_…`.
 	Reference string `json:"reference"`
 
-	// Failure Why the provider has refused it, or why it waits.
+	// Failure Why the provider has refused it, why it waits, or how much was paid twice although it was resolved.
 	Failure string `json:"failure"`
 
 	// Resolution Who resolved it by hand and why; null if nobody did.

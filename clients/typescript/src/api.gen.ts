@@ -2324,7 +2324,7 @@ export interface components {
             state: components["schemas"]["RefundState"];
             /** @description The id of a card refund at the provider, `re_…`. */
             reference: string | null;
-            /** @description Why the provider has refused it, or why it waits. */
+            /** @description Why the provider has refused it, why it waits, or how much was paid twice although it was resolved. */
             failure: string | null;
             /**
              * @description `operator`: an operator has to see to it, or to the key of the provider. Null otherwise.

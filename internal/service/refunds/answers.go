@@ -3,6 +3,7 @@ package refunds
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,18 +21,27 @@ var steps = map[refund.State]string{
 	refund.Canceled:       payment.StepRefundFailed,
 }
 
-// pick returns which of the refunds of an intent is the one that we want, if any: ours, unless
-// it is a failure of an earlier attempt. One that gives money back comes before one that does
-// not.
-func pick(all []payprovider.Refund, wanted *refund.Refund) (found payprovider.Refund, ok bool) {
+// pick returns which of the refunds of an intent is the one that we want, if any: one with its id or,
+// in the metadata, ours, unless another row has it, or it is a failure of an earlier attempt. One that
+// gives money back comes before one that does not, and then the one whose id we have.
+func pick(all []payprovider.Refund, wanted *refund.Refund, rows []refund.Refund) (found payprovider.Refund, ok bool) {
+	best := 0
 	for _, one := range all {
-		refused := refund.StateOf(one.Status).Refused()
-		stale := refused && one.Metadata[MetaAttempt] != strconv.Itoa(wanted.Attempt)
-		if one.Metadata[MetaRefund] != wanted.ID.String() || stale {
+		refused, known := refund.StateOf(one.Status).Refused(), text(wanted.ProviderID) == one.ID
+		stale := refused && !known && one.Metadata[MetaAttempt] != strconv.Itoa(wanted.Attempt)
+		others := slices.ContainsFunc(rows, func(r refund.Refund) bool { return r.ID != wanted.ID && text(r.ProviderID) == one.ID })
+		if !known && one.Metadata[MetaRefund] != wanted.ID.String() || stale || others {
 			continue
 		}
-		if !ok || refund.StateOf(found.Status).Refused() && !refused {
-			found, ok = one, true
+		rank := 1
+		if known {
+			rank++
+		}
+		if !refused {
+			rank += 2
+		}
+		if rank > best {
+			found, ok, best = one, true, rank
 		}
 	}
 	return found, ok
@@ -88,12 +98,18 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 	return Waits, nil
 }
 
+// isOtherUse reports whether the idempotency key was used for something else.
+func isOtherUse(err error) bool {
+	const codeOtherUse = "idempotency_error"
+	e, ok := errors.AsType[*payprovider.Error](err)
+	return ok && e.Code == codeOtherUse
+}
+
 // isStuck reports whether a failed look or call says that time alone will not help. An
 // idempotency key that was used for something else is replaced, so that is none.
 func isStuck(err error) bool {
-	const codeOtherUse = "idempotency_error"
 	e, ok := errors.AsType[*payprovider.Error](err)
-	if !ok || e.Code == codeOtherUse {
+	if !ok || isOtherUse(err) {
 		return false
 	}
 	switch e.Kind {
@@ -118,6 +134,11 @@ func pause(faults int, kind payprovider.ErrorKind) time.Duration {
 
 // tell logs and counts a new state.
 func (o *run) tell() {
+	if o.more > 0 {
+		o.metrics.twice.Inc()
+		o.logger.Error("money was given back twice: by others, and by a call of ours that was under way", "refund", o.ID, "purchase", o.PurchaseID,
+			"too_much", int64(o.more), "currency", o.Currency)
+	}
 	if o.State == o.was {
 		return
 	}

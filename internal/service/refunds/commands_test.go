@@ -85,7 +85,7 @@ func TestARetryFencesTheWorkerThatStillHasTheRefund(t *testing.T) {
 	t.Parallel()
 	w := refusedWorld(t, payprovider.RefundFailed)
 	w.provider.fault = func(call string) (error, bool) {
-		if call == "fetch" { // of the worker that an event has woken
+		if call == "list" { // of the worker that an event has woken
 			w.provider.fault = nil
 			if _, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil {
 				t.Error(err)

@@ -28,7 +28,7 @@ func NewRunner(db postgres.Pool, provider payprovider.Refunds, settings Settings
 			Name: "triprize_refund_faults_total", Help: "Calls for refunds that have not told their state, by kind. A mismatch is for a person.",
 		}, []string{"kind"}),
 		twice: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_refunds_paid_twice_total", Help: "Refunds that were resolved by hand, and whose money the provider gives back, too. Must stay 0.",
+			Name: "triprize_refunds_paid_twice_total", Help: "Refunds whose money was given back twice: resolved by hand, or refunded by others, and made at the provider, too. Must stay 0.",
 		}),
 	}
 	registry.MustRegister(m.states, m.faults, m.twice)

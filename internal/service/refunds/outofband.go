@@ -2,6 +2,7 @@ package refunds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,33 +12,35 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
 )
 
 // note notes those refunds of the intent that are not ours, in the table and in the timeline.
-// One that was made under the id of ours is not ours, either, when ours was resolved by hand.
-func (o *run) note(ctx context.Context, all []payprovider.Refund) error {
+// One that was made under the id of ours is not ours, either, when ours was resolved by hand, or is
+// another one: mine. The list is not older than the refund as it was claimed, or nothing is noted.
+func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []refund.Refund, mine payprovider.Refund) error {
+	there, twice := o.notOurs(all, rows, mine.ID)
+	if len(there) == 0 {
+		return nil
+	}
 	var noted []refund.Noted
 	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
 		if _, err := payment.LockSubjects(ctx, tx, nil, []uuid.UUID{o.PurchaseID}); err != nil {
 			return err
 		}
-		known, err := refund.OfPurchases(ctx, tx, []uuid.UUID{o.PurchaseID})
-		if err != nil {
-			return err
-		}
-		there := o.notOurs(all, known[o.PurchaseID])
-		if len(there) == 0 {
-			return nil
+		now, err := refund.Get(ctx, tx, o.ID)
+		if err != nil || now.Version != o.Version {
+			return errors.Join(err, agenda.ErrFenced)
 		}
 		if noted, err = refund.Note(ctx, tx, there); err != nil {
 			return err
 		}
 		var b pgx.Batch
 		for _, n := range noted {
-			o.queueNoted(&b, n)
+			o.queueNoted(&b, n, twice[n.ProviderID])
 		}
 		return tx.SendBatch(ctx, &b).Close()
 	})
@@ -45,38 +48,54 @@ func (o *run) note(ctx context.Context, all []payprovider.Refund) error {
 		return fmt.Errorf("refunds.note(%s): %w", o.ID, err)
 	}
 	for _, n := range noted {
-		if o.ProviderID != nil && *o.ProviderID == n.ProviderID { // see refund.Note
+		if o.State == refund.Resolved && text(o.ProviderID) == n.ProviderID { // see refund.Note
 			o.ProviderID = nil
 		}
 		o.logger.Warn("a refund at the provider is not ours", "purchase", o.PurchaseID, "refund", n.ProviderID, "amount", int64(n.Amount),
 			"currency", n.Currency, "state", n.State)
+		if twice[n.ProviderID] && n.Fresh {
+			o.metrics.twice.Inc()
+			o.logger.Error("money was given back twice: by two refunds under one id of ours", "refund", o.ID, "purchase", o.PurchaseID,
+				"second", n.ProviderID, "too_much", int64(n.Amount), "currency", n.Currency)
+		}
 	}
 	return nil
 }
 
-// notOurs returns the refunds of the intent that are not of our rows.
-func (o *run) notOurs(all []payprovider.Refund, rows []refund.Refund) (there []refund.Told) {
-	ours := make(map[string]refund.State) // by our id
+// notOurs returns the refunds of the intent that are not of our rows: the provider's id decides, and
+// where we do not have one yet, ours in the metadata. twice are those beside the one that was made for
+// a row. An attempt that has failed is nobody's.
+func (o *run) notOurs(all []payprovider.Refund, rows []refund.Refund, mine string) (there []refund.Told, twice map[string]bool) {
+	ours, noted := make(map[string]refund.Refund), make(map[string]bool)
 	for _, r := range rows {
-		if r.Reason != refund.OutOfBand {
-			ours[r.ID.String()] = r.State
-		}
+		ours[r.ID.String()] = r
+		noted[text(r.ProviderID)] = r.Reason == refund.OutOfBand
 	}
+	twice = make(map[string]bool)
 	for _, one := range all {
 		state := refund.StateOf(one.Status)
-		as, known := ours[one.Metadata[MetaRefund]]
-		if state == "" || one.Amount <= 0 || known && (as != refund.Resolved || state.Refused()) {
+		r, known := ours[one.Metadata[MetaRefund]]
+		switch known = known && !noted[one.ID]; {
+		case state == "" || one.Amount <= 0 || known && state.Refused():
 			continue
+		case known && r.State != refund.Resolved:
+			if r.ID == o.ID && one.ID == mine || text(r.ProviderID) == one.ID || r.ID != o.ID && r.ProviderID == nil {
+				continue
+			}
+			twice[one.ID] = true
 		}
 		there = append(there, refund.Told{ProviderID: one.ID, PurchaseID: o.PurchaseID, Amount: one.Amount, Currency: one.Currency, State: state})
 	}
-	return there
+	return there, twice
 }
 
-func (o *run) queueNoted(b *pgx.Batch, n refund.Noted) {
+func (o *run) queueNoted(b *pgx.Batch, n refund.Noted, twice bool) {
 	if n.Fresh && !n.State.Refused() {
 		how := "and not by us"
-		if o.State == refund.Resolved {
+		switch {
+		case twice:
+			how = "under the id of ours, beside ours"
+		case o.State == refund.Resolved:
 			how = "although ours was resolved by hand"
 		}
 		detail := n.Made(how)

@@ -27,9 +27,13 @@ type provider struct {
 }
 
 type answer struct {
-	at  int
-	err error
+	at     int
+	amount money.Amount // as asked for; 0: any
+	err    error
 }
+
+// errOtherUse is the answer to a key that was used with another amount.
+var errOtherUse = &payprovider.Error{Kind: payprovider.KindMismatch, Code: "idempotency_error", Call: "refund", Message: "this key was used with other parameters"}
 
 func newProvider(intent string, captured money.Amount) *provider {
 	return &provider{intent: intent, captured: captured, status: payprovider.RefundSucceeded, keys: make(map[string]answer)}
@@ -60,7 +64,11 @@ func (p *provider) CreateRefund(_ context.Context, n payprovider.NewRefund) (pay
 	known, ok := p.keys[n.Key]
 	if !ok {
 		known = p.create(n)
+		known.amount = n.Amount
 		p.keys[n.Key] = known
+	}
+	if known.amount != 0 && known.amount != n.Amount {
+		return payprovider.Refund{}, errOtherUse
 	}
 	if after != nil {
 		return payprovider.Refund{}, after

@@ -139,7 +139,7 @@ func TestMoneyThatIsPaidTwiceIsSaidWhoeverHasSeenItFirst(t *testing.T) {
 	for range 2 {
 		w.runOf(two)
 	}
-	if r := w.refund(); paidTwice(t, registry) != 1 || !strings.Contains(text(r.Failure), "200 JPY too much") {
+	if r := w.refund(); paidTwice(t, registry) != 1 || !strings.Contains(text(r.Failure), "400 JPY too much") {
 		t.Errorf("it rings %g times: %+v", paidTwice(t, registry), r)
 	}
 	fixture.Sound(t, w.db)

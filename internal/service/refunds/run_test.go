@@ -160,8 +160,8 @@ func TestARefundIsMadeOnceAndRefundsItsPurchase(t *testing.T) {
 	if result, err := w.runner.Run(t.Context(), stale.Item()); err != nil || result != refunds.Nothing { // the task again
 		t.Errorf("the same task again: %s, %v", result, err)
 	}
-	w.run() // woken: it is fetched
-	if got := strings.Join(w.provider.calls, " "); got != "create fetch" {
+	w.run() // woken: it is looked for
+	if got := strings.Join(w.provider.calls, " "); got != "create list" {
 		t.Errorf("called %s", got)
 	}
 	if got := w.events(); len(got) != 1 || got[0] != payment.StepRefunded {
@@ -209,7 +209,7 @@ func TestAPendingRefundIsFetchedUntilItsEnd(t *testing.T) {
 		if got := strings.Join(w.events(), " "); got != payment.StepRefundPending+" "+c.step {
 			t.Errorf("the timeline has %s", got)
 		}
-		if got := strings.Join(w.provider.calls, " "); got != "create fetch fetch" {
+		if got := strings.Join(w.provider.calls, " "); got != "create list list" {
 			t.Errorf("called %s", got)
 		}
 	}

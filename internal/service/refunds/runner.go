@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
@@ -67,7 +68,8 @@ type run struct {
 	dispute  *payment.Dispute // of the charge
 	was      refund.State     // in the table
 	captured money.Amount
-	answered bool // by the provider, in this run: what was stuck goes on
+	more     money.Amount // than was left: it was made after others had given a part back
+	answered bool         // by the provider, in this run: what was stuck goes on
 }
 
 // Run does a refund as far as it goes now. A failure at the provider is stored
@@ -106,17 +108,9 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 	switch {
 	case o.State == refund.Resolved:
 		return o.confirm(ctx)
-	case o.ProviderID != nil:
-		got, err := call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) { return o.provider.Refund(ctx, *o.ProviderID) })
-		if err != nil {
-			return o.put(ctx, err)
-		}
-		if !o.State.Refused() || refund.StateOf(got.Status) != o.State {
-			return o.apply(ctx, got)
-		}
-	case o.Amount == 0: // there was nothing to be made
+	case o.Attempt == 0 && o.Amount == 0: // there was nothing to be made
 		return o.write(ctx)
-	case o.Attempt == 0 && !o.State.Refused():
+	case o.Attempt == 0 && o.ProviderID == nil && !o.State.Refused():
 		left, err := refund.Left(ctx, o.db, o.ID)
 		switch {
 		case err != nil:
@@ -128,17 +122,24 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 		}
 	}
 	found, ok, err := o.look(ctx)
+	if err == nil && !ok && o.ProviderID != nil { // the list is late, or it is gone
+		found, err = call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) { return o.provider.Refund(ctx, *o.ProviderID) })
+		ok = true
+	}
 	if err != nil {
 		return o.put(ctx, err)
 	}
-	if ok && (!o.State.Refused() || !refund.StateOf(found.Status).Refused()) {
+	if state := refund.StateOf(found.Status); ok && !(state.Refused() && (state == o.State || o.Amount == 0)) {
 		return o.apply(ctx, found)
+	}
+	if o.State == refund.Succeeded { // others had left nothing
+		return o.write(ctx)
 	}
 	return o.rest(ctx, func(left refund.Remaining, less bool) (Result, error) {
 		switch {
 		case o.State.Refused(): // only an operator has it tried again
 			return o.write(ctx)
-		case less && o.Attempt > 0: // the provider knows the key with another amount
+		case less && o.Attempt > 0 && o.Amount == left.Charge: // the provider refuses the second of both
 			return o.create(ctx, o.Attempt+1)
 		}
 		return o.create(ctx, max(o.nextAttempt(left), 1))
@@ -177,22 +178,34 @@ func (o *run) nextAttempt(left refund.Remaining) int {
 }
 
 // create makes the refund. Its key is stored first, and the lease renewed.
+//
+// When others have given a part back since the key was stored, the rest is asked for with the same
+// key, as a call over more may be on its way with it. Of both the provider makes the one that comes
+// first, and refuses the other (idempotency_error):
+//
+//   - stored, and not called: the rest is made. The worker that was stopped before its call is refused.
+//   - called, and the answer is lost: it is in the list, or the rest is refused. Then the call over more is
+//     repeated, which makes nothing while the provider remembers the key: it has the answer, or the
+//     fault with which that call has ended; then a further key is safe.
+//   - called, and refused: that call is over, and the rest has a further key.
 func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	if o.dispute.HoldsMoney() {
 		return o.disputed(ctx)
 	}
-	o.Attempt = attempt
+	if o.Attempt < attempt {
+		o.Attempt, o.Asked = attempt, o.Amount
+	}
 	if err := refund.Write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil {
 		return Nothing, err
 	}
 	o.hit("refunds.attempt.stored")
-	got, err := call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) {
-		return o.provider.CreateRefund(ctx, payprovider.NewRefund{
-			Key: fmt.Sprintf("re:%s:%d", o.ID, o.Attempt), IntentID: o.intentID, Amount: o.Amount,
-			Metadata: map[string]string{MetaRefund: o.ID.String(), MetaPurchase: o.PurchaseID.String(), MetaCampaign: o.CampaignID.String(),
-				MetaAttempt: strconv.Itoa(o.Attempt)},
-		})
-	})
+	got, err := o.ask(ctx, o.Amount)
+	if isOtherUse(err) && o.Asked > o.Amount {
+		if err := refund.Write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
+			return Nothing, err
+		}
+		got, err = o.ask(ctx, o.Asked)
+	}
 	if err == nil {
 		return o.apply(ctx, got)
 	}
@@ -204,6 +217,17 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 		o.Attempt++ // what the first call with this key has made, if anything, is in the list by now, and nothing more will come of it
 	}
 	return o.put(ctx, err)
+}
+
+// ask asks the provider for the refund with the key of the attempt.
+func (o *run) ask(ctx context.Context, amount money.Amount) (payprovider.Refund, error) {
+	return call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) {
+		return o.provider.CreateRefund(ctx, payprovider.NewRefund{
+			Key: fmt.Sprintf("re:%s:%d", o.ID, o.Attempt), IntentID: o.intentID, Amount: amount,
+			Metadata: map[string]string{MetaRefund: o.ID.String(), MetaPurchase: o.PurchaseID.String(), MetaCampaign: o.CampaignID.String(),
+				MetaAttempt: strconv.Itoa(o.Attempt)},
+		})
+	})
 }
 
 // giveWay lets another refund of the purchase be made first.
@@ -246,19 +270,21 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 	})
 }
 
-// look finds what the provider has of this refund, by our id in its metadata, and notes the
-// refunds of the intent that are not ours.
+// look finds what the provider has of this refund, by its id or by ours in its metadata, and notes
+// the refunds of the intent that are not ours. Our rows are read before the list: an id of theirs
+// that is stored by then is later than other attempts, which show their ends.
 func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
+	rows, err := refund.OfPurchases(ctx, o.db, []uuid.UUID{o.PurchaseID})
+	if err != nil {
+		return payprovider.Refund{}, false, err
+	}
 	all, err := call(ctx, o, func(ctx context.Context) ([]payprovider.Refund, error) { return o.provider.RefundsOf(ctx, o.intentID) })
 	if err != nil {
 		return payprovider.Refund{}, false, err
 	}
 	o.answered = true
-	if err := o.note(ctx, all); err != nil {
-		return payprovider.Refund{}, false, err
-	}
-	found, ok := pick(all, o.Refund)
-	return found, ok, nil
+	found, ok := pick(all, o.Refund, rows[o.PurchaseID])
+	return found, ok, o.note(ctx, all, rows[o.PurchaseID], found)
 }
 
 // call makes a call within the lease.
@@ -276,7 +302,9 @@ func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error)
 		return o.put(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
 	}
 	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = refund.StateOf(got.Status), &got.ID, nil, 0, false
-	if o.State.Refused() {
+	if !o.State.Refused() {
+		o.more, o.Amount = got.Amount-o.Amount, got.Amount
+	} else {
 		failure := got.Failure
 		if failure == "" {
 			failure = string(got.Status)
@@ -286,12 +314,13 @@ func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error)
 	return o.write(ctx)
 }
 
-// check returns what is wrong with a refund that the provider says is ours.
+// check returns what is wrong with a refund that the provider says is ours. A call over more may have
+// come first, before others gave a part back.
 func (o *run) check(got payprovider.Refund) string {
 	switch {
 	case got.IntentID != o.intentID:
 		return fmt.Sprintf("%s is of intent %q, not of %s", got.ID, got.IntentID, o.intentID)
-	case got.Amount != o.Amount || got.Currency != o.Currency:
+	case got.Amount < o.Amount || got.Amount > o.Asked || got.Currency != o.Currency:
 		return fmt.Sprintf("%s gives back %d %s, not %d %s", got.ID, got.Amount, got.Currency, o.Amount, o.Currency)
 	case got.ID == "" || refund.StateOf(got.Status) == "":
 		return fmt.Sprintf("%s has the status %q", got.ID, got.Status)
@@ -308,7 +337,7 @@ func (o *run) write(ctx context.Context) (Result, error) {
 	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		refund.QueueWrite(&b, o.Refund, 0, next)
-		if o.State != o.was {
+		if o.State != o.was || o.more > 0 {
 			if o.State.Finished() != o.was.Finished() {
 				purchase.QueueFollow(&b, o.PurchaseID)
 			}

@@ -15,13 +15,13 @@ import (
 )
 
 const columns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, r.state, r.version, r.lease_until,
-	r.due_at, r.wakes, r.attempt, r.attempt_at, coalesce(extract(epoch FROM clock_timestamp() - r.attempt_at) * interval '1 second', interval '0'),
+	r.due_at, r.wakes, r.attempt, r.attempt_at, coalesce(r.asked, r.amount), coalesce(extract(epoch FROM clock_timestamp() - r.attempt_at) * interval '1 second', interval '0'),
 	r.provider_id, r.failure, r.faults, r.stuck, r.resolved_by, r.resolve_reason, r.created_at,
 	extract(epoch FROM clock_timestamp() - r.created_at) * interval '1 second', r.finished_at`
 
 func scan(row pgx.CollectableRow) (r Refund, err error) {
 	err = row.Scan(&r.ID, &r.PurchaseID, &r.CampaignID, &r.UserID, &r.Method, &r.Amount, &r.Currency, &r.Reason, &r.State, &r.Version, &r.LeaseUntil,
-		&r.DueAt, &r.Wakes, &r.Attempt, &r.AttemptAt, &r.KeyAge,
+		&r.DueAt, &r.Wakes, &r.Attempt, &r.AttemptAt, &r.Asked, &r.KeyAge,
 		&r.ProviderID, &r.Failure, &r.Faults, &r.Stuck, &r.ResolvedBy, &r.ResolveReason, &r.CreatedAt, &r.Age, &r.FinishedAt)
 	return r, err
 }
@@ -81,10 +81,13 @@ func OfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (ma
 const debt = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.received END
 	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
 
-// givenBack is what refunds of the purchase give back beside the refund r, ours and others'.
-const givenBack = `coalesce((
-	SELECT sum(o.amount) FROM refunds o
-	WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN ('pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
+// givenBack is what refunds of the purchase give back beside the refund r, ours and others', and
+// givenBackThere what they do at the provider.
+const (
+	givenBack      = givenBackBy + `'pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
+	givenBackThere = givenBackBy + `'pending', 'requires_action', 'succeeded')), 0)::bigint`
+	givenBackBy    = `coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN (`
+)
 
 // left is how much is left of the debt for a refund r.
 const left = `(` + debt + ` - ` + givenBack + `)`
@@ -97,14 +100,14 @@ const beingMade = `EXISTS (SELECT FROM refunds o WHERE o.purchase_id = r.purchas
 // given back than was to be.
 type Remaining struct {
 	Debt   money.Amount // of what is to be given back
-	Charge money.Amount // of what was captured: the provider refuses more
+	Charge money.Amount // of the charge, at the provider: it refuses more
 	Waits  bool         // for another refund of the purchase, which is just being made
 }
 
 // Left returns how much money remains for a card refund to give back.
 func Left(ctx context.Context, db postgres.DB, id uuid.UUID) (r Remaining, err error) {
 	err = db.QueryRow(ctx, `
-		SELECT `+left+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBack+`, `+beingMade+`
+		SELECT `+left+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
 		FROM refunds r WHERE id = $1`, id).Scan(&r.Debt, &r.Charge, &r.Waits)
 	return r, fault.At(err, "refund.Left(%s)", id)
 }

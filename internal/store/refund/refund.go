@@ -69,6 +69,7 @@ type Refund struct {
 	Wakes         int
 	Attempt       int // of making it; 0: nothing was sent yet
 	AttemptAt     *time.Time
+	Asked         money.Amount  // amount with which the key of the attempt was stored; Amount may be less since
 	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
 	ProviderID    *string       // re_… of the last attempt
 	Failure       *string       // why the provider has refused it, or what is wrong with it

@@ -30,13 +30,13 @@ func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Dur
 // amount when more is left. keep is how much longer the
 // worker keeps it (the lease is renewed); with 0 it is given back, and is due after next, or not
 // before an event comes.
-// attempt_at is set when the attempt grows. What was resolved by hand stays so.
+// attempt_at and asked are set when the attempt grows. What was resolved by hand stays so.
 //
 // After the commit the refund has r.Version + 1.
 func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration) {
 	sql, args := Agenda.Write(r.Item(), agenda.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
-		    provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
+		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
 		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
 		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+left+` AND NOT `+beingMade+`) AND (amount <= $12 OR $12 >= `+left+`)`,
@@ -78,7 +78,7 @@ func QueueRetry(b *pgx.Batch, id uuid.UUID) {
 	b.Queue(`
 		UPDATE refunds r
 		SET state = 'open', version = version + 1, lease_until = NULL, due_at = clock_timestamp(), attempt = attempt + 1,
-		    attempt_at = clock_timestamp(), provider_id = NULL, failure = NULL, faults = 0, stuck = false, waiting_since = NULL
+		    attempt_at = clock_timestamp(), asked = amount, provider_id = NULL, failure = NULL, faults = 0, stuck = false, waiting_since = NULL
 		WHERE id = $1 AND method = 'card' AND number IS NOT NULL AND state IN ('failed', 'canceled')
 		  AND NOT `+beingMade, id).
 		Exec(exactly(id, "the provider has not refused the refund, or another one of the purchase is just being made"))
