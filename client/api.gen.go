@@ -871,6 +871,18 @@ type Dispute struct {
 	// Reason Such as `fraudulent`.
 	Reason string `json:"reason"`
 
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// Currency An ISO 4217 code.
+	Currency Currency `json:"currency"`
+
+	// Fee What the provider takes for it, in minor units of `fee_currency`; null: nothing yet. Users do not see it.
+	Fee int64 `json:"fee"`
+
+	// FeeCurrency That of the provider's balance.
+	FeeCurrency string `json:"fee_currency"`
+
 	// At When it became known here.
 	At time.Time `json:"at"`
 }
@@ -1716,6 +1728,9 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
+	// AmountDisputed How much of `amount` the buyer's bank has taken back for good, in minor units: the disputes that are `lost`, together. It is beside `amount_refunded`. A dispute in another currency than the purchase's does not count.
+	AmountDisputed int64 `json:"amount_disputed"`
+
 	// AmountRefunded How much of `amount` is back with the buyer, in minor units: the refunds that have succeeded or were resolved, together.
 	AmountRefunded int64 `json:"amount_refunded"`
 
@@ -2170,10 +2185,20 @@ type WalletEvent struct {
 	To string `json:"to"`
 
 	// Amount In minor units of the currency (cents; yen).
-	Amount          Money     `json:"amount"`
+	Amount Money `json:"amount"`
+
+	// Reference Each is used once. That of the request, or else the id of the entry. Triprize's own, by kind: `purchase:` and the id of the purchase's
+	// job; `refund:` and the id of the purchase, for a part with `:` and the id of the job that cancels it; `expire/` and the id of the
+	// authorization. Find an entry of a purchase by `purchase_id`, not by the form of its reference.
 	Reference       string    `json:"reference"`
 	Description     string    `json:"description"`
 	AuthorizationID uuid.UUID `json:"authorization_id"`
+
+	// PurchaseID The purchase that was paid, or given back in whole or in part; null: another kind.
+	PurchaseID uuid.UUID `json:"purchase_id"`
+
+	// Actor Who asked for it: `role:client`, and `/user` when one was signed in, such as `app:shop` or `user:shop/mina`; `system`: nobody, as for an `expire`. Users see the role only.
+	Actor string `json:"actor"`
 
 	// At RFC 3339.
 	At Time `json:"at"`

@@ -107,6 +107,19 @@ func TestADisputeIsShownAndReleasesNothing(t *testing.T) {
 	if p.State != "completed" || !p.happened("disputed") || s.CampaignNow(campaign).Counts.Sold != 1 {
 		t.Errorf("%+v", p)
 	}
+	if d := p.Dispute; d.Amount != p.Amount || d.Currency != "JPY" || d.Fee == nil || *d.Fee != 1300 || p.AmountDisputed != 0 {
+		t.Errorf("its money: %+v", d)
+	}
+	if err := s.Sandbox.CloseDispute(p.Dispute.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	servers.Eventually(t, "it is lost", func() bool {
+		p = viewPurchase(s, id)
+		return p.Dispute.Status == "lost"
+	})
+	if p.State != "completed" || p.AmountDisputed != p.Amount || p.AmountRefunded != 0 {
+		t.Errorf("%+v", p)
+	}
 }
 
 // An inquiry takes no money. Its dispute does, until it is won.
@@ -129,6 +142,9 @@ func TestAnInquiryThatBecomesADisputeForbidsTheCancellationUntilItIsWon(t *testi
 		t.Fatal(err)
 	}
 	said("needs_response")
+	if d := viewPurchase(s, id).Dispute; d.Fee == nil || *d.Fee != 1300 {
+		t.Errorf("it costs %v", d.Fee)
+	}
 	if j := s.AwaitJob(0, s.Cancel(s.App, id, uuid.NewString(), "").ID); j.State != job.Failed || j.Problem.Code != "purchase-disputed" {
 		t.Errorf("while it is disputed: %v %s", j, j.Body)
 	}

@@ -66,12 +66,19 @@ type purchaseView struct {
 		Event string
 	}
 	AmountRefunded int64 `json:"amount_refunded"`
+	AmountDisputed int64 `json:"amount_disputed"`
 	Refunds        []refundView
-	Dispute        *struct{ ID, Status string }
+	Dispute        *disputeView
 	Positions      []struct {
 		Layer  int `json:"layer"`
 		Column int `json:"column"`
 	}
+}
+
+type disputeView struct {
+	ID, Status, Currency string
+	Amount               int64
+	Fee                  *int64
 }
 
 type refundView struct {

@@ -47,7 +47,8 @@ CREATE TABLE payments (
     resolved_by    text,
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     disputed_at    timestamptz,
-    dispute        json,                                                   -- {id, status, reason, refundable}: that of its disputes which counts
+    dispute        json,                                                   -- {id, status, reason, refundable, amount, currency, fee, fee_currency}: that of its disputes which counts
+    amount_disputed bigint     NOT NULL DEFAULT 0 CHECK (amount_disputed >= 0), -- of those that are lost, in its currency
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at    timestamptz,
     CHECK (deadline <= latest),
@@ -121,6 +122,7 @@ CREATE TABLE refunds (
     CHECK (amount > 0 OR number IS NOT NULL AND state IN ('succeeded', 'resolved') AND method = 'card'),
     CHECK ((number IS NULL) = (reason = 'out-of-band')),
     CHECK (reason <> 'out-of-band' OR method = 'card' AND state NOT IN ('open', 'resolved') AND provider_id IS NOT NULL AND due_at IS NULL),
+    CHECK (state <> 'succeeded' OR failure IS NULL),
     CHECK ((state = 'resolved') = (resolved_by IS NOT NULL)),
     CHECK ((resolved_by IS NULL) = (resolve_reason IS NULL)),
     CHECK ((state IN ('succeeded', 'resolved')) = (finished_at IS NOT NULL)),
@@ -145,6 +147,10 @@ CREATE TABLE disputes (
     reason      text        NOT NULL,
     refundable  boolean     NOT NULL,                                      -- as told: the bank has not the money
     told_at     timestamptz NOT NULL,                                      -- when the event was made, by the provider's clock
+    amount      bigint      NOT NULL CHECK (amount >= 0),                  -- minor units
+    currency    text        NOT NULL,
+    fee         bigint      NOT NULL,                                      -- what the provider takes for it, minor units; 0: nothing yet
+    fee_currency text       NOT NULL,                                      -- of the provider's balance; empty without a fee
     rank        smallint    NOT NULL GENERATED ALWAYS AS (
                     CASE status WHEN 'warning_needs_response' THEN 1 WHEN 'warning_under_review' THEN 2 WHEN 'warning_closed' THEN 3
                                 WHEN 'needs_response' THEN 4 WHEN 'won' THEN 6 WHEN 'lost' THEN 6 WHEN 'prevented' THEN 6 ELSE 5 END) STORED,
@@ -167,6 +173,7 @@ CREATE TABLE payment_events (
     status      text,                                                      -- of the object, when the event was made
     reason      text,                                                      -- of a dispute
     refundable  boolean     NOT NULL DEFAULT false,                        -- of a dispute: its charge can be refunded
+    disputed    json,                                                      -- of a dispute: {amount, currency, fee, fee_currency}
     payload     text        NOT NULL,
     handled_at  timestamptz,
     outcome     text        CHECK (outcome IN ('woken', 'recorded', 'ignored', 'uncaptured', 'unknown')),

@@ -2232,6 +2232,11 @@ export interface components {
              * @description How much of `amount` is back with the buyer, in minor units: the refunds that have succeeded or were resolved, together.
              */
             amount_refunded: number;
+            /**
+             * Format: int64
+             * @description How much of `amount` the buyer's bank has taken back for good, in minor units: the disputes that are `lost`, together. It is beside `amount_refunded`. A dispute in another currency than the purchase's does not count.
+             */
+            amount_disputed: number;
             /** @description What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, makes one. */
             refunds: components["schemas"]["Refund"][];
             /** @description What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one. */
@@ -2278,6 +2283,16 @@ export interface components {
             status: string;
             /** @description Such as `fraudulent`. */
             reason: string;
+            /** @description What the buyer wants back. */
+            amount: components["schemas"]["Money"];
+            currency: components["schemas"]["Currency"];
+            /**
+             * Format: int64
+             * @description What the provider takes for it, in minor units of `fee_currency`; null: nothing yet. Users do not see it.
+             */
+            fee: number | null;
+            /** @description That of the provider's balance. */
+            fee_currency: string | null;
             /**
              * Format: date-time
              * @description When it became known here.
@@ -2698,10 +2713,25 @@ export interface components {
             /** @description As from. */
             to: string;
             amount: components["schemas"]["Money"];
+            /**
+             * @description Each is used once. That of the request, or else the id of the entry. Triprize's own, by kind: `purchase:` and the id of the purchase's
+             *     job; `refund:` and the id of the purchase, for a part with `:` and the id of the job that cancels it; `expire/` and the id of the
+             *     authorization. Find an entry of a purchase by `purchase_id`, not by the form of its reference.
+             */
             reference: string;
             description: string;
             /** Format: uuid */
             authorization_id: string | null;
+            /**
+             * Format: uuid
+             * @description The purchase that was paid, or given back in whole or in part; null: another kind.
+             */
+            purchase_id: string | null;
+            /**
+             * @description Who asked for it: `role:client`, and `/user` when one was signed in, such as `app:shop` or `user:shop/mina`; `system`: nobody, as for an `expire`. Users see the role only.
+             * @example app:shop
+             */
+            actor: string;
             at: components["schemas"]["Time"];
             /** @description Of the movement. */
             metadata?: components["schemas"]["Metadata"];

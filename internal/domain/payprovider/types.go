@@ -102,7 +102,16 @@ type Event struct {
 	Status     string            // of the object, if it has one
 	Reason     string            // of a dispute
 	Refundable bool              // of a dispute: the bank has not the money, so the charge can be refunded
+	Disputed   *Disputed         // of a dispute; nil: of something else, or it has no amount
 	Payload    []byte            // the whole event, as it was signed
+}
+
+// Disputed is the money of a dispute, as it is stored, too.
+type Disputed struct {
+	Amount      money.Amount `json:"amount"`       // what the buyer wants back
+	Currency    string       `json:"currency"`     // ISO 4217, capitals
+	Fee         money.Amount `json:"fee"`          // of the provider; 0: none yet
+	FeeCurrency string       `json:"fee_currency"` // of the provider's balance; empty without a fee
 }
 
 // ErrorKind says what a failed call means for us.

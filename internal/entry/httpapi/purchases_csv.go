@@ -54,6 +54,7 @@ var purchaseColumns = []struct {
 		return strings.Join(states, " ")
 	}},
 	{"amount_refunded", func(p *contract.Purchase) string { return strconv.FormatInt(p.AmountRefunded, 10) }},
+	{"amount_disputed", func(p *contract.Purchase) string { return strconv.FormatInt(p.AmountDisputed, 10) }},
 	{"job_id", func(p *contract.Purchase) string { return p.JobID.String() }},
 	{"position_numbers", func(p *contract.Purchase) string {
 		return joined(p, " ", func(at contract.PricedPosition) string { return strconv.Itoa(at.Number) })

@@ -41,7 +41,7 @@ func wallets(where string) string {
 }
 
 func disputes(where string) string {
-	return `SELECT d.id, d.status, ` + facts(`'purchase', d.purchase_id, 'reason', d.reason`) + ` FROM disputes d WHERE ` + where + ` LIMIT $2`
+	return `SELECT d.id, d.status, ` + facts(`'purchase', d.purchase_id, 'reason', d.reason, 'amount', d.amount, 'fee', d.fee`) + ` FROM disputes d WHERE ` + where + ` LIMIT $2`
 }
 
 func differences(where string) string {

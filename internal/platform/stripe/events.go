@@ -13,6 +13,7 @@ import (
 	stripego "github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 )
 
@@ -127,6 +128,7 @@ func eventOf(payload []byte) (payprovider.Event, error) {
 		Status:     name(object["status"]),
 		Reason:     name(object["reason"]),
 		Refundable: refundable(object),
+		Disputed:   disputed(object),
 		Payload:    payload,
 	}
 	if name(object["object"]) == "payment_intent" {
@@ -152,6 +154,33 @@ func refundable(object map[string]json.RawMessage) bool {
 	}
 	var told bool
 	return json.Unmarshal(object["is_charge_refundable"], &told) == nil && told
+}
+
+// disputed reads the money of a dispute. The fee stands in the movements of the balance.
+func disputed(object map[string]json.RawMessage) *payprovider.Disputed {
+	var movements []struct {
+		Fee      money.Amount `json:"fee"`
+		Currency string       `json:"currency"`
+	}
+	var d payprovider.Disputed
+	if name(object["object"]) != "dispute" || json.Unmarshal(object["amount"], &d.Amount) != nil || d.Amount < 0 {
+		return nil
+	}
+	if d.Currency = strings.ToUpper(name(object["currency"])); !isCurrency(d.Currency) {
+		return nil
+	}
+	_ = json.Unmarshal(object["balance_transactions"], &movements) // an inquiry has none
+	for _, m := range movements {
+		if currency := strings.ToUpper(m.Currency); m.Fee != 0 && isCurrency(currency) {
+			d.Fee, d.FeeCurrency = d.Fee+m.Fee, currency
+		}
+	}
+	return &d
+}
+
+func isCurrency(text string) bool {
+	_, err := money.ParseCurrency(text)
+	return err == nil
 }
 
 // name reads a text, or the id of an object that stands in its place. Anything else is empty.

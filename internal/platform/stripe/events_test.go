@@ -2,6 +2,7 @@ package stripe_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,11 @@ func TestAnEventSaysWhatItIsAbout(t *testing.T) {
 		"won":                {of(`{"id":"du_1","object":"dispute","is_charge_refundable":false,"status":"won"}`), payprovider.Event{ObjectID: "du_1", Status: "won", Refundable: true}},
 		"lost":               {of(`{"id":"du_1","object":"dispute","is_charge_refundable":false,"status":"lost"}`), payprovider.Event{ObjectID: "du_1", Status: "lost"}},
 		"no answer":          {of(`{"id":"du_1","object":"dispute","is_charge_refundable":"yes","status":"needs_response"}`), payprovider.Event{ObjectID: "du_1", Status: "needs_response"}},
+		"its money": {of(`{"id":"du_1","object":"dispute","status":"lost","amount":70,"currency":"jpy","balance_transactions":[{"fee":1500,"currency":"eur"},{"fee":0,"currency":"eur"}]}`),
+			payprovider.Event{ObjectID: "du_1", Status: "lost", Disputed: &payprovider.Disputed{Amount: 70, Currency: "JPY", Fee: 1500, FeeCurrency: "EUR"}}},
+		"no movement":        {of(`{"id":"du_1","object":"dispute","status":"lost","amount":70,"currency":"jpy"}`), payprovider.Event{ObjectID: "du_1", Status: "lost", Disputed: &payprovider.Disputed{Amount: 70, Currency: "JPY"}}},
+		"no amount":          {of(`{"id":"du_1","object":"dispute","status":"lost","amount":"70","currency":"jpy"}`), payprovider.Event{ObjectID: "du_1", Status: "lost"}},
+		"no currency":        {of(`{"id":"du_1","object":"dispute","status":"lost","amount":70,"currency":7}`), payprovider.Event{ObjectID: "du_1", Status: "lost"}},
 		"a charge":           {of(`{"id":"ch_1","object":"charge","is_charge_refundable":true}`), payprovider.Event{ObjectID: "ch_1"}},
 		"an expanded intent": {of(`{"id":"ch_1","object":"charge","payment_intent":{"id":"pi_1","object":"payment_intent"},"status":7}`), payprovider.Event{ObjectID: "ch_1", IntentID: "pi_1"}},
 		"no intent":          {of(`{"id":"ch_1","object":"charge","payment_intent":null,"metadata":[]}`), payprovider.Event{ObjectID: "ch_1"}},
@@ -55,7 +61,8 @@ func TestAnEventSaysWhatItIsAbout(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 		if w := c.want; got.ObjectID != w.ObjectID || got.IntentID != w.IntentID || got.Status != w.Status ||
-			got.Reason != w.Reason || got.Refundable != w.Refundable || len(got.Metadata) != len(w.Metadata) || got.Metadata["purchase_id"] != w.Metadata["purchase_id"] {
+			got.Reason != w.Reason || got.Refundable != w.Refundable || len(got.Metadata) != len(w.Metadata) || got.Metadata["purchase_id"] != w.Metadata["purchase_id"] ||
+			!reflect.DeepEqual(got.Disputed, w.Disputed) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}

@@ -23,8 +23,11 @@ func (w *eventWork) takeDispute(event payment.Event) payment.EventOutcome {
 		w.disputed = append(w.disputed, event) // on an account that others use, too, or of a payment that is forgotten
 		return payment.EventIgnored
 	}
-	w.told = append(w.told, &toldDispute{event: event, ToldDispute: payment.ToldDispute{PurchaseID: s.PurchaseID, At: event.CreatedAt,
-		Dispute: payment.Dispute{ID: *event.ObjectID, Status: text0(event.Status), Reason: text0(event.Reason), Refundable: event.Refundable}}})
+	told := payment.Dispute{ID: *event.ObjectID, Status: text0(event.Status), Reason: text0(event.Reason), Refundable: event.Refundable}
+	if event.Disputed != nil {
+		told.Disputed = *event.Disputed
+	}
+	w.told = append(w.told, &toldDispute{event: event, ToldDispute: payment.ToldDispute{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: told}})
 	return payment.EventIgnored
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/payments"
@@ -145,6 +146,46 @@ func TestDisputesThatAreToldInAnyOrderEndTheSame(t *testing.T) {
 		}
 	}
 	compare()
+}
+
+// What is lost is money that is gone: only it counts, and only in the currency of the purchase.
+func TestDisputesThatAreLostCountWithTheirAmount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.want(id, payments.Conclude, payment.Captured)
+	e, intent, n := b.newEvents(), deref(b.get(id).IntentID), 0
+	currency := b.get(id).Currency
+	tell := func(dispute, status string, second int64, money payprovider.Disputed) {
+		n++
+		event := disputeEvent(fmt.Sprint("evt_", n), "charge.dispute.updated", dispute, intent, status)
+		event.CreatedAt, event.Disputed, event.Refundable = time.Unix(1700000000+second, 0), &money, status == "won"
+		b.store(e, event)
+		b.work(e)
+	}
+	want := func(what string, lost money.Amount, shown payprovider.Disputed) {
+		t.Helper()
+		if p := b.get(id); p.Disputed != lost || p.Dispute.Disputed != shown {
+			t.Errorf("%s: %d are lost, and it is %+v", what, p.Disputed, p.Dispute)
+		}
+	}
+	some := payprovider.Disputed{Amount: 70, Currency: currency}
+	withFee := payprovider.Disputed{Amount: 70, Currency: currency, Fee: 1500, FeeCurrency: "EUR"}
+	tell("du_1", "needs_response", 1, some)
+	want("open", 0, some)
+	tell("du_1", "needs_response", 1, withFee) // within the second, with the movement of the balance
+	want("with its fee", 0, withFee)
+	tell("du_1", "needs_response", 1, some)
+	want("the first again", 0, withFee)
+	tell("du_1", "lost", 2, withFee)
+	want("lost", 70, withFee)
+	tell("du_2", "lost", 3, payprovider.Disputed{Amount: 20, Currency: currency})
+	want("two", 90, payprovider.Disputed{Amount: 20, Currency: currency})
+	tell("du_3", "lost", 1, payprovider.Disputed{Amount: 900, Currency: "XXX"})
+	tell("du_4", "won", 1, payprovider.Disputed{Amount: 10, Currency: currency})
+	want("of another currency, and one that is won", 90, payprovider.Disputed{Amount: 20, Currency: currency})
+	tell("du_1", "won", 4, withFee)
+	want("the first is won after all", 20, payprovider.Disputed{Amount: 20, Currency: currency})
 }
 
 // permutations yields the orders of n things.

@@ -175,7 +175,7 @@ func rowOf(event payprovider.Event, source payment.Source) payment.Event {
 	row := payment.Event{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
-		Refundable: event.Refundable, Payload: withoutSecrets(clean(string(event.Payload))),
+		Refundable: event.Refundable, Disputed: event.Disputed, Payload: withoutSecrets(clean(string(event.Payload))),
 	}
 	if id, err := uuid.Parse(event.Metadata[purchaseField]); err == nil {
 		row.PurchaseID = &id

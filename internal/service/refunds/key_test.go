@@ -1,6 +1,7 @@
 package refunds_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -48,4 +49,31 @@ func TestARefundThatTheKeyMayNotMakeIsTheOperatorsAndGoesOnWithTheKey(t *testing
 		t.Errorf("with the key mended: %s, %d wait", result, waiting(w))
 	}
 	w.expect(refund.Succeeded, purchase.Refunded, 1)
+}
+
+// The key expires, the refund waits; it succeeds, and is asked for again with a key that has expired. Neither shows afterwards.
+func TestARefundThatHasSucceededShowsNoFailure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	expired := func(string) (error, bool) {
+		return &payprovider.Error{Kind: payprovider.KindForbidden, Code: "api_key_expired", Message: "Expired API Key provided"}, true
+	}
+	w.provider.fault = expired
+	w.run()
+	if r := w.expect(refund.Open, purchase.Refunding, 0); r.Failure == nil || !strings.HasPrefix(*r.Failure, "api_key_expired") {
+		t.Fatalf("it does not say why it waits: %v", r.Failure)
+	}
+	w.provider.fault = nil
+	w.run()
+	if r := w.expect(refund.Succeeded, purchase.Refunded, 1); r.Failure != nil {
+		t.Errorf("it has succeeded, and shows %s", *r.Failure)
+	}
+	w.provider.fault = expired
+	w.run() // an event of the provider wakes it
+	if r := w.expect(refund.Succeeded, purchase.Refunded, 1); r.Failure != nil || r.DueAt == nil {
+		t.Errorf("asked for in vain: %+v", r)
+	}
+	if _, err := w.db.Exec(t.Context(), `UPDATE refunds SET failure = 'api_key_expired' WHERE id = $1`, w.id); err == nil {
+		t.Error("the table takes a failure of a refund that has succeeded")
+	}
 }

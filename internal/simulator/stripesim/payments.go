@@ -174,6 +174,7 @@ func (c *change) escalateDispute(d *dispute) *apiError {
 		return refused("", "", "The charge was refunded: the bank takes nothing.")
 	}
 	d.Status, ch.Disputed = needsResponse, true
+	d.Movements = append(d.Movements, c.move("adjustment", "dispute", d.ID, -d.Amount, d.Currency))
 	c.touch(ch)
 	c.touch(d)
 	c.emit("charge.dispute.updated", d.render(c.unix()), i)

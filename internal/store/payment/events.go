@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
 )
 
@@ -53,6 +54,7 @@ type Event struct {
 	Status     *string    // of the object, when the event was made
 	Reason     *string    // of a dispute
 	Refundable bool       // of a dispute: its charge can be refunded
+	Disputed   *payprovider.Disputed
 	Payload    string
 }
 
@@ -82,28 +84,28 @@ func InsertEvents(ctx context.Context, db postgres.DB, events []NewEvent) (done 
 	ids, types, versions, created := make([]string, n), make([]string, n), make([]*string, n), make([]time.Time, n)
 	sources, objects, intents := make([]string, n), make([]*string, n), make([]*string, n)
 	purchases, statuses, reasons, payloads := make([]*uuid.UUID, n), make([]*string, n), make([]*string, n), make([]string, n)
-	known, ofState, refundable := make([]*EventOutcome, n), make([]bool, n), make([]bool, n)
+	known, ofState, refundable, disputed := make([]*EventOutcome, n), make([]bool, n), make([]bool, n), make([]*payprovider.Disputed, n)
 	for i, e := range events {
 		ids[i], types[i], versions[i], created[i], sources[i] = e.ID, e.Type, e.APIVersion, e.CreatedAt, string(e.Source)
 		objects[i], intents[i], purchases[i] = e.ObjectID, e.IntentID, e.PurchaseID
 		statuses[i], reasons[i], payloads[i] = e.Status, e.Reason, e.Payload
-		known[i], ofState[i], refundable[i] = e.Outcome, e.OfState, e.Refundable
+		known[i], ofState[i], refundable[i], disputed[i] = e.Outcome, e.OfState, e.Refundable, e.Disputed
 	}
 	type inserted struct {
 		ID      string
 		Outcome *EventOutcome
 	}
 	rows, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[inserted], `
-		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, refundable, outcome, handled_at)
+		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, refundable, disputed, outcome, handled_at)
 		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.reason, e.payload,
-		       e.refundable, o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
+		       e.refundable, e.disputed, o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[], $11::text[],
-		            $12::text[], $13::boolean[], $14::boolean[])
-		     AS e (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, known, of_state, refundable),
+		            $12::text[], $13::boolean[], $14::boolean[], $15::json[])
+		     AS e (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, known, of_state, refundable, disputed),
 		     LATERAL (SELECT coalesce(e.known, CASE WHEN e.of_state AND e.status =
 		         (SELECT p.intent_status FROM payments p WHERE p.intent_id = e.intent_id) THEN 'ignored' END) AS outcome) o
 		ON CONFLICT (id) DO NOTHING RETURNING id, outcome`,
-		ids, types, versions, created, sources, objects, intents, purchases, statuses, reasons, payloads, known, ofState, refundable)
+		ids, types, versions, created, sources, objects, intents, purchases, statuses, reasons, payloads, known, ofState, refundable, disputed)
 	if err != nil {
 		return Inserted{}, fmt.Errorf("payment.InsertEvents: %w", err)
 	}
@@ -123,7 +125,7 @@ func InsertEvents(ctx context.Context, db postgres.DB, events []NewEvent) (done 
 // transactions at once get different events.
 func TakeEvents(ctx context.Context, tx pgx.Tx, limit int) ([]Event, error) {
 	events, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[Event], `
-		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, refundable, payload
+		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, refundable, disputed, payload
 		FROM payment_events WHERE handled_at IS NULL ORDER BY received_at LIMIT $1 FOR UPDATE SKIP LOCKED`, limit)
 	return events, fault.At(err, "payment.TakeEvents")
 }

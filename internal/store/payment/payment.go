@@ -125,6 +125,7 @@ type Payment struct {
 	LastError     *string // what the provider has said, while it waits; for operators only
 	DisputedAt    *time.Time
 	Dispute       *Dispute
+	Disputed      money.Amount // by disputes that are lost
 	CreatedAt     time.Time
 	FinishedAt    *time.Time
 	ResolvedAs    *Finding // what an operator has said of it; nil: nobody had to

@@ -16,13 +16,13 @@ const columns = `p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p
 	p.due_at, p.wakes, p.deadline, p.latest, p.awaits_until, p.kept_since, p.declined_until, p.over_at <= clock_timestamp(), p.attempt, p.attempt_at, p.tries,
 	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.livemode, p.received,
 	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for, p.last_error,
-	p.disputed_at, p.dispute, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason`
+	p.disputed_at, p.dispute, p.amount_disputed, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason`
 
 func scan(row pgx.CollectableRow) (p Payment, err error) {
 	err = row.Scan(&p.PurchaseID, &p.JobID, &p.CampaignID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.ReturnURL, &p.Phase, &p.Version, &p.LeaseUntil,
 		&p.DueAt, &p.Wakes, &p.Deadline, &p.Latest, &p.AwaitsUntil, &p.KeptSince, &p.DeclinedUntil, &p.Over, &p.Attempt, &p.AttemptAt, &p.Tries, &p.KeyAge, &p.IntentID, &p.IntentStatus, &p.Livemode, &p.Received,
 		&p.NextAction, &p.Ending, &p.Uncancellable, &p.Decline, &p.CancelJob, &p.CancelledBy, &p.CancelReason, &p.Faults, &p.WaitingFor, &p.LastError,
-		&p.DisputedAt, &p.Dispute, &p.CreatedAt, &p.FinishedAt, &p.ResolvedAs, &p.ResolvedBy, &p.ResolveReason)
+		&p.DisputedAt, &p.Dispute, &p.Disputed, &p.CreatedAt, &p.FinishedAt, &p.ResolvedAs, &p.ResolvedBy, &p.ResolveReason)
 	return p, err
 }
 

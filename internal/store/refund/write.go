@@ -32,8 +32,11 @@ func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Dur
 // before an event comes.
 // attempt_at and asked are set when the attempt grows. What was resolved by hand stays so.
 //
-// After the commit the refund has r.Version + 1.
+// One that has succeeded has no failure. After the commit the refund has r.Version + 1.
 func QueueWrite(b *pgx.Batch, r *Refund, keep time.Duration, next *time.Duration) {
+	if r.State == Succeeded {
+		r.Failure = nil
+	}
 	sql, args := Agenda.Write(r.Item(), agenda.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,

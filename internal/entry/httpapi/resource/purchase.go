@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -80,9 +81,9 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		d.PartialCancellations[i] = partJSON(part, who)
 	}
 	if paid := details.payments[p.ID]; paid != nil {
-		d.Payment = Payment(*paid)
+		d.Payment, d.AmountDisputed = Payment(*paid), int64(paid.Disputed)
 		if paid.Dispute != nil && paid.DisputedAt != nil {
-			d.Dispute = &contract.Dispute{ID: paid.Dispute.ID, Status: paid.Dispute.Status, Reason: paid.Dispute.Reason, At: *paid.DisputedAt}
+			d.Dispute = disputeJSON(*paid, who)
 		}
 	}
 	d.Refunds = make([]contract.Refund, len(details.refunds[p.ID]))
@@ -91,6 +92,16 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		if back.State.Finished() {
 			d.AmountRefunded += int64(back.Amount)
 		}
+	}
+	return d
+}
+
+// disputeJSON shows users not what the provider takes for it. An event without a currency is about that of the payment.
+func disputeJSON(p payment.Payment, who Role) *contract.Dispute {
+	of := p.Dispute
+	d := &contract.Dispute{ID: of.ID, Status: of.Status, Reason: of.Reason, Amount: int64(of.Amount), Currency: cmp.Or(of.Currency, p.Currency), At: *p.DisputedAt}
+	if fee := int64(of.Fee); who != User && of.FeeCurrency != "" {
+		d.Fee, d.FeeCurrency = &fee, &of.FeeCurrency
 	}
 	return d
 }
