@@ -171,8 +171,8 @@ func age(ctx context.Context, db *pgxpool.Pool, events int) error {
 		WITH w AS (SELECT id FROM wallets), made AS (
 			SELECT gen_random_uuid() AS id, w.id AS wallet, n FROM w, generate_series(2, $1::int) n
 		), entries AS (
-			INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference)
-			SELECT id, 'credit', 'funding', wallet, 1, 'JPY', '', id::text FROM made
+			INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference, actor)
+			SELECT id, 'credit', 'funding', wallet, 1, 'JPY', '', id::text, 'system' FROM made
 		)
 		INSERT INTO wallet_events (wallet_id, version, entry_id, delta_balance, delta_held) SELECT wallet, n, id, 1, 0 FROM made`, events)
 	if err == nil {

@@ -46,6 +46,8 @@ CREATE TABLE ledger_entries (
     reference        text        NOT NULL CHECK (char_length(reference) BETWEEN 1 AND 200),
     description      text        CHECK (char_length(description) BETWEEN 1 AND 500),
     authorization_id uuid,
+    purchase_id      uuid,                                                 -- whose price it is, or a part of it
+    actor            text        NOT NULL CHECK (actor <> ''),             -- who asked for it: role:client, and the user if one was signed in; or system
     metadata         jsonb       CONSTRAINT ledger_entries_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (scope, reference),                                             -- a reference is used once
@@ -57,7 +59,8 @@ CREATE TABLE ledger_entries (
     CHECK ((kind = 'transfer') = (debit_account IS NULL AND credit_account IS NULL)),
     CHECK (kind NOT IN ('credit', 'refund') OR debit_account = CASE kind WHEN 'credit' THEN 'funding' ELSE 'refunds' END),
     CHECK (kind IN ('credit', 'refund', 'transfer') OR credit_account = CASE kind WHEN 'purchase' THEN 'sales' ELSE 'funding' END),
-    CHECK ((kind IN ('authorize', 'capture', 'void', 'expire')) = (authorization_id IS NOT NULL))
+    CHECK ((kind IN ('authorize', 'capture', 'void', 'expire')) = (authorization_id IS NOT NULL)),
+    CHECK ((kind IN ('purchase', 'refund')) = (purchase_id IS NOT NULL))
 );
 
 -- The effect of an entry on a wallet: one row per wallet. The primary key

@@ -64,7 +64,11 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 		}
 		also = []job.Kind{job.KindPayment}
 	}
-	payload, err := json.Marshal(sale.Order{UserID: body.UserID, Selection: selection, Payment: payment, Metadata: metadata.Map(body.Metadata)})
+	order := sale.Order{UserID: body.UserID, Selection: selection, Payment: payment, Metadata: metadata.Map(body.Metadata)}
+	if payment.Method == purchase.Wallet {
+		order.By = who.Signature() // for its entry of the ledger
+	}
+	payload, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, 
 		return response.Command{}, err
 	}
 	request := s.command(ctx, kind, status)
-	done, err := s.batcher.Do(ctx, wallets.Command{Action: action, Request: request})
+	done, err := s.batcher.Do(ctx, wallets.Command{Action: action, Request: request, By: call.Of(ctx).Signature()})
 	if err == nil {
 		err = done.Err
 	}

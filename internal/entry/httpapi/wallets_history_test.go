@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ type eventView struct {
 	From, To               string
 	Reference, Description string
 	AuthorizationID        *uuid.UUID `json:"authorization_id"`
+	PurchaseID             *uuid.UUID `json:"purchase_id"`
+	Actor                  string
 	At                     time.Time
 }
 
@@ -72,13 +75,13 @@ func TestAHistorySaysWhatEachMovementDid(t *testing.T) {
 		t.Fatalf("%d events: %+v", len(got), got)
 	}
 	for i, e := range got {
-		if e.EntryID == uuid.Nil || e.At.IsZero() || (e.AuthorizationID != nil) != (i >= 3) {
+		if e.EntryID == uuid.Nil || e.At.IsZero() || (e.AuthorizationID != nil) != (i >= 3) || e.PurchaseID != nil || !strings.Contains(e.Actor, ":") {
 			t.Errorf("%+v", e)
 		}
 		if want[i].Reference == "" {
 			want[i].Reference = e.EntryID.String()
 		}
-		want[i].EntryID, want[i].At, want[i].AuthorizationID = e.EntryID, e.At, e.AuthorizationID
+		want[i].EntryID, want[i].At, want[i].AuthorizationID, want[i].Actor = e.EntryID, e.At, e.AuthorizationID, e.Actor
 		if e != want[i] {
 			t.Errorf("event %d:\n%+v, want\n%+v", i, e, want[i])
 		}

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -64,6 +65,61 @@ func TestAPurchaseByWalletPaysExactlyAndACancellationGivesBackOnce(t *testing.T)
 		t.Errorf("with the money that came back: %v", again)
 	}
 	s.ExpectWallet(mina, 100, 0)
+}
+
+// Every entry says who asked for it, and those of a purchase say which.
+func TestAHistorySaysForWhichPurchaseAndForWhom(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	id, user := s.Campaign(4), s.User("mina")
+	mina := s.Wallet(user, 2000)
+	token := fleet.TokenFor(t, user, "")
+	post := func(credential, path string, body fleet.Fields) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body)
+	}
+	bought := post(token, "/v1/campaigns/"+id.String()+"/purchases", fleet.Fields{"user_id": user, "selection": fleet.Fields{"layer": 4, "quantity": 4}, "payment": fleet.Fields{"method": "wallet"}})
+	if bought.State != job.Succeeded {
+		t.Fatalf("%v %s", bought, bought.Body)
+	}
+	cancel := "/v1/purchases/" + bought.Result.PurchaseID.String() + "/cancel"
+	part, whole := post(s.App, cancel, fleet.Fields{"positions": []fleet.Fields{{"number": 7}}}), post(s.Operator, cancel, fleet.Fields{})
+	signature := func(credential string) string { // as the documents of those who cancel have it
+		by := fleet.As[struct {
+			Cancellation struct{ By string }
+			Partial      []struct{ By string } `json:"partial_cancellations"`
+		}](t, s.Read("/v1/purchases/"+bought.Result.PurchaseID.String()))
+		if credential == s.App {
+			return by.Partial[0].By
+		}
+		return by.Cancellation.By
+	}
+	purchase := "refund:" + bought.Result.PurchaseID.String()
+	want := []eventView{
+		{Kind: "credit"},
+		{Kind: "purchase", Reference: "purchase:" + bought.ID.String()},
+		{Kind: "refund", Reference: purchase + ":" + part.ID.String(), Actor: signature(s.App)},
+		{Kind: "refund", Reference: purchase, Actor: signature(s.Operator)},
+	}
+	got := history(s, mina, "from_version=1", func() {})
+	if len(got) != len(want) || whole.State != job.Succeeded {
+		t.Fatalf("%+v", got)
+	}
+	for i, e := range got {
+		role := []string{"", "user:", "app:", "operator:"}[i]
+		if w := want[i]; e.Kind != w.Kind || w.Reference != "" && e.Reference != w.Reference || w.Actor != "" && e.Actor != w.Actor || !strings.HasPrefix(e.Actor, role) ||
+			e.Actor == "system" || (i == 0) != (e.PurchaseID == nil) || i > 0 && *e.PurchaseID != bought.Result.PurchaseID {
+			t.Errorf("entry %d: %+v, want %+v by %s", i, e, w, role)
+		}
+	}
+	if !strings.HasSuffix(got[1].Actor, "/"+user) {
+		t.Errorf("the buyer is not named: %s", got[1].Actor)
+	}
+	own := fleet.As[eventPage](t, s.Do(0, token, http.MethodGet, mina+"/events?from_version=1", nil, nil))
+	for i, role := range []string{"app", "user", "app", "operator"} {
+		if got := own.Events[i].Actor; i > 0 && got != role || strings.Contains(got, ":") {
+			t.Errorf("she sees that it was %s", got)
+		}
+	}
 }
 
 func TestPurchasesOfOneUserAtOnceSpendItsMoneyOnce(t *testing.T) {

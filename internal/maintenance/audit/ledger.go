@@ -78,9 +78,9 @@ var ledger = []invariant{
 		      SELECT id, user_id, (part ->> 'amount')::bigint, currency, 'refund', '', 'refund:' || id || ':' || (part ->> 'job_id'), NULL
 		      FROM purchases, jsonb_array_elements(partial_cancellations) AS part WHERE payment_method = 'wallet') m
 		FULL JOIN (
-			SELECT l.id, l.kind, l.scope, l.reference, l.amount, l.currency, w.id AS wallet_id, w.owner_id
+			SELECT l.id, l.kind, l.scope, l.reference, l.amount, l.currency, l.purchase_id, w.id AS wallet_id, w.owner_id
 			FROM ledger_entries l LEFT JOIN wallets w ON w.id = coalesce(l.debit_wallet, l.credit_wallet)
 			WHERE l.kind IN ('purchase', 'refund')) e USING (kind, scope, reference)
-		WHERE (m.user_id, m.amount, m.currency) IS DISTINCT FROM (e.owner_id, e.amount, e.currency)
+		WHERE (m.user_id, m.amount, m.currency, m.id) IS DISTINCT FROM (e.owner_id, e.amount, e.currency, e.purchase_id)
 		   OR m.kind = 'purchase' AND m.entry_id IS DISTINCT FROM e.id::text`},
 }

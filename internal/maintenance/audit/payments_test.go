@@ -28,7 +28,8 @@ var paidDamages = map[string]string{
 	"somebody else got it back":            `UPDATE ledger_entries SET credit_wallet = (SELECT id FROM wallets WHERE owner_id = 'carol') WHERE kind = 'refund'`,
 	"under another name":                   `UPDATE ledger_entries SET reference = 'order-' || id WHERE kind = 'purchase'`,
 	"under a client's name":                `UPDATE ledger_entries SET scope = 'shop' WHERE kind = 'refund'`,
-	"paid twice":                           `WITH e AS (INSERT INTO ledger_entries SELECT gen_random_uuid(), kind, debit_wallet, debit_account, credit_wallet, credit_account, amount, currency, 'shop', reference FROM ledger_entries WHERE kind = 'purchase' RETURNING *) ` + eventsSQL,
+	"paid twice":                           `WITH e AS (INSERT INTO ledger_entries (id, kind, debit_wallet, debit_account, credit_wallet, credit_account, amount, currency, scope, reference, purchase_id, actor) SELECT gen_random_uuid(), kind, debit_wallet, debit_account, credit_wallet, credit_account, amount, currency, 'shop', reference, purchase_id, actor FROM ledger_entries WHERE kind = 'purchase' RETURNING *) ` + eventsSQL,
+	"an entry is of another purchase":      `UPDATE ledger_entries SET purchase_id = gen_random_uuid() WHERE kind = 'refund'`,
 	"given back though it was kept":        `UPDATE purchases SET state = 'completed', cancelled_at = NULL, cancelled_by = NULL, cancel_reason = NULL WHERE state = 'cancelled'`,
 	"cancelled and not given back":         `UPDATE purchases SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'app:shop' WHERE user_id = 'alice'`,
 	"failed and paid":                      `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE state = 'completed'`,
@@ -39,7 +40,7 @@ var paidDamages = map[string]string{
 	"a purchase names another payment":     `UPDATE purchases SET payment_reference = gen_random_uuid()::text WHERE user_id = 'alice'`,
 	"the wallet that paid is somebody's":   `UPDATE wallets SET owner_id = 'eve' WHERE owner_id = 'alice'`,
 	"the wallet that paid is not there":    `DELETE FROM wallets WHERE owner_id = 'alice'`,
-	"a payment for a purchase of no one's": `WITH e AS (INSERT INTO ledger_entries SELECT gen_random_uuid(), 'purchase', id, NULL, NULL, 'sales', 5, currency, '', 'purchase:none' FROM wallets WHERE owner_id = 'carol' RETURNING *) ` + eventsSQL,
+	"a payment for a purchase of no one's": `WITH e AS (INSERT INTO ledger_entries (id, kind, debit_wallet, debit_account, credit_wallet, credit_account, amount, currency, scope, reference, purchase_id, actor) SELECT gen_random_uuid(), 'purchase', id, NULL, NULL, 'sales', 5, currency, '', 'purchase:none', gen_random_uuid(), 'app:shop' FROM wallets WHERE owner_id = 'carol' RETURNING *) ` + eventsSQL,
 }
 
 const eventsSQL = `INSERT INTO wallet_events SELECT debit_wallet, 1000, id, -amount, 0 FROM e`

@@ -133,7 +133,7 @@ const (
 		SELECT e.id, e.kind, d.id AS debit_wallet, c.id AS credit_wallet,
 		       coalesce(e.debit_account, CASE WHEN d.id IS NULL THEN 'other' END) AS debit_account,
 		       coalesce(e.credit_account, CASE WHEN c.id IS NULL THEN 'other' END) AS credit_account,
-		       e.amount, e.currency, e.scope, e.reference, e.authorization_id
+		       e.amount, e.currency, e.scope, e.reference, e.authorization_id, e.purchase_id
 		FROM ledger_entries e LEFT JOIN touched d ON d.id = e.debit_wallet LEFT JOIN touched c ON c.id = e.credit_wallet
 		WHERE e.id = ANY`
 	uuidForm = `([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})`

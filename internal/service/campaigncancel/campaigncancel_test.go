@@ -127,6 +127,9 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 	if got := fixture.Balance(t, db, mina); got != 5000 {
 		t.Errorf("the wallet has %d", got)
 	}
+	if events, err := wallet.History(t.Context(), db, mina, wallet.Page{Limit: 1}); err != nil || events[0].Entry.Kind != wallet.KindRefund || events[0].Entry.Actor != byOps.By {
+		t.Errorf("it says %+v, %v", events, err)
+	}
 	for bought, want := range map[uuid.UUID]purchase.State{external: purchase.Cancelled, card: purchase.Refunding} {
 		p, err := purchase.Get(t.Context(), db, bought)
 		if err != nil || p.State != want || p.Cancellation == nil || p.Cancellation.By != byOps.By || *p.Cancellation.Reason != byOps.Reason {

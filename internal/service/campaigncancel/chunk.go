@@ -116,14 +116,14 @@ func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.P
 	var want []wallet.PayBack
 	for _, p := range bought {
 		if p.PaymentMethod == purchase.Wallet {
-			want = append(want, payBackOf(p))
+			want = append(want, payBackOf(p, ""))
 		}
 	}
 	return wallet.OpenPayees(ctx, tx, want, postgres.SkipLocked)
 }
 
-func payBackOf(p *purchase.Purchase) wallet.PayBack {
-	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{ID: p.UserID, Currency: p.Currency}, Amount: p.Rest()}
+func payBackOf(p *purchase.Purchase, by string) wallet.PayBack {
+	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{ID: p.UserID, Currency: p.Currency}, Amount: p.Rest(), By: by}
 }
 
 // payBack credits the wallet that paid a purchase, if one did. An error means that the
@@ -132,7 +132,7 @@ func (g *given) payBack(p *purchase.Purchase) error {
 	if p.PaymentMethod != purchase.Wallet {
 		return nil
 	}
-	back := payBackOf(p)
+	back := payBackOf(p, g.by)
 	if g.payees.Busy(back.Owner) {
 		return wallet.ErrBusy
 	}

@@ -21,6 +21,7 @@ type Order struct {
 	Payment   Payment   `json:"payment"`
 
 	Metadata metadata.Map `json:"metadata,omitempty"` // of the purchase
+	By       string       `json:"by,omitempty"`       // role:client, and /user when one was signed in; of a payment by wallet
 }
 
 // Selection is the positions that an order wants, all or nothing: chosen or random

@@ -190,7 +190,7 @@ func TestAJobIsPaidOnce(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	mina := fixture.Wallet(t, db, "mina", 1000)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1))
-	pay(t, db, mina, wallet.Movement{Amount: 300, Reference: wallet.Reference{Text: "purchase:" + refs[0].ID.String()}})
+	pay(t, db, mina, wallet.Movement{Amount: 300, Reference: wallet.Reference{Text: "purchase:" + refs[0].ID.String()}, PurchaseID: uuid.New()})
 	if report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); !wallet.Lost(err) || report.Sold != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}

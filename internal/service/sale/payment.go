@@ -65,7 +65,7 @@ func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, 
 		return bought, fault.New(fault.InsufficientFunds, "this user has no wallet in %s", bought.Currency)
 	}
 	entry, err := p.unit.Pay(id, wallet.Movement{Amount: bought.Amount, Reference: paymentReference(o.jobID),
-		Description: "purchase " + bought.ID.String()})
+		Description: "purchase " + bought.ID.String(), PurchaseID: bought.ID, Actor: o.By})
 	if err != nil {
 		return bought, err
 	}

@@ -17,7 +17,7 @@ func ownerOf(p *purchase.Purchase) wallet.Owner {
 
 // payBack is what the cancellation gives back to the wallet that paid.
 func (c *cancellation) payBack() wallet.PayBack {
-	back := wallet.PayBack{PurchaseID: c.bought.ID, Owner: ownerOf(c.bought), Amount: purchase.PriceOf(c.items())}
+	back := wallet.PayBack{PurchaseID: c.bought.ID, Owner: ownerOf(c.bought), Amount: purchase.PriceOf(c.items()), By: c.By}
 	if c.partial() {
 		back.Part = c.ID
 	}

@@ -16,6 +16,7 @@ import (
 type Command struct {
 	Request job.Request // its client is the scope of references
 	Action  Action
+	By      string // who asks: role:client, and /user when one is signed in
 	OwnerID string // if not empty, the wallet that is opened, or the first of the action, must be this user's
 }
 
@@ -83,8 +84,8 @@ type Details struct {
 	IfVersion   *int64 // refuse unless the first wallet of the action has this version
 }
 
-func (d Details) movement(scope string) wallet.Movement {
-	m := wallet.Movement{Amount: d.Amount, Description: d.Description, Metadata: d.Metadata, IfVersion: d.IfVersion}
+func (d Details) movement(s *session, scope string) wallet.Movement {
+	m := wallet.Movement{Amount: d.Amount, Actor: s.by, Description: d.Description, Metadata: d.Metadata, IfVersion: d.IfVersion}
 	if d.Reference != "" {
 		m.Reference = wallet.Reference{Scope: scope, Text: d.Reference}
 	}
@@ -141,7 +142,7 @@ func (a Open) do(s *session, _ string) (any, error) {
 	}
 	s.opened[a.Owner] = wallet.Created{ID: made.ID} // for the next command the wallet exists
 	if a.InitialBalance > 0 {
-		if _, err := s.unit.Credit(made.ID, wallet.Movement{Amount: a.InitialBalance, Description: a.Description}); err != nil {
+		if _, err := s.unit.Credit(made.ID, wallet.Movement{Amount: a.InitialBalance, Actor: s.by, Description: a.Description}); err != nil {
 			return nil, err
 		}
 	}
@@ -149,32 +150,32 @@ func (a Open) do(s *session, _ string) (any, error) {
 }
 
 func (a Credit) do(s *session, scope string) (any, error) {
-	_, err := s.unit.Credit(a.Wallet, a.movement(scope))
+	_, err := s.unit.Credit(a.Wallet, a.movement(s, scope))
 	return s.wallet(a.Wallet, err)
 }
 
 func (a Debit) do(s *session, scope string) (any, error) {
-	_, err := s.unit.Debit(a.Wallet, a.movement(scope))
+	_, err := s.unit.Debit(a.Wallet, a.movement(s, scope))
 	return s.wallet(a.Wallet, err)
 }
 
 func (a Transfer) do(s *session, scope string) (any, error) {
-	e, err := s.unit.Transfer(a.From, a.To, a.movement(scope))
+	e, err := s.unit.Transfer(a.From, a.To, a.movement(s, scope))
 	return s.documents.Transfer(e), err
 }
 
 func (a Authorize) do(s *session, scope string) (any, error) {
-	made, err := s.unit.Authorize(a.Wallet, a.movement(scope), a.TTL)
+	made, err := s.unit.Authorize(a.Wallet, a.movement(s, scope), a.TTL)
 	return s.documents.Authorization(made), err
 }
 
 func (a Capture) do(s *session, scope string) (any, error) {
-	captured, _, err := s.unit.Capture(a.Wallet, a.Authorization, a.movement(scope))
+	captured, _, err := s.unit.Capture(a.Wallet, a.Authorization, a.movement(s, scope))
 	return s.documents.Authorization(captured), err
 }
 
 func (a Void) do(s *session, scope string) (any, error) {
-	voided, err := s.unit.Void(a.Wallet, a.Authorization, a.movement(scope))
+	voided, err := s.unit.Void(a.Wallet, a.Authorization, a.movement(s, scope))
 	return s.documents.Authorization(voided), err
 }
 

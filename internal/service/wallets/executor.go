@@ -122,6 +122,7 @@ type session struct {
 	documents Documents
 	unit      *wallet.UnitOfWork
 	opened    map[wallet.Owner]wallet.Created
+	by        string // who asks for the present command
 }
 
 // execute is the transaction: it locks wallets, decides commands in order, and writes
@@ -151,6 +152,7 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 
 // answer decides one command.
 func (s *session) answer(c Command) job.Answer {
+	s.by = c.By
 	err := s.checkOwner(c)
 	var body any
 	if err == nil {

@@ -111,7 +111,7 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 			return err
 		},
 		"pay": func(u *wallet.UnitOfWork, id, _ uuid.UUID) error {
-			_, err := u.Pay(id, wallet.Movement{Amount: 80})
+			_, err := u.Pay(id, wallet.Movement{Amount: 80, PurchaseID: uuid.New()})
 			return err
 		},
 		"transfer": func(u *wallet.UnitOfWork, id, to uuid.UUID) error {

@@ -123,8 +123,8 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 	}
 	for sql, do := range map[string]func(uuid.UUID, ...string) error{
 		`INSERT INTO wallets (id, owner_id, client, currency) VALUES (gen_random_uuid(), 'm', 'shop', 'JPY')`: create,
-		`INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference)
-			VALUES (gen_random_uuid(), 'credit', 'funding', gen_random_uuid(), 1, 'JPY', 'shop', 'm')`: refer,
+		`INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference, actor)
+			VALUES (gen_random_uuid(), 'credit', 'funding', gen_random_uuid(), 1, 'JPY', 'shop', 'm', 'app:shop')`: refer,
 	} {
 		one, other := made(t, db, 0), made(t, db, 0)
 		middle, err := db.Begin(t.Context())

@@ -62,21 +62,21 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 // eventColumns are those of an event v and its entry e.
 const eventColumns = `v.version, v.delta_balance, v.delta_held, v.at,
 		       e.id, e.kind, e.debit_wallet, coalesce(e.debit_account, ''), e.credit_wallet, coalesce(e.credit_account, ''),
-		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at, e.metadata`
+		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at, e.metadata, e.purchase_id, e.actor`
 
 // betweenWallets are the columns of an entry that may be null.
-type betweenWallets struct{ payer, payee, authorization uuid.NullUUID }
+type betweenWallets struct{ payer, payee, authorization, purchase uuid.NullUUID }
 
 // targets are what eventColumns are scanned into; take comes afterwards.
 func (v *Event) targets(b *betweenWallets) []any {
 	e := &v.Entry
 	return []any{&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At,
 		&e.ID, &e.Kind, &b.payer, &e.Debit.Account, &b.payee, &e.Credit.Account,
-		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &b.authorization, &e.CreatedAt, &e.Metadata}
+		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &b.authorization, &e.CreatedAt, &e.Metadata, &b.purchase, &e.Actor}
 }
 
 func (v *Event) take(b betweenWallets) {
-	v.Entry.Debit.Wallet, v.Entry.Credit.Wallet, v.Entry.Authorization = b.payer.UUID, b.payee.UUID, b.authorization.UUID
+	v.Entry.Debit.Wallet, v.Entry.Credit.Wallet, v.Entry.Authorization, v.Entry.PurchaseID = b.payer.UUID, b.payee.UUID, b.authorization.UUID, b.purchase.UUID
 }
 
 func scanEvent(row pgx.CollectableRow) (v Event, err error) {

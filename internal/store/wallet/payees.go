@@ -19,6 +19,7 @@ type PayBack struct {
 	Part       uuid.UUID // the job that cancels a part; zero: all that is left
 	Owner      Owner
 	Amount     money.Amount
+	By         string // who cancels it
 }
 
 // reference identifies what is paid back: there is one per part, and one of what is left.
@@ -72,7 +73,8 @@ func (p *Payees) PayBack(back PayBack) error {
 	if back.Part != uuid.Nil {
 		what = "cancelled part of purchase "
 	}
-	_, err := p.unit.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(), Description: what + back.PurchaseID.String()})
+	_, err := p.unit.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(), Description: what + back.PurchaseID.String(),
+		PurchaseID: back.PurchaseID, Actor: back.By})
 	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
 		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
 	}

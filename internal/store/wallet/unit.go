@@ -1,6 +1,7 @@
 package wallet
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,7 +60,9 @@ type Movement struct {
 	Reference   Reference    // zero: the entry's own id; one that may have been used is to be in Wanted.References: Write fails with a used one
 	Description string
 	Metadata    metadata.Map
-	IfVersion   *int64 // refuse unless the wallet has this version; of a transfer: the wallet that pays
+	PurchaseID  uuid.UUID // of Pay and Refund
+	Actor       string    // who asks for it: role:client, and /user when one was signed in; empty: System
+	IfVersion   *int64    // refuse unless the wallet has this version; of a transfer: the wallet that pays
 }
 
 // Busy returns the wallets that another transaction has locked.
@@ -176,7 +179,8 @@ type leg struct {
 
 // entry makes an entry of a movement; the caller sets its sides.
 func (u *UnitOfWork) entry(kind Kind, currency string, m Movement) Entry {
-	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: u.now, Metadata: m.Metadata}
+	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: u.now, Metadata: m.Metadata,
+		PurchaseID: m.PurchaseID, Actor: cmp.Or(m.Actor, System)}
 	if e.Reference == (Reference{}) {
 		e.Reference.Text = e.ID.String()
 	}

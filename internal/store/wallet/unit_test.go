@@ -21,14 +21,14 @@ import (
 func TestCommandsOfABookSeeEachOther(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	a, b := made(t, db, 100), made(t, db, 0)
+	a, b, bought := made(t, db, 100), made(t, db, 0), uuid.New()
 	on(t, db, func(unit *wallet.UnitOfWork) {
-		must(t)(unit.Pay(a, wallet.Movement{Amount: 70}))
+		must(t)(unit.Pay(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
 		refused(t, fault.InsufficientFunds)(unit.Pay(a, wallet.Movement{Amount: 31}))
 		must(t)(unit.Transfer(a, b, wallet.Movement{Amount: 30}))
 		refused(t, fault.InsufficientFunds)(unit.Debit(a, wallet.Movement{Amount: 1}))
 		must(t)(unit.Debit(b, wallet.Movement{Amount: 30}))
-		must(t)(unit.Refund(a, wallet.Movement{Amount: 70}))
+		must(t)(unit.Refund(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
 	}, b, a, b)
 	expect(t, db, a, 70, 0, 4)
 	expect(t, db, b, 0, 0, 2)
@@ -40,7 +40,9 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 	db := servers.DB(t)
 	a, euros, full := made(t, db, 100), madeIn(t, db, "EUR", 5), made(t, db, 0)
 	for range wallet.MaxBalance / wallet.MaxAmount / 1000 { // 9 · 10¹⁵ in purchases' refunds
-		on(t, db, func(u *wallet.UnitOfWork) { must(t)(u.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount})) }, full)
+		on(t, db, func(u *wallet.UnitOfWork) {
+			must(t)(u.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount, PurchaseID: uuid.New()}))
+		}, full)
 	}
 	seven := int64(7)
 	nobody := uuid.New()

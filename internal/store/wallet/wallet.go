@@ -90,6 +90,9 @@ type Side struct {
 // makes.
 type Reference struct{ Scope, Text string }
 
+// System is the actor of what nobody has asked for.
+const System = "system"
+
 // Entry is one movement.
 type Entry struct {
 	ID            uuid.UUID
@@ -100,6 +103,8 @@ type Entry struct {
 	Reference     Reference
 	Description   string
 	Authorization uuid.UUID // zero: none
+	PurchaseID    uuid.UUID // zero: none
+	Actor         string    // role:client, and /user when one was signed in; or System
 	CreatedAt     time.Time
 	Metadata      metadata.Map
 }

@@ -64,19 +64,20 @@ func (u *UnitOfWork) queueEntries(p *pgx.Batch) {
 	payers, payees, authorizations := make([]*uuid.UUID, n), make([]*uuid.UUID, n), make([]*uuid.UUID, n)
 	from, to, descriptions := make([]*string, n), make([]*string, n), make([]*string, n)
 	scopes, references, metadata := make([]string, n), make([]string, n), make([][]byte, n)
+	purchases, actors := make([]*uuid.UUID, n), make([]string, n)
 	for i, e := range entries {
 		ids[i], kinds[i], amounts[i], currencies[i] = e.ID, string(e.Kind), int64(e.Amount), e.Currency
 		payers[i], from[i] = postgres.Nullable(e.Debit.Wallet), postgres.Nullable(string(e.Debit.Account))
 		payees[i], to[i] = postgres.Nullable(e.Credit.Wallet), postgres.Nullable(string(e.Credit.Account))
 		scopes[i], references[i], descriptions[i], authorizations[i] = e.Reference.Scope, e.Reference.Text, postgres.Nullable(e.Description), postgres.Nullable(e.Authorization)
-		metadata[i] = e.Metadata.Text()
+		metadata[i], purchases[i], actors[i] = e.Metadata.Text(), postgres.Nullable(e.PurchaseID), e.Actor
 	}
 	p.Queue(`
 		INSERT INTO ledger_entries (id, kind, debit_wallet, debit_account, credit_wallet, credit_account, amount, currency,
-		                            scope, reference, description, authorization_id, metadata, created_at)
-		SELECT e.*, $14::timestamptz FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::text[],
-		                            $9::text[], $10::text[], $11::text[], $12::uuid[], $13::jsonb[]) AS e`,
-		ids, kinds, payers, from, payees, to, amounts, currencies, scopes, references, descriptions, authorizations, metadata, u.now).Exec(postgres.Exactly(n, "entries"))
+		                            scope, reference, description, authorization_id, metadata, purchase_id, actor, created_at)
+		SELECT e.*, $16::timestamptz FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::text[],
+		                            $9::text[], $10::text[], $11::text[], $12::uuid[], $13::jsonb[], $14::uuid[], $15::text[]) AS e`,
+		ids, kinds, payers, from, payees, to, amounts, currencies, scopes, references, descriptions, authorizations, metadata, purchases, actors, u.now).Exec(postgres.Exactly(n, "entries"))
 }
 
 // queueEvents inserts the events. Their versions follow the last one that was read.

@@ -29,9 +29,12 @@ func Authorization(a wallet.Authorization, who Role) contract.Authorization {
 func WalletEvent(e wallet.Event, who Role) contract.WalletEvent {
 	d := contract.WalletEvent{Version: e.Version, Kind: contract.WalletEventKind(e.Entry.Kind), EntryID: e.Entry.ID, DeltaBalance: int64(e.DeltaBalance),
 		DeltaHeld: int64(e.DeltaHeld), Balance: int64(e.Balance), Held: int64(e.Held), From: sideJSON(e.Entry.Debit), To: sideJSON(e.Entry.Credit), Amount: int64(e.Entry.Amount),
-		Reference: e.Entry.Reference.Text, Description: e.Entry.Description, At: e.At, Metadata: metadataFor(e.Entry.Metadata, who)}
+		Reference: e.Entry.Reference.Text, Description: e.Entry.Description, Actor: roleFor(e.Entry.Actor, who), At: e.At, Metadata: metadataFor(e.Entry.Metadata, who)}
 	if e.Entry.Authorization != uuid.Nil {
 		d.AuthorizationID = &e.Entry.Authorization
+	}
+	if e.Entry.PurchaseID != uuid.Nil {
+		d.PurchaseID = &e.Entry.PurchaseID
 	}
 	return d
 }
