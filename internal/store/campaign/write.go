@@ -2,8 +2,10 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -110,10 +112,10 @@ func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Patch) error {
 		    sale_ends_at   = CASE WHEN $6 THEN NULL ELSE coalesce($4, sale_ends_at) END
 		WHERE id = $1 AND state = 'active'
 		  AND ($3::integer IS NULL OR $3 >= purchase_limit)
-		  AND ($4::timestamptz IS NULL OR $4 >= sale_ends_at)
+		  AND ($4::timestamptz IS NULL OR $4 = sale_ends_at OR $4 > sale_ends_at AND $4 > clock_timestamp())
 		  AND (draws_at IS NULL OR NOT $6 AND coalesce($4 = draws_at, true))`,
 		id, p.Name, p.PurchaseLimit.Value, p.SaleEndsAt.Value, p.PurchaseLimit.Set && p.PurchaseLimit.Value == nil, p.SaleEndsAt.Set && p.SaleEndsAt.Value == nil)
-	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off; the end of a sale cannot change at all when what is sold by then is drawn (policies.unsold: draw)")
+	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off, to a time that is still to come; the end of a sale cannot change at all when what is sold by then is drawn (policies.unsold: draw)")
 }
 
 // Rename changes the name, in any state.
@@ -122,16 +124,36 @@ func Rename(ctx context.Context, tx pgx.Tx, id uuid.UUID, name string) error {
 	return refused(tag.RowsAffected(), err, "there is no such campaign")
 }
 
-// Activate moves a pending campaign to active and stores its commitment.
+// Activate moves a pending campaign to active and stores its commitment. The caller has locked the
+// campaign. One whose sale would be over is a state-conflict Error.
 func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE campaigns SET state = 'active', published_at = clock_timestamp()
-		WHERE id = $1 AND state = 'pending'`, id)
+		WHERE id = $1 AND state = 'pending' AND (sale_ends_at IS NULL OR sale_ends_at > clock_timestamp())`, id)
+	if err == nil && tag.RowsAffected() == 0 {
+		if err := checkEnd(ctx, tx, id); err != nil {
+			return err
+		}
+	}
 	if err := refused(tag.RowsAffected(), err, "only a pending campaign can be published"); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO commitments (campaign_id, rules, commitment) VALUES ($1, $2, $3)`, id, string(c.Rules), c.Commitment)
 	return fault.At(err, "campaign.Activate")
+}
+
+// checkEnd returns a state-conflict Error when the end of a sale is not in the future.
+func checkEnd(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	var end, now time.Time
+	err := tx.QueryRow(ctx, `SELECT sale_ends_at, clock_timestamp() FROM campaigns WHERE id = $1 AND state = 'pending' AND sale_ends_at <= clock_timestamp()`, id).Scan(&end, &now)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("campaign.checkEnd: %w", err)
+	}
+	return fault.New(fault.StateConflict, "sale_ends_at is %s, and now it is %s: the sale would be over before it begins; change sale_ends_at, then publish",
+		end.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 }
 
 // BindEnd binds the draw of a pending campaign to the end of its sale, for ever:

@@ -3,6 +3,7 @@ package campaign_test
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,5 +215,58 @@ func TestAPauseLastsFromTheFirstToTheResumption(t *testing.T) {
 	}
 	if c := get(t, db, other); c.PausedAt != nil {
 		t.Error("another campaign was paused as well")
+	}
+}
+
+// A local time with a Z behind it is enough: the sale would be over, and drawn, before it begins.
+func TestNoCampaignIsPublishedWhoseSaleIsOver(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	now := servers.Value[time.Time](t, db, `SELECT clock_timestamp()`)
+	for name, c := range map[string]struct {
+		end  *time.Time
+		over bool
+	}{
+		"an hour ago": {pointer(now.Add(-time.Hour)), true}, "now": {&now, true}, "an hour from now": {pointer(now.Add(time.Hour)), false}, "none": {nil, false},
+	} {
+		d := fixture.Draft(4)
+		d.SaleEndsAt = c.end
+		id := create(t, db, d)
+		err := attempt(t, db, func(tx pgx.Tx) error {
+			return campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: []byte("{}"), Commitment: make([]byte, 32)})
+		})
+		if !c.over {
+			if err != nil || get(t, db, id).State != campaign.Active {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if fault.CodeOf(err) != fault.StateConflict || !strings.Contains(err.Error(), "sale_ends_at is "+c.end.UTC().Format(time.RFC3339)) || !strings.Contains(err.Error(), "now it is "+now.UTC().Format("2006-01-02T15:")) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if get(t, db, id).State != campaign.Pending {
+			t.Errorf("%s: it is published", name)
+		}
+	}
+}
+
+func TestTheEndOfASaleIsPutOffToATimeThatIsToCome(t *testing.T) {
+	t.Parallel()
+	db, id := servers.DB(t), uuid.Nil
+	to := func(end time.Time) error {
+		return attempt(t, db, func(tx pgx.Tx) error {
+			return campaign.Amend(t.Context(), tx, id, campaign.Patch{SaleEndsAt: to(&end)})
+		})
+	}
+	id = put(t, db, campaign.Active)
+	ended := servers.Value[time.Time](t, db, `UPDATE campaigns SET sale_ends_at = clock_timestamp() - interval '2 hours' RETURNING sale_ends_at`)
+	if err := to(ended.Add(time.Hour)); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("to an hour ago: %v", err)
+	}
+	if err := to(ended); err != nil {
+		t.Errorf("as it is: %v", err)
+	}
+	if err := to(ended.Add(3 * time.Hour)); err != nil {
+		t.Errorf("to an hour from now: %v", err)
 	}
 }
