@@ -20,7 +20,7 @@ func TestAPageIsDevelopedWithTokensOfDev(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
 	own := filepath.Join(t.TempDir(), "own.yaml")
-	if err := os.WriteFile(own, []byte("campaigns: {min_price: 5000}\n"), 0o600); err != nil {
+	if err := os.WriteFile(own, []byte("campaigns: {max_positions: 6}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, dev := startDev(t, dir, "--config", own)
@@ -54,12 +54,12 @@ func TestAPageIsDevelopedWithTokensOfDev(t *testing.T) {
 	if a := ask(token, "GET", "/v1/users/bob/purchases", ""); a.Status != http.StatusNotFound {
 		t.Errorf("those of another user: %+v", a)
 	}
-	draft, err := json.Marshal(fleet.CampaignBody(3))
+	draft, err := json.Marshal(fleet.CampaignBody(4))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a := ask(dev.OperatorKey, "POST", "/v1/campaigns", string(draft)); a.Status != http.StatusBadRequest || a.Code != "invalid-request" {
-		t.Errorf("a price below that of --config: %+v", a)
+		t.Errorf("more positions than --config allows: %+v", a)
 	}
 }
 

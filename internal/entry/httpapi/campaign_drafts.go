@@ -89,7 +89,7 @@ func layersOf(drafts []contract.LayerDraft) []campaign.Layer {
 
 // campaignBounds are the limits of the settings on campaigns.
 func campaignBounds(settings config.Settings) campaign.Bounds {
-	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, MinPrice: money.Amount(settings.Campaigns.MinPrice), Beacon: settings.Beacon.Enabled(), Timestamps: settings.Timestamps.Enabled()}
+	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, Beacon: settings.Beacon.Enabled(), Timestamps: settings.Timestamps.Enabled()}
 }
 
 // bindingsOf are what campaigns can bind themselves to in an installation with these settings.

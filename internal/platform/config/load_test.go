@@ -179,13 +179,13 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 	t.Setenv("TRIPRIZE_POSTGRES_MAX_CONNECTIONS", "20")
 	t.Setenv("TRIPRIZE_REDIS_URL", "rediss://:pw@localhost:6379/0")
 	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgresql:///triprize?host=/run/postgresql")
-	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Shards: 3\nscheduler:\naccept: {}\nstreams:\n  heartbeat: 1.5s\npostgres:\n  start_wait: 0\ncampaigns:\n  min_price: 5000000000\n"))
+	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Shards: 3\nscheduler:\naccept: {}\nstreams:\n  heartbeat: 1.5s\npostgres:\n  start_wait: 0\ncampaigns:\n  max_positions: 500500\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Holds.CoolDown != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Shards != 3 ||
 		s.Locks.DriftFactor != 0.01 || s.Locks.URLs() != nil ||
-		s.Streams.Heartbeat != 1500*time.Millisecond || s.Postgres.StartWait != 0 || s.Campaigns.MinPrice != 5_000_000_000 {
+		s.Streams.Heartbeat != 1500*time.Millisecond || s.Postgres.StartWait != 0 || s.Campaigns.MaxPositions != 500_500 {
 		t.Errorf("got %+v", s)
 	}
 }

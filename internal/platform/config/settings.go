@@ -188,9 +188,8 @@ type Idempotency struct {
 
 // Campaigns bounds what operators and buyers may ask for.
 type Campaigns struct {
-	MaxPositions int   `mapstructure:"max_positions" validate:"min=6,max=500500"` // of a campaign
-	MinPrice     int64 `mapstructure:"min_price"     validate:"min=1"`
-	MaxQuantity  int   `mapstructure:"max_quantity"  validate:"min=1,max=1000"`
+	MaxPositions int `mapstructure:"max_positions" validate:"min=6,max=500500"` // of a campaign
+	MaxQuantity  int `mapstructure:"max_quantity"  validate:"min=1,max=1000"`
 }
 
 // Holds bounds what users may hold, and for how long.

@@ -20,8 +20,7 @@ const MaxPrizes = 10_000
 
 // Bounds are the limits an installation sets.
 type Bounds struct {
-	MaxPositions int // of a campaign
-	MinPrice     money.Amount
+	MaxPositions int  // of a campaign
 	Beacon       bool // whether it asks a beacon, so that campaigns can have one
 	Timestamps   bool // whether it knows timestamp authorities
 }
@@ -111,7 +110,7 @@ func (d Draft) checkLayers(bounds Bounds, bad func(string, string, ...any)) {
 			return
 		}
 		positions += layer.positions()
-		prizes += layer.check(bounds, at, bad)
+		prizes += layer.check(at, bad)
 	}
 	if positions > bounds.MaxPositions {
 		bad("/layers", "must have %d positions at most in all; there are %d", bounds.MaxPositions, positions)
@@ -137,9 +136,9 @@ func (d Draft) checkPositions(layer Layer, at string, bad func(string, string, .
 }
 
 // check checks what stands in a layer, and returns how many prizes it has.
-func (l Layer) check(bounds Bounds, at string, bad func(string, string, ...any)) (prizes int) {
-	if l.Price < bounds.MinPrice || l.Price > money.MaxAmount {
-		bad(at+"/price", "must be %d to %d minor units", bounds.MinPrice, money.MaxAmount)
+func (l Layer) check(at string, bad func(string, string, ...any)) (prizes int) {
+	if l.Price < 1 || l.Price > money.MaxAmount {
+		bad(at+"/price", "must be 1 to %d minor units", money.MaxAmount)
 	}
 	if n := utf8.RuneCountInString(l.Label); n > shape.MaxLabel {
 		bad(at+"/label", "must have 1 to %d characters", shape.MaxLabel)

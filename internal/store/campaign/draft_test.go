@@ -12,7 +12,7 @@ import (
 	"triprize/internal/testkit/fixture"
 )
 
-var bounds = campaign.Bounds{MaxPositions: 21, MinPrice: 100}
+var bounds = campaign.Bounds{MaxPositions: 21}
 
 // pointersOf returns which fields an error names, in order.
 func pointersOf(t *testing.T, err error) string {
@@ -110,8 +110,7 @@ func TestTheLayersOfADraftAreChecked(t *testing.T) {
 		{"one twice", func(l layers) layers { l[2].Layer = 2; return l }, "/layers/2/layer"},
 		{"out of order", func(l layers) layers { l[0], l[1] = l[1], l[0]; return l }, "/layers/0/layer"},
 		{"counted from 0", func(l layers) layers { l[0].Layer = 0; return l }, "/layers/0/layer"},
-		{"the lowest price", func(l layers) layers { l[0].Price = 100; return l }, ""},
-		{"a price too low", func(l layers) layers { l[0].Price = 99; return l }, "/layers/0/price"},
+		{"the lowest price", func(l layers) layers { l[0].Price = 1; return l }, ""},
 		{"no price", func(l layers) layers { l[3].Price = 0; return l }, "/layers/3/price"},
 		{"the highest price", func(l layers) layers { l[3].Price = money.MaxAmount; return l }, ""},
 		{"a price too high", func(l layers) layers { l[3].Price = money.MaxAmount + 1; return l }, "/layers/3/price"},
@@ -139,7 +138,7 @@ func TestTheLayersOfADraftAreChecked(t *testing.T) {
 func TestACampaignHasNoMorePrizesThanOthersCanRead(t *testing.T) {
 	t.Parallel()
 	d := fixture.Draft(150)
-	wide := campaign.Bounds{MaxPositions: 11_325, MinPrice: 1}
+	wide := campaign.Bounds{MaxPositions: 11_325}
 	left := campaign.MaxPrizes
 	for i := range d.Layers {
 		n := min(i+1, left)

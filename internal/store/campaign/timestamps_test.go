@@ -22,7 +22,7 @@ func TestAWitnessNeedsAuthoritiesAndABeacon(t *testing.T) {
 		d := fixture.Draft(4)
 		c.policies.LatePayment, c.policies.Unsold = d.Policies.LatePayment, d.Policies.Unsold
 		d.Policies = c.policies
-		c.knows.MaxPositions, c.knows.MinPrice = 1275, 1
+		c.knows.MaxPositions = 1275
 		if got := pointersOf(t, d.Check(c.knows)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
