@@ -209,7 +209,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 	}
 	drawing := fixture.Campaign(t, db, fixture.Draft(3))
 	last := fixture.Buy(t, db, drawing, "a", 0, 6)
-	refused(t, "the campaign is drawing", cancel(t, db, operators(drawing, last)), "drawing: every position is sold")
+	refused(t, "the campaign is drawing", cancel(t, db, operators(drawing, last)), "drawing: its sale is over")
 
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	failed, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)

@@ -202,7 +202,7 @@ func (c *cancellation) check() error {
 	case c.bought.State != purchase.Completed && c.payment == nil:
 		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one, or one that is being paid, can be cancelled", c.bought.State)
 	case *c.campaign == campaign.Drawing, *c.campaign == campaign.Completed:
-		return fault.New(fault.StateConflict, "the campaign is %s: every position is sold, and the list of buyers does not change any more", *c.campaign)
+		return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and the list of buyers does not change any more", *c.campaign)
 	case *c.campaign != campaign.Active:
 		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
 	case c.disputed() && !c.AnyTime:

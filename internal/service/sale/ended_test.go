@@ -55,7 +55,8 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(5, aLongSale)), fixture.Holds(t, db, nil, nil)
 	fixture.Wallet(t, db, "w", 10_000)
 	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(5, 5))) // before others get it by chance
-	fixture.Sell(t, db, id, 3)
+	fixture.Sell(t, db, id, 2)
+	bought := fixture.Buy(t, db, id, "b", 0, 1)
 	clock.MoveOn(aLongSale)
 	if _, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "h", 0, 1)); fault.CodeOf(err) != fault.SaleNotOpen {
 		t.Errorf("a hold: %v", err)
@@ -69,6 +70,7 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	}
 	endSale(t, db, id)
 	expectState(t, db, id, campaign.Drawing)
+	refused(t, "a cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "drawing: its sale is over")
 	if n := drawJobs(t, db, id); n != 1 {
 		t.Errorf("%d draw jobs", n)
 	}
