@@ -209,9 +209,9 @@ const (
 	RefundStateSucceeded      RefundState = "succeeded"
 )
 
-// Defines values for RefundWaitingFor.
+// Defines values for RefundsWaitingFor.
 const (
-	RefundWaitingForOperator RefundWaitingFor = "operator"
+	RefundsWaitingForOperator RefundsWaitingFor = "operator"
 )
 
 // Defines values for StreamEndReason.
@@ -508,7 +508,7 @@ type Campaign struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency        Currency  `json:"currency"`
 	DrawCompletedAt time.Time `json:"draw_completed_at"`
 	DrawStartedAt   time.Time `json:"draw_started_at"`
@@ -573,7 +573,7 @@ type CampaignDraft struct {
 	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`.
 	BaseLength int `json:"base_length,omitempty,omitzero"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Layers Every layer from 1 on once, in order. Together they may have 10,000 positions by default.
@@ -630,7 +630,7 @@ type CampaignPatch struct {
 	// BaseLength As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say.
 	BaseLength int `json:"base_length,omitempty,omitzero"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency     `json:"currency,omitempty,omitzero"`
 	Layers   []LayerDraft `json:"layers,omitempty,omitzero"`
 
@@ -674,7 +674,7 @@ type CampaignSummary struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency        Currency  `json:"currency"`
 	DrawCompletedAt time.Time `json:"draw_completed_at"`
 	DrawStartedAt   time.Time `json:"draw_started_at"`
@@ -745,7 +745,7 @@ type CancellationResult struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// BoardVersion A board that has reached it shows them free, unless they are sold again.
@@ -784,7 +784,7 @@ type CardPayment struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency      Currency `json:"currency"`
 	PaymentMethod string   `json:"payment_method"`
 
@@ -840,7 +840,7 @@ type Counts struct {
 	Blocked int `json:"blocked"`
 }
 
-// Currency An ISO 4217 code.
+// Currency A code of ISO 4217, list one, that has minor units.
 type Currency = string
 
 // Decline Why a card was declined, in the provider's words.
@@ -1077,7 +1077,7 @@ type Hold struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// ExpiresAt By the server's clock. From then on its positions are free.
@@ -1229,7 +1229,7 @@ type LayerDraft struct {
 	// Positions How many positions the layer has. In a triangle (with `base_length`) it is the layer's number, and can be left out.
 	Positions int `json:"positions,omitempty,omitzero"`
 
-	// Price Of each position, in minor units. The server has a minimum of its own, 100 by default.
+	// Price Of each position, in minor units. Providers refuse small charges by card.
 	Price  int64        `json:"price"`
 	Prizes []PrizeGroup `json:"prizes,omitempty,omitzero"`
 }
@@ -1740,7 +1740,7 @@ type Purchase struct {
 	// Cancellation When it was cancelled, by whom and why; null if it was not, or only in part.
 	Cancellation *Cancellation `json:"cancellation"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one.
@@ -1817,7 +1817,7 @@ type PurchaseResult struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// BoardVersion Read the board with this as `min_version`: it shows the positions as sold.
@@ -1846,7 +1846,7 @@ type Refund struct {
 	// Amount What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back what is left of all that was cancelled; 0 when nothing was left.
 	Amount int64 `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Reason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
@@ -1913,9 +1913,6 @@ type RefundResolutionRequest struct {
 // RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
 
-// RefundWaitingFor Who must see to a refund before it goes on.
-type RefundWaitingFor string
-
 // RefundsResolved defines model for RefundsResolved.
 type RefundsResolved struct {
 	// CampaignID A UUID.
@@ -1927,6 +1924,9 @@ type RefundsResolved struct {
 	// More There may be more.
 	More bool `json:"more"`
 }
+
+// RefundsWaitingFor Who must see to a refund before it goes on.
+type RefundsWaitingFor string
 
 // Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
@@ -2057,7 +2057,7 @@ type Transfer struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency    Currency `json:"currency"`
 	Description string   `json:"description"`
 
@@ -2125,7 +2125,7 @@ type Wallet struct {
 	ID      ID     `json:"id"`
 	OwnerID string `json:"owner_id"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Balance In minor units of the currency (cents; yen).
@@ -2146,7 +2146,7 @@ type Wallet struct {
 
 // WalletDraft A wallet to be opened.
 type WalletDraft struct {
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Description What the money is for; kept with the entry.
@@ -2237,15 +2237,6 @@ type WebhookAttempt struct {
 
 	// Error Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people.
 	Error string `json:"error"`
-}
-
-// WebhookChallenge What an address has to answer with.
-type WebhookChallenge struct {
-	// ID A UUID.
-	ID ID `json:"id"`
-
-	// Challenge Random, and another one each time.
-	Challenge string `json:"challenge"`
 }
 
 // WebhookDelivery An event on its way to an endpoint.
@@ -2630,7 +2621,7 @@ type StreamCampaignParams struct {
 // ListPositionsParams is the query of ListPositions.
 type ListPositionsParams struct {
 	MinVersion int64 // A `board_version` that the answer must have reached. 409 if the board has not: then read it without.
-	Since      int64 // The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0 or not reached. Its `since` says which.
+	Since      int64 // The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0. Its `since` says which. One that the board has not reached is refused with 409 `state-conflict`.
 }
 
 // ListCampaignPurchasesParams is the query of ListCampaignPurchases.
@@ -2706,9 +2697,9 @@ type GetPurchaseParams struct {
 
 // ListWaitingRefundsParams is the query of ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
-	WaitingFor RefundWaitingFor // The reason of their wait.
-	Cursor     Cursor           // The `next_cursor` of an earlier page.
-	Limit      Limit            // The most elements of a page.
+	WaitingFor RefundsWaitingFor // The reason of their wait.
+	Cursor     Cursor            // The `next_cursor` of an earlier page.
+	Limit      Limit             // The most elements of a page.
 }
 
 // ListUserHoldsParams is the query of ListUserHolds.
@@ -3060,7 +3051,7 @@ func (c *Client) GetPosition(ctx context.Context, campaign CampaignID, layer Lay
 
 // PublishCampaign is POST /v1/campaigns/{campaign}/publish: publish a campaign.
 //
-// Creates its positions, commits to the draw's secret, and opens the sale, at `sale_starts_at` if that is set.
+// Creates its positions, commits to the draw's secret, and opens the sale, at `sale_starts_at` if that is set. A `sale_ends_at` that is not in the future is refused with `state-conflict`.
 //
 // For operator.
 func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"triprize/api"
+	"triprize/internal/platform/openapi"
 	"triprize/internal/testkit/fleet"
 )
 
@@ -102,6 +104,22 @@ func TestTheTypesOfTheContractAreCurrent(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Error("src/api.gen.ts is not what is generated from openapi.yaml: run make generate")
 	}
+}
+
+// Others generate from the document that the server sends, without settings.
+func TestOthersCanGenerateTypes(t *testing.T) {
+	t.Parallel()
+	served, err := openapi.Public(api.OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	document, types := filepath.Join(dir, "openapi.json"), filepath.Join(dir, "api.ts")
+	if err := os.WriteFile(document, served, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ".", nil, filepath.Join(modules, ".bin/openapi-typescript"), document, "--output", types)
+	run(t, ".", nil, filepath.Join(modules, ".bin/tsc"), "--noEmit", "--strict", types)
 }
 
 func TestTheLayerByHandHasNoAny(t *testing.T) {

@@ -64,7 +64,7 @@ export interface paths {
         put?: never;
         /**
          * Publish a campaign
-         * @description Creates its positions, commits to the draw's secret, and opens the sale, at `sale_starts_at` if that is set.
+         * @description Creates its positions, commits to the draw's secret, and opens the sale, at `sale_starts_at` if that is set. A `sale_ends_at` that is not in the future is refused with `state-conflict`.
          */
         post: operations["publishCampaign"];
         delete?: never;
@@ -1770,7 +1770,7 @@ export interface components {
          */
         Name: string;
         /**
-         * @description An ISO 4217 code.
+         * @description A code of ISO 4217, list one, that has minor units.
          * @example JPY
          */
         Currency: string;
@@ -1821,7 +1821,7 @@ export interface components {
             aisles?: number[];
             /**
              * Format: int64
-             * @description Of each position, in minor units. The server has a minimum of its own, 100 by default.
+             * @description Of each position, in minor units. Providers refuse small charges by card.
              */
             price: number;
             prizes?: components["schemas"]["PrizeGroup"][];
@@ -2320,7 +2320,7 @@ export interface components {
          * @description Who must see to a refund before it goes on.
          * @enum {string}
          */
-        RefundWaitingFor: "operator";
+        RefundsWaitingFor: "operator";
         /** @description Money of a purchase that goes back to its buyer. A card purchase may have several. */
         Refund: {
             id: components["schemas"]["ID"];
@@ -3211,13 +3211,6 @@ export interface components {
             secret?: string;
             created_at: components["schemas"]["Time"];
         };
-        /** @description What an address has to answer with. */
-        WebhookChallenge: {
-            /** @description The endpoint. */
-            id: components["schemas"]["ID"];
-            /** @description Random, and another one each time. */
-            challenge: string;
-        };
         WebhookEndpointPage: {
             webhook_endpoints: components["schemas"]["WebhookEndpoint"][];
             /** Format: uuid */
@@ -3733,7 +3726,7 @@ export interface components {
         /** @description The id of an event: its `webhook-id`. */
         EventID: components["schemas"]["ID"];
         /**
-         * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+         * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
          * @example "7"
          */
         IfMatch: string;
@@ -3894,7 +3887,7 @@ export type Dispute = components['schemas']['Dispute'];
 export type TimelineEntry = components['schemas']['TimelineEntry'];
 export type RefundReason = components['schemas']['RefundReason'];
 export type RefundState = components['schemas']['RefundState'];
-export type RefundWaitingFor = components['schemas']['RefundWaitingFor'];
+export type RefundsWaitingFor = components['schemas']['RefundsWaitingFor'];
 export type Refund = components['schemas']['Refund'];
 export type RefundResolution = components['schemas']['RefundResolution'];
 export type RefundResolutionRequest = components['schemas']['RefundResolutionRequest'];
@@ -3976,7 +3969,6 @@ export type WebhookEndpointDraft = components['schemas']['WebhookEndpointDraft']
 export type WebhookEndpointPatch = components['schemas']['WebhookEndpointPatch'];
 export type WebhookSecret = components['schemas']['WebhookSecret'];
 export type WebhookEndpoint = components['schemas']['WebhookEndpoint'];
-export type WebhookChallenge = components['schemas']['WebhookChallenge'];
 export type WebhookEndpointPage = components['schemas']['WebhookEndpointPage'];
 export type WebhookRotation = components['schemas']['WebhookRotation'];
 export type WebhookDeliveryState = components['schemas']['WebhookDeliveryState'];
@@ -4499,7 +4491,7 @@ export interface operations {
         parameters: {
             query: {
                 /** @description The reason of their wait. */
-                waiting_for: components["schemas"]["RefundWaitingFor"];
+                waiting_for: components["schemas"]["RefundsWaitingFor"];
                 /** @description The `next_cursor` of an earlier page. */
                 cursor?: components["parameters"]["Cursor"];
                 /** @description The most elements of a page. */
@@ -5484,7 +5476,7 @@ export interface operations {
             query?: {
                 /** @description A `board_version` that the answer must have reached. 409 if the board has not: then read it without. */
                 min_version?: number;
-                /** @description The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0 or not reached. Its `since` says which. */
+                /** @description The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0. Its `since` says which. One that the board has not reached is refused with 409 `state-conflict`. */
                 since?: number;
             };
             header?: {
@@ -6065,7 +6057,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -6118,7 +6110,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -6171,7 +6163,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -6257,7 +6249,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -6311,7 +6303,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -6365,7 +6357,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -7703,7 +7695,13 @@ export interface operations {
                     /** @enum {string} */
                     type: "webhook-endpoint.verification";
                     timestamp: components["schemas"]["Time"];
-                    data: components["schemas"]["WebhookChallenge"];
+                    /** @description What the address has to answer with. */
+                    data: {
+                        /** @description The endpoint. */
+                        id: components["schemas"]["ID"];
+                        /** @description Random, and another one each time. */
+                        challenge: string;
+                    };
                 };
             };
         };

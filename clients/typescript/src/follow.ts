@@ -74,7 +74,7 @@ async function* listen(settings: Settings, what: Followed, state: State): AsyncG
     if (!response.ok) {
       throw refusalOf(response, await read(response, settings.maxAnswerBytes));
     }
-    if (response.body === null || !(response.headers.get("Content-Type") ?? "").startsWith("text/event-stream")) {
+    if (response.body === null || !(response.headers.get("Content-Type") ?? "").toLowerCase().startsWith("text/event-stream")) {
       throw new MalformedError(`${what.path} is not an event stream`);
     }
     const events = new EventReader(state.id);

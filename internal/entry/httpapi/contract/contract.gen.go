@@ -243,9 +243,9 @@ const (
 	RefundStateSucceeded      RefundState = "succeeded"
 )
 
-// Defines values for RefundWaitingFor.
+// Defines values for RefundsWaitingFor.
 const (
-	RefundWaitingForOperator RefundWaitingFor = "operator"
+	RefundsWaitingForOperator RefundsWaitingFor = "operator"
 )
 
 // Defines values for StreamEndReason.
@@ -542,7 +542,7 @@ type Campaign struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency        Currency   `json:"currency"`
 	DrawCompletedAt *time.Time `json:"draw_completed_at"`
 	DrawStartedAt   *time.Time `json:"draw_started_at"`
@@ -607,7 +607,7 @@ type CampaignDraft struct {
 	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`.
 	BaseLength int `json:"base_length,omitempty"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Layers Every layer from 1 on once, in order. Together they may have 10,000 positions by default.
@@ -664,7 +664,7 @@ type CampaignPatch struct {
 	// BaseLength As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say.
 	BaseLength *int `json:"base_length,omitempty"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency *Currency     `json:"currency,omitempty"`
 	Layers   *[]LayerDraft `json:"layers,omitempty"`
 
@@ -708,7 +708,7 @@ type CampaignSummary struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency        Currency   `json:"currency"`
 	DrawCompletedAt *time.Time `json:"draw_completed_at"`
 	DrawStartedAt   *time.Time `json:"draw_started_at"`
@@ -779,7 +779,7 @@ type CancellationResult struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// BoardVersion A board that has reached it shows them free, unless they are sold again.
@@ -818,7 +818,7 @@ type CardPayment struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency      Currency `json:"currency"`
 	PaymentMethod string   `json:"payment_method"`
 
@@ -874,7 +874,7 @@ type Counts struct {
 	Blocked int `json:"blocked"`
 }
 
-// Currency An ISO 4217 code.
+// Currency A code of ISO 4217, list one, that has minor units.
 type Currency = string
 
 // Decline Why a card was declined, in the provider's words.
@@ -1122,7 +1122,7 @@ type Hold struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// ExpiresAt By the server's clock. From then on its positions are free.
@@ -1274,7 +1274,7 @@ type LayerDraft struct {
 	// Positions How many positions the layer has. In a triangle (with `base_length`) it is the layer's number, and can be left out.
 	Positions int `json:"positions,omitempty"`
 
-	// Price Of each position, in minor units. The server has a minimum of its own, 100 by default.
+	// Price Of each position, in minor units. Providers refuse small charges by card.
 	Price  int64        `json:"price"`
 	Prizes []PrizeGroup `json:"prizes,omitempty"`
 }
@@ -1785,7 +1785,7 @@ type Purchase struct {
 	// Cancellation When it was cancelled, by whom and why; null if it was not, or only in part.
 	Cancellation *Cancellation `json:"cancellation"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one.
@@ -1862,7 +1862,7 @@ type PurchaseResult struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// BoardVersion Read the board with this as `min_version`: it shows the positions as sold.
@@ -1920,7 +1920,7 @@ type Refund struct {
 	// Amount What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back what is left of all that was cancelled; 0 when nothing was left.
 	Amount int64 `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Reason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
@@ -1987,9 +1987,6 @@ type RefundResolutionRequest struct {
 // RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
 
-// RefundWaitingFor Who must see to a refund before it goes on.
-type RefundWaitingFor string
-
 // RefundsResolved defines model for RefundsResolved.
 type RefundsResolved struct {
 	// CampaignID A UUID.
@@ -2001,6 +1998,9 @@ type RefundsResolved struct {
 	// More There may be more.
 	More bool `json:"more"`
 }
+
+// RefundsWaitingFor Who must see to a refund before it goes on.
+type RefundsWaitingFor string
 
 // Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
 type Selection struct {
@@ -2131,7 +2131,7 @@ type Transfer struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency    Currency `json:"currency"`
 	Description string   `json:"description"`
 
@@ -2199,7 +2199,7 @@ type Wallet struct {
 	ID      ID     `json:"id"`
 	OwnerID string `json:"owner_id"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Balance In minor units of the currency (cents; yen).
@@ -2220,7 +2220,7 @@ type Wallet struct {
 
 // WalletDraft A wallet to be opened.
 type WalletDraft struct {
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Description What the money is for; kept with the entry.
@@ -2311,15 +2311,6 @@ type WebhookAttempt struct {
 
 	// Error Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people.
 	Error *string `json:"error"`
-}
-
-// WebhookChallenge What an address has to answer with.
-type WebhookChallenge struct {
-	// ID A UUID.
-	ID ID `json:"id"`
-
-	// Challenge Random, and another one each time.
-	Challenge string `json:"challenge"`
 }
 
 // WebhookDelivery An event on its way to an endpoint.
@@ -2750,7 +2741,7 @@ type ListPositionsParams struct {
 	// MinVersion A `board_version` that the answer must have reached. 409 if the board has not: then read it without.
 	MinVersion *int64 `form:"min_version,omitempty" json:"min_version,omitempty"`
 
-	// Since The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0 or not reached. Its `since` says which.
+	// Since The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0. Its `since` says which. One that the board has not reached is refused with 409 `state-conflict`.
 	Since *int64 `form:"since,omitempty" json:"since,omitempty"`
 
 	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
@@ -2988,7 +2979,7 @@ type TryPaymentParams struct {
 // ListWaitingRefundsParams defines parameters for ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
 	// WaitingFor The reason of their wait.
-	WaitingFor RefundWaitingFor `form:"waiting_for" json:"waiting_for"`
+	WaitingFor RefundsWaitingFor `form:"waiting_for" json:"waiting_for"`
 
 	// Cursor The `next_cursor` of an earlier page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -3011,7 +3002,7 @@ type RetryRefundParams struct {
 
 // TransferParams defines parameters for Transfer.
 type TransferParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
@@ -3068,7 +3059,7 @@ type OpenWalletParams struct {
 
 // AuthorizeParams defines parameters for Authorize.
 type AuthorizeParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
@@ -3077,7 +3068,7 @@ type AuthorizeParams struct {
 
 // CaptureAuthorizationParams defines parameters for CaptureAuthorization.
 type CaptureAuthorizationParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
@@ -3086,7 +3077,7 @@ type CaptureAuthorizationParams struct {
 
 // VoidAuthorizationParams defines parameters for VoidAuthorization.
 type VoidAuthorizationParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
@@ -3095,7 +3086,7 @@ type VoidAuthorizationParams struct {
 
 // CreditWalletParams defines parameters for CreditWallet.
 type CreditWalletParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
@@ -3104,7 +3095,7 @@ type CreditWalletParams struct {
 
 // DebitWalletParams defines parameters for DebitWallet.
 type DebitWalletParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`. 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
