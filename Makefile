@@ -83,8 +83,8 @@ race: deps programs ## Run the tests of all that is concurrent with the race det
 	@CGO_ENABLED=1 $(WITH) tools/race.sh
 
 .PHONY: web
-web: deps npm browser programs ## Run the tests that need Node.js, npm, a browser or Python
-	@tools/deps.sh python
+web: deps npm browser programs ## Run the tests that need Node.js, npm, a browser, Python or nginx
+	@tools/deps.sh python nginx
 	@$(WITH) tools/tagged.sh web -p 4
 
 .PHONY: alerts

@@ -79,7 +79,7 @@ var catalogue = map[Code]entry{
 	KeyMissing:            {KindInvalid, "The Idempotency-Key header is missing"},
 	KeyInvalid:            {KindInvalid, "The Idempotency-Key header is not valid"},
 	Unauthenticated:       {KindUnauthenticated, "Authentication is required"},
-	Forbidden:             {KindForbidden, "This key may not do that"},
+	Forbidden:             {KindForbidden, "The credentials may not do that"},
 	NotFound:              {KindNotFound, "There is no such resource"},
 	MethodNotAllowed:      {KindMethodNotAllowed, "The resource does not allow this method"},
 	BodyTooLarge:          {KindTooLarge, "The request body is too large"},

@@ -12,6 +12,7 @@ import (
 
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // campaignView is what the tests read of a campaign.
@@ -173,9 +174,10 @@ func TestASaleWindowIsKept(t *testing.T) {
 		"in between": {now.Add(-time.Hour), now.Add(time.Hour), ""},
 	} {
 		body := fleet.CampaignBody(3)
-		body["sale_starts_at"], body["sale_ends_at"] = c.starts, c.ends
+		body["sale_starts_at"], body["sale_ends_at"] = c.starts, now.Add(2*time.Hour)
 		v := view(s, s.Post("/v1/campaigns", body), http.StatusCreated)
 		view(s, s.Post("/v1/campaigns/"+v.ID.String()+"/publish", nil), http.StatusOK)
+		servers.Exec(t, s.DB, `UPDATE campaigns SET sale_ends_at = $2 WHERE id = $1`, v.ID, c.ends) // none is published that has ended
 		if a := s.Buy(fleet.Order{Campaign: v.ID, User: "a", Wait: true}); a.Refusal() != c.want {
 			t.Errorf("%s: %v", name, a)
 		}

@@ -18,6 +18,7 @@ import (
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
@@ -91,7 +92,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: c.Accepts(fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
+		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: o.Method == http.MethodGet && response.Accepted(c, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
 			RequestID: requestID(c), Traceparent: known.traced, Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
@@ -208,8 +209,8 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 	}
 	if o.NeedsKey {
 		target := o.Target(parameter)
-		if precondition := c.Get(fiber.HeaderIfMatch); precondition != "" { // with another If-Match it is another request
-			target = append(target, fiber.HeaderIfMatch, precondition)
+		if precondition := c.Get(fiber.HeaderIfMatch); precondition != "" { // with another version it is another request
+			target = append(target, fiber.HeaderIfMatch, response.StrongTag(precondition))
 		}
 		request.Fingerprint = call.Fingerprint(o.ID, target, canonical)
 	}
@@ -236,14 +237,14 @@ func parametersOf(c *fiber.Ctx) func(in, name string) (text string, sent bool) {
 
 // patterns has the error message for each regular expression in the contract.
 var patterns = map[string]string{
-	"^[^\x00-\x1f\x7f-\u009f]*$": "must not contain control characters",
-	"^[ -~]*$":                   "must be printable ASCII characters",
-	`^[A-Z]{3}$`:                 "must be three capital letters (ISO 4217)",
-	"^pm_[A-Za-z0-9_]+$":         "must be the id of a payment method of the provider, such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
-	"^https?://[!-~]+$":          "must be the address of a page: https://…",
-	`^[A-Za-z0-9_-]{22}$`:        "must be the next_cursor of an earlier page",
-	`^[1-9][0-9]{0,17}$`:         "must be the next_cursor of an earlier page",
-	`^"(0|[1-9][0-9]{0,17})"$`:   `must be a version in quotes, such as "7"`,
+	"^[^\x00-\x1f\x7f-\u009f]*$":    "must not contain control characters",
+	"^[ -~]*$":                      "must be printable ASCII characters",
+	`^[A-Z]{3}$`:                    "must be three capital letters (ISO 4217)",
+	"^pm_[A-Za-z0-9_]+$":            "must be the id of a payment method of the provider, such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
+	"^https?://[!-~]+$":             "must be the address of a page: https://…",
+	`^[A-Za-z0-9_-]{22}$`:           "must be the next_cursor of an earlier page",
+	`^[1-9][0-9]{0,17}$`:            "must be the next_cursor of an earlier page",
+	`^(W/)?"(0|[1-9][0-9]{0,17})"$`: `must be a version in quotes, such as "7"`,
 }
 
 var readContract = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Load(api.OpenAPI, patterns) })

@@ -127,8 +127,8 @@ func (m *maker) text(t *rapid.T, s *openapi3.Schema) string {
 		return rapid.OneOf(rapid.Just("pm_card_visa"), rapid.StringMatching("pm_[A-Za-z0-9_]{1,60}")).Draw(t, "payment method")
 	case strings.HasPrefix(s.Pattern, "^https?"):
 		return "https://shop.example/" + rapid.StringMatching("[a-z0-9?=&]{0,30}").Draw(t, "page")
-	case strings.HasPrefix(s.Pattern, `^"(0|`):
-		return `"` + strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "version")) + `"`
+	case strings.HasPrefix(s.Pattern, `^(W/)?"(0|`):
+		return rapid.SampledFrom([]string{"", "W/"}).Draw(t, "strength") + `"` + strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "version")) + `"`
 	case s.Pattern == "^[ -~]*$":
 		return rapid.StringMatching(`[!-~]([ -~]{0,30}[!-~])?`).Draw(t, "key")
 	case s.Pattern == "":

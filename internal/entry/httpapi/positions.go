@@ -33,8 +33,8 @@ func (s positionHandlers) ListPositions(ctx context.Context, r operations.ListPo
 	switch {
 	case err != nil:
 		return nil, err
-	case view.Version < least:
-		return nil, fault.New(fault.StateConflict, "the board is at version %d and has not reached %d; read it without min_version", view.Version, least)
+	case view.Version < max(least, since):
+		return nil, fault.New(fault.StateConflict, "the board is at version %d and has not reached %d; read it without min_version and since", view.Version, max(least, since))
 	}
 	view.Tagged = view.Matched(r.Params.IfNoneMatch)
 	return positions.Answer{View: view, Sending: s.answers}, nil

@@ -146,7 +146,7 @@ func TestBadCampaignsAreRefusedWithEveryFieldAtFault(t *testing.T) {
 		"too large":       {func(b map[string]any) { b["base_length"] = 141 }, []string{"/base_length"}},
 		"a layer missing": {func(b map[string]any) { b["layers"] = b["layers"].([]map[string]any)[:2] }, []string{"/layers"}},
 		"a layer twice":   {func(b map[string]any) { b["layers"].([]map[string]any)[2]["layer"] = 2 }, []string{"/layers/2/layer"}},
-		"too cheap":       {func(b map[string]any) { b["layers"].([]map[string]any)[0]["price"] = 99 }, []string{"/layers/0/price"}},
+		"too cheap":       {func(b map[string]any) { b["layers"].([]map[string]any)[0]["price"] = 0 }, []string{"/layers/0/price"}},
 		"too many prizes": {func(b map[string]any) {
 			b["layers"].([]map[string]any)[1]["prizes"] = []map[string]any{{"name": "p", "count": 3}}
 		}, []string{"/layers/1/prizes/0/count"}},

@@ -39,7 +39,7 @@ func versionOf(ifMatch *string) *int64 {
 	if ifMatch == nil {
 		return nil
 	}
-	version, err := strconv.ParseInt(strings.Trim(*ifMatch, `"`), 10, 64)
+	version, err := strconv.ParseInt(strings.Trim(response.StrongTag(*ifMatch), `"`), 10, 64)
 	if err != nil {
 		return nil
 	}

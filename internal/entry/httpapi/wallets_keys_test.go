@@ -28,11 +28,16 @@ func TestAnAmountIsMovedOnTheVersionThatWasRead(t *testing.T) {
 		if p := refused(t, path, s.Execute(path, body, "If-Match", read, "Idempotency-Key", "old"+path), 412, "version-mismatch"); !strings.Contains(p.Detail, "version 3") {
 			t.Errorf("%s: the present version is not named: %s", path, p.Detail)
 		}
-		for _, form := range []string{"3", `W/"3"`, `"x"`, `"-1"`, `"03"`, `"9999999999999999999"`, "*"} {
+		for _, form := range []string{"3", `W/3`, `w/"3"`, `"W/3"`, `"x"`, `"-1"`, `"03"`, `"9999999999999999999"`, "*"} {
 			refused(t, path+" "+form, s.Execute(path, body, "If-Match", form), 400, "invalid-request")
 		}
 	}
 	s.ExpectWallet(mina, 900, 100)
+	for _, tag := range []string{`W/"0"`, `"0"`} { // the same request
+		if a := s.Execute(otto+"/credit", fleet.Fields{"amount": 1}, "If-Match", tag, "Idempotency-Key", "weak"+otto); a.Status != http.StatusOK || a.Header.Get("ETag") != `"1"` {
+			t.Errorf("If-Match %s: %v %s", tag, a, a.Body)
+		}
+	}
 	answers := make([]fleet.Answer, 10)
 	fleet.Together(len(answers), func(i int) { answers[i] = s.Execute(mina+"/debit", fleet.Fields{"amount": 10}, "If-Match", `"3"`) })
 	done := 0

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,9 +23,9 @@ import (
 // errNotJSON means that a body is no JSON at all, or none that has a canonical form.
 var errNotJSON = errors.New("the body is not one valid JSON value")
 
-// ReadBody checks a JSON body. It returns its canonical form (RFC 8785), without the fields
-// that are null and may be left out, except in a PATCH, and the texts in its outermost
-// object; or what is wrong with it, by JSON pointer. The bounds
+// ReadBody checks a JSON body. It returns its canonical form (RFC 8785), with UUIDs in small letters
+// and times in capitals, without the fields that are null and may be left out, except in a PATCH,
+// and the texts in its outermost object; or what is wrong with it, by JSON pointer. The bounds
 // come first: nothing is made of a body that exceeds one of them, or of a long one that
 // has unknown fields. most has lower
 // bounds than the contract's for the elements of some arrays, by JSON pointer. An error
@@ -57,7 +56,7 @@ func (o *Operation) readAny(sent []byte, most map[string]int) (canonical []byte,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if o.Method != http.MethodPatch && omitNulls(o.body, value) {
+	if o.settle(o.body, &value) {
 		shorter, err := json.Marshal(value)
 		if err != nil {
 			return nil, nil, nil, err
@@ -206,21 +205,28 @@ func (o *Operation) Target(get func(in, name string) (text string, sent bool)) [
 			if number, ok := new(big.Int).SetString(text, 10); ok {
 				text = number.String()
 			}
-		case isUUID(p.schema):
-			text = strings.ToLower(text)
+		default:
+			text = spelled(p.schema, text)
 		}
 		target = append(target, p.name, text)
 	}
 	return target
 }
 
-func isUUID(schema *jsonschema.Schema) bool {
+// spelled returns the one spelling of a text that its format allows to be in small letters and in capitals.
+func spelled(schema *jsonschema.Schema, text string) string {
 	for ; schema != nil; schema = schema.Ref {
-		if schema.Format != nil && schema.Format.Name == "uuid" {
-			return true
+		if schema.Format == nil {
+			continue
+		}
+		switch schema.Format.Name {
+		case "uuid":
+			return strings.ToLower(text)
+		case "date-time":
+			return strings.ToUpper(text)
 		}
 	}
-	return false
+	return text
 }
 
 // maxFaults bounds how many invalid fields one answer names.

@@ -120,9 +120,9 @@ func Load(text []byte, patterns map[string]string) (*Document, error) {
 	return d, nil
 }
 
-// dateTime is RFC 3339 without what time.Time cannot read: leap seconds, and a
-// lower-case t and z.
-var dateTime = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+// dateTime is RFC 3339 without what time.Time cannot read: leap seconds. A body is read with T and Z
+// in capitals.
+var dateTime = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
 
 func readableTime(value any) error {
 	text, ok := value.(string)
@@ -132,7 +132,7 @@ func readableTime(value any) error {
 	case !dateTime.MatchString(text):
 		return errors.New("not a time")
 	}
-	return new(time.Time).UnmarshalText([]byte(text))
+	return new(time.Time).UnmarshalText([]byte(strings.ToUpper(text)))
 }
 
 // reader reads operations and resolves their references.

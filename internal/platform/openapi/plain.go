@@ -30,6 +30,7 @@ type reading struct {
 	enum    []string
 	pattern jsonschema.Regexp
 	format  func(any) error
+	schema  *jsonschema.Schema
 
 	least, most int64
 }
@@ -85,7 +86,7 @@ func readingOf(schema *jsonschema.Schema, known map[*jsonschema.Schema]*reading)
 	case r.kind == "string":
 		r.min, r.max = bound(schema.MinLength, 0), bound(schema.MaxLength, maxText)
 		if schema.Format != nil {
-			r.format = schema.Format.Validate
+			r.format, r.schema = schema.Format.Validate, schema
 		}
 	case r.kind == "integer" && whole(schema.Minimum, &r.least) && whole(schema.Maximum, &r.most):
 	case r.kind == "boolean":
@@ -309,10 +310,11 @@ func (r *plainReader) quoted() (raw []byte, ok bool) {
 
 func (r *plainReader) string(is *reading) bool {
 	raw, ok := r.quoted()
-	if !ok || !is.accepts(string(raw)) {
+	text := string(raw)
+	if !ok || !is.accepts(text) {
 		return false
 	}
-	r.out = append(append(append(r.out, '"'), raw...), '"')
+	r.out = append(append(append(r.out, '"'), spelled(is.schema, text)...), '"')
 	return true
 }
 

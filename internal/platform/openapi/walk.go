@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"net/http"
 	"slices"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -83,27 +84,30 @@ func propertyOf(schema *jsonschema.Schema, name string) (property *jsonschema.Sc
 	return others(schema), schema.AdditionalProperties != false
 }
 
-// omitNulls takes the fields out of a value that are null and may be left out, and
-// tells whether there were any.
-func omitNulls(schema *jsonschema.Schema, value any) (found bool) {
+// settle takes the fields out of a value that are null and may be left out, except in a PATCH, writes
+// texts as they are spelled, and tells whether it has changed anything.
+func (o *Operation) settle(schema *jsonschema.Schema, value *any) (changed bool) {
 	if schema = single(schema); schema == nil {
 		return false
 	}
-	switch v := value.(type) {
+	switch v := (*value).(type) {
+	case string:
+		one := spelled(schema, v)
+		*value, changed = one, one != v
 	case []any:
-		for _, element := range v {
-			found = omitNulls(schema.Items2020, element) || found
+		for i := range v {
+			changed = o.settle(schema.Items2020, &v[i]) || changed
 		}
 	case map[string]any:
 		for name, field := range v {
 			switch property, known := schema.Properties[name]; {
-			case known && field == nil && !slices.Contains(schema.Required, name):
+			case known && field == nil && o.Method != http.MethodPatch && !slices.Contains(schema.Required, name):
 				delete(v, name)
-				found = true
-			case known:
-				found = omitNulls(property, field) || found
+				changed = true
+			case known && o.settle(property, &field):
+				v[name], changed = field, true
 			}
 		}
 	}
-	return found
+	return changed
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -112,7 +113,8 @@ func (s *Server) enter(r *http.Request, endpoint string) *apiError {
 // read reads parameters and idempotency key.
 func (c *call) read(w http.ResponseWriter, r *http.Request) (problem *apiError) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
-	if kind := r.Header.Get("Content-Type"); r.Method == http.MethodPost && r.ContentLength != 0 && !strings.HasPrefix(kind, "application/x-www-form-urlencoded") {
+	kind := r.Header.Get("Content-Type")
+	if media, _, _ := mime.ParseMediaType(kind); r.Method == http.MethodPost && r.ContentLength != 0 && media != "application/x-www-form-urlencoded" {
 		return refuse("", "", "Invalid Content-Type: %q. Requests are application/x-www-form-urlencoded.", kind)
 	}
 	if err := r.ParseForm(); err != nil {

@@ -166,7 +166,7 @@ func tooLong(limit int) error {
 
 // CheckMedia refuses a body that is announced to be anything but JSON in UTF-8.
 func CheckMedia(c *fiber.Ctx, o *openapi.Operation) error {
-	if !o.HasBody || o.BodyOptional && announced(c) == 0 {
+	if !o.HasBody || announced(c) == 0 { // ReadJSON says what is missing
 		return nil
 	}
 	for _, encoding := range c.Request().Header.PeekAll(fiber.HeaderContentEncoding) {
@@ -194,7 +194,9 @@ func ReadJSON(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[stri
 		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
 		body = []byte("{}")
 	case len(body) == 0:
-		return nil, "", fault.New(fault.InvalidRequest, "the body is empty")
+		empty := fault.New(fault.InvalidRequest, "the body is empty")
+		_, _, empty.Fields, _ = o.ReadBody([]byte("{}"), nil) // which is JSON
+		return nil, "", empty
 	}
 	canonical, texts, faults, err := o.ReadBody(body, elements)
 	if err != nil {

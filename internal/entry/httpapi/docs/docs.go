@@ -11,6 +11,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/problemdocs"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/web"
 )
 
@@ -124,7 +125,7 @@ func problemIndex(c *fiber.Ctx) error {
 }
 
 func wantsHTML(c *fiber.Ctx) bool {
-	return c.Accepts(fiber.MIMETextPlain, fiber.MIMETextHTML) == fiber.MIMETextHTML
+	return response.Accepted(c, fiber.MIMETextPlain, fiber.MIMETextHTML) == fiber.MIMETextHTML
 }
 
 func sendPage(c *fiber.Ctx, page []byte) error {

@@ -54,16 +54,19 @@ func digest(body []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
+// StrongTag is an entity tag without the W/ that a proxy writes before it when it compresses.
+func StrongTag(tag string) string { return strings.TrimPrefix(tag, "W/") }
+
 // Matched returns the answer for a client that sends If-None-Match (RFC 9110, section 13.1.2).
 func (a Tagged) Matched(ifNoneMatch *string) Tagged {
 	a.Unchanged = false
 	if ifNoneMatch == nil {
 		return a
 	}
-	opaque := strings.TrimPrefix(a.Tag, "W/")
+	opaque := StrongTag(a.Tag)
 	for known := range strings.SplitSeq(*ifNoneMatch, ",") {
 		known = strings.TrimSpace(known)
-		a.Unchanged = a.Unchanged || known == "*" || strings.TrimPrefix(known, "W/") == opaque
+		a.Unchanged = a.Unchanged || known == "*" || StrongTag(known) == opaque
 	}
 	return a
 }
