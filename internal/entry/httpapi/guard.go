@@ -23,6 +23,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
 )
 
 // mount registers every operation of the contract behind its guard. The
@@ -114,11 +115,73 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		}
 		c.SetUserContext(postgres.As(call.With(ctx, request), kind))
 		err = c.Next()
+		if o.NeedsKey && request.Job == uuid.Nil && mayHavePassed(err) {
+			err = s.orEarlier(c, request, err)
+		}
 		known.job = request.Job
 		s.answers.Bound(c)
 		return err
 	}
 }
+
+// mayHavePassed tells whether a refusal may be by a setting or a state that has changed since an
+// earlier request with the same key, which passed. The other conflicts are of those who have asked
+// for the key.
+func mayHavePassed(refusal error) bool {
+	code := fault.CodeOf(refusal)
+	return refusal != nil && (code.Kind() == fault.KindInvalid || code.Kind() == fault.KindNotFound || code == fault.CardsNotAccepted)
+}
+
+// orEarlier answers a request that is refused with the answer of an earlier one that was the same,
+// if there is one.
+func (s *Server) orEarlier(c *fiber.Ctx, request *call.Call, refusal error) error {
+	ctx := c.UserContext()
+	earlier, known, err := job.OfKey(ctx, s.db, job.Request{Client: request.App, Key: request.Key, Hash: request.Fingerprint})
+	if err != nil {
+		return err
+	}
+	if !known || earlier.Reused {
+		return refusal
+	}
+	answer, err := s.answerAgain(ctx, c, request, earlier)
+	if err != nil {
+		return err
+	}
+	return answer.Send(c)
+}
+
+// answerAgain answers a repeated request with the job of its key.
+func (s *Server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Call, earlier job.Accepted) (operations.Answer, error) {
+	wait, done, err := s.waitOf(request)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	wait.UntilFinal = false // as for the first one
+	switch earlier.Job.Kind {
+	case job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation:
+		s.acceptor.replayed.Inc()
+		return s.answerEarlier(ctx, earlier, wait)
+	case job.KindPaymentTry: // its answer is the job of the purchase
+	default:
+		return s.commandDone(ctx, earlier, nil, resourcePaths[earlier.Job.Kind])
+	}
+	if _, err := s.commandDone(ctx, earlier, nil, ""); err != nil {
+		return nil, err
+	}
+	id, err := uuid.Parse(c.Params("purchase"))
+	if err != nil {
+		return nil, err // not possible: the contract was checked
+	}
+	p, err := s.visiblePurchase(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.answerPurchase(ctx, request, p, wait, true)
+}
+
+// resourcePaths are the paths of what commands make; the id follows.
+var resourcePaths = map[job.Kind]string{job.KindHoldCreate: holdsPath, job.KindCampaignCreate: campaignsPath, job.KindEndpointCreate: endpointsPath}
 
 // requirePublished returns a not-found Error when an operation is on a draft, and the caller
 // is no operator.

@@ -181,12 +181,17 @@ func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymen
 	if _, err := s.commandDone(ctx, tried, err, ""); err != nil {
 		return nil, err
 	}
+	return s.answerPurchase(ctx, who, p, wait, tried.Replayed)
+}
+
+// answerPurchase answers with the job of a purchase.
+func (s *intake) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Job, error) {
 	j, err := job.Get(ctx, s.db, p.JobID)
 	if err != nil {
-		return nil, err
+		return response.Job{}, err
 	}
 	who.EndShare()
-	return s.answerJob(ctx, who, j, wait, nil, tried.Replayed)
+	return s.answerJob(ctx, who, j, wait, nil, replayed)
 }
 
 // positionsOf checks which positions of a purchase a request names. Those that it had, too, are for
