@@ -26,7 +26,7 @@ const groupPause = 50 * lockWait
 // one by one if they were in such a group already. Those with the fewest attempts come first,
 // so that a job that kills every worker does not delay jobs that were tried less often.
 func (w *Worker) finalizeRedelivered(ctx context.Context, s *finalizer, jobs []job.Ref) error {
-	waiting, err := job.FindQueued(ctx, w.db, jobs)
+	waiting, err := job.FindQueued(ctx, w.db, s.kind, jobs)
 	if err != nil {
 		return queue.Later(err)
 	}

@@ -23,15 +23,9 @@ type finalizeOne func(ctx context.Context, ref job.Ref) (job.Outcome, error)
 // finalizeSerially finalizes jobs of one kind, one after the other. When one fails it
 // goes on with the others.
 func (w *Worker) finalizeSerially(ctx context.Context, kind job.Kind, jobs []job.Ref, again bool, do finalizeOne) error {
-	waiting := make([]job.Attempted, len(jobs))
-	for i, ref := range jobs {
-		waiting[i].Ref = ref
-	}
-	if again {
-		var err error
-		if waiting, err = job.FindQueued(ctx, w.db, jobs); err != nil {
-			return queue.Later(err)
-		}
+	waiting, err := job.FindQueued(ctx, w.db, kind, jobs)
+	if err != nil {
+		return queue.Later(err)
 	}
 	var broken, later error
 	for _, one := range waiting {

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"maps"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -35,7 +36,7 @@ func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
 		if err != nil || len(messages) == 0 {
 			return counts, err
 		}
-		found, err := s.find(ctx, messages)
+		found, tasks, err := s.find(ctx, messages)
 		if err != nil {
 			return counts, err
 		}
@@ -51,6 +52,12 @@ func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
 		if err != nil {
 			return counts, err
 		}
+		for kind, states := range tasks {
+			maps.DeleteFunc(states, func(_ uuid.UUID, state queue.TaskState) bool { return state == queue.Pending || state == queue.Active })
+			if err := s.finder.Forget(ctx, string(kind), states); err != nil {
+				return counts, err
+			}
+		}
 		changed += len(messages) - len(found[queue.Active])
 	}
 	return counts, nil
@@ -60,23 +67,22 @@ func (s *Sweeper) lostJobsBackoff() outbox.Backoff {
 	return outbox.Backoff{First: s.settings.Sweeps.LostJobsBackoff, Longest: s.settings.Sweeps.LostJobsMaxBackoff, Deaths: s.settings.Worker.MaxDeliveries}
 }
 
-// find groups messages by the states of their tasks.
-func (s *Sweeper) find(ctx context.Context, messages []outbox.Overdue) (map[queue.TaskState][]uuid.UUID, error) {
+// find groups messages by the states of their tasks, which it also returns by kind.
+func (s *Sweeper) find(ctx context.Context, messages []outbox.Overdue) (found map[queue.TaskState][]uuid.UUID, tasks map[job.Kind]map[uuid.UUID]queue.TaskState, err error) {
 	kinds := make(map[job.Kind][]uuid.UUID)
 	for _, m := range messages {
 		kinds[m.Kind] = append(kinds[m.Kind], m.ID)
 	}
-	found := make(map[queue.TaskState][]uuid.UUID)
+	found, tasks = make(map[queue.TaskState][]uuid.UUID), make(map[job.Kind]map[uuid.UUID]queue.TaskState)
 	for kind, ids := range kinds {
-		states, err := s.finder.Find(ctx, string(kind), ids)
-		if err != nil {
-			return nil, err
+		if tasks[kind], err = s.finder.Find(ctx, string(kind), ids); err != nil {
+			return nil, nil, err
 		}
-		for id, state := range states {
+		for id, state := range tasks[kind] {
 			found[state] = append(found[state], id)
 		}
 	}
-	return found, nil
+	return found, tasks, nil
 }
 
 // reissue replaces lost messages and enqueues the new ones. It returns how many jobs
@@ -101,8 +107,5 @@ func (s *Sweeper) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (j
 	if jobs > 0 {
 		s.logger.Info("lost jobs are issued again", "lost", len(lost), "messages", enqueued, "jobs", jobs)
 	}
-	if err != nil {
-		return jobs, err
-	}
-	return jobs, s.finder.Forget(ctx, lost)
+	return jobs, err
 }

@@ -176,6 +176,30 @@ func TestALostMessageIsIssuedAgain(t *testing.T) {
 	fixture.Sound(t, p.db)
 }
 
+// asynq's records say that the tasks wait, and no worker gets them.
+func TestTasksThatAreInNoListAreLost(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	p.accept(3, 1, true)
+	pending := "asynq:{" + queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)) + "}:pending"
+	left := p.rdb.LPop(t.Context(), pending).Val()
+	if err := p.rdb.Del(t.Context(), pending).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.rdb.LPush(t.Context(), pending, left).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.age()
+	if got := p.sweep("lost-jobs"); got["lost"] != 2 || got["pending"] != 1 || got["jobs_reissued"] != 2 {
+		t.Errorf("got %v", got)
+	}
+	records := "asynq:{" + queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)) + "}:t:*"
+	if keys := p.rdb.Keys(t.Context(), records).Val(); p.pending() != 2 || len(keys) != 2 { // the two lost jobs are in one task
+		t.Errorf("%d tasks wait, with the records %v", p.pending(), keys)
+	}
+	fixture.Sound(t, p.db)
+}
+
 // The backlog is larger than a batch of the sweep.
 func TestABacklogIsNotDoubled(t *testing.T) {
 	t.Parallel()

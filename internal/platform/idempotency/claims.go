@@ -34,7 +34,7 @@ func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (bu
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) { // Nil: a job was free, and is claimed now
+	if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") { // Nil: a job was free, and is claimed now
 		return nil, err
 	}
 	prefix := string(InProgress) + " "
@@ -43,6 +43,14 @@ func (c *Claims) Claim(ctx context.Context, holder string, jobs []uuid.UUID) (bu
 		if before != mine && len(before) > len(prefix) && before[:len(prefix)] == prefix {
 			busy = append(busy, jobs[i])
 		}
+	}
+	if len(busy) > 0 { // one that has no end is nobody's
+		_, _ = c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, job := range busy {
+				pipe.ExpireNX(ctx, jobKey(c.namespace, job), c.claimTTL)
+			}
+			return nil
+		})
 	}
 	return busy, nil
 }

@@ -95,7 +95,7 @@ func (s *Requests) get(ctx context.Context, requests []Request) ([][]byte, error
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, redis.Nil) { // Nil: one was not there
+		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") { // one was not there, or is no record
 			return nil, err
 		}
 		values := make([][]byte, len(requests))

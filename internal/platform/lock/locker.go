@@ -93,6 +93,11 @@ func (l *Locker) AcquireFunc() AcquireFunc {
 // ErrLost, and While returns after do. Where locks are disabled it just runs do.
 func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do func(ctx context.Context)) error {
 	held, err := l.acquire(ctx, ttl, 1, []string{name})
+	if errors.Is(err, ErrTaken) { // by a key that would last for ever, nobody has it
+		for _, client := range l.clients {
+			_ = client.ExpireNX(ctx, l.key(name), ttl).Err() // the next call tries again
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("lock.While: %w", err)
 	}
@@ -164,13 +169,15 @@ func (l *Locker) takeAll(ctx context.Context, h *Held, tries int, names []string
 // mutex describes a lock. It has its value from the start, so that it can be
 // given back when it is not known whether it was taken.
 func (l *Locker) mutex(name, value string, ttl time.Duration) *redsync.Mutex {
-	return l.sync.NewMutex(l.namespace+":lock:"+name,
+	return l.sync.NewMutex(l.key(name),
 		redsync.WithExpiry(ttl),
 		redsync.WithDriftFactor(l.settings.DriftFactor),
 		redsync.WithTimeoutFactor(float64(l.patience())/float64(ttl)),
 		redsync.WithValue(value),
 		redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
 }
+
+func (l *Locker) key(name string) string { return l.namespace + ":lock:" + name }
 
 // take tries to take a lock, and tries again while another holder has it. redsync
 // could repeat the tries itself, but when the time is up during its wait it does

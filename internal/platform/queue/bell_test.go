@@ -27,6 +27,7 @@ const never = time.Hour
 type looks struct {
 	takes, polls, others atomic.Int64
 	refused              atomic.Bool // whether no task can be taken
+	unpolled             atomic.Bool // whether polls fail
 }
 
 func (*looks) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -46,6 +47,10 @@ func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		switch {
 		case ends(":bell:" + purchase):
 			defer l.polls.Add(1)
+			if l.unpolled.Load() {
+				cmd.SetErr(errAway)
+				return errAway
+			}
 		case ends("}:paused"):
 			defer l.takes.Add(1)
 			if l.refused.Load() {
@@ -188,7 +193,7 @@ func TestATaskWithoutARingIsFound(t *testing.T) {
 	}
 }
 
-// The bell of the first kind cannot ring.
+// The key of the first kind's bell is of another type.
 func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -238,6 +243,23 @@ func TestAnIdleServerTouchesItsQueuesInPollsOnly(t *testing.T) {
 	}
 }
 
+// Tasks whose records are lost stand before it. No poll rings.
+func TestATaskBehindThoseWithoutRecordsIsDelivered(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	delivered := make(chan uuid.UUID, 1)
+	s.quiet(s.rdb, into(delivered))
+	key := "asynq:{" + queue.Name(s.namespace, purchase) + "}:pending"
+	for range 50 {
+		if err := s.rdb.LPush(t.Context(), key, uuid.NewString()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if id := s.enqueue(purchase); receive(t, delivered) != id {
+		t.Error("another task was delivered")
+	}
+}
+
 // asynq counts a lease from before the wait: it is to ask again before that is over.
 func TestAWaitHasAnEnd(t *testing.T) {
 	t.Parallel()
@@ -282,7 +304,8 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*space, *looks){
 		"no task can be taken": func(_ *space, l *looks) { l.refused.Store(true) },
-		"no bell can ring": func(s *space, _ *looks) {
+		"no bell can ring": func(s *space, l *looks) {
+			l.unpolled.Store(true) // a poll would delete the key
 			if err := s.rdb.Set(s.t.Context(), s.namespace+":bell:"+purchase, "of another type", 0).Err(); err != nil {
 				s.t.Fatal(err)
 			}

@@ -36,77 +36,118 @@ func NewFinder(rdb redis.UniversalClient, namespace string) *Finder {
 	return &Finder{rdb: rdb, namespace: namespace, inspector: asynq.NewInspectorFromRedisClient(rdb)}
 }
 
-// Find returns the states of tasks of one kind. An error means that the states are
-// unknown; it does not mean that a task is lost.
+// Find returns the states of tasks of one kind. It goes by what a worker would get, and not by
+// what asynq has noted of a task: one that says it waits is missing when it is in no list. An
+// error means that the states are unknown; it does not mean that a task is lost.
 func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uuid.UUID]TaskState, error) {
-	states := make(map[uuid.UUID]TaskState, len(ids))
-	var active []uuid.UUID
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		info, err := f.inspector.GetTaskInfo(Name(f.namespace, kind), id.String())
-		switch {
-		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-			states[id] = Missing
-		case err != nil:
-			return nil, fmt.Errorf("queue.Find(%s %s): %w", kind, id, err)
-		case info.State == asynq.TaskStateActive:
-			active = append(active, id)
-		case info.State == asynq.TaskStatePending, info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry:
-			states[id] = Pending
-		default: // archived or completed: asynq will not deliver it again
-			states[id] = Orphaned
-		}
-	}
-	if err := f.findWorkers(ctx, active, states); err != nil {
-		return nil, err
+	states, err := f.find(ctx, kind, ids)
+	if err != nil {
+		return nil, fmt.Errorf("queue.Find(%s): %w", kind, err)
 	}
 	return states, nil
 }
 
-// findWorkers adds the states of active tasks, which asynq has delivered: it looks
-// whether their workers are alive.
-func (f *Finder) findWorkers(ctx context.Context, active []uuid.UUID, states map[uuid.UUID]TaskState) error {
-	if len(active) == 0 {
-		return nil
+// record is what Redis says of one task. A key of another type says nothing.
+type record struct {
+	size    *redis.IntCmd // of its message
+	state   *redis.StringCmd
+	retry   *redis.FloatCmd
+	delayed *redis.FloatCmd
+	worker  *redis.StringCmd
+}
+
+func (f *Finder) find(ctx context.Context, kind string, ids []uuid.UUID) (map[uuid.UUID]TaskState, error) {
+	states := make(map[uuid.UUID]TaskState, len(ids))
+	if len(ids) == 0 {
+		return states, nil
 	}
-	workers := make([]*redis.StringCmd, len(active))
-	_, err := f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, id := range active {
-			workers[i] = pipe.Get(ctx, activeTaskKey(f.namespace, id))
+	pending, err := f.pending(ctx, kind) // first: a task may be taken from it meanwhile, and then its record says so
+	if err != nil {
+		return nil, err
+	}
+	records := make([]record, len(ids))
+	commands, err := f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		key := func(part string) string { return asynqKey(f.namespace, kind, part) }
+		for i, id := range ids {
+			task := key("t:" + id.String())
+			records[i] = record{pipe.HStrLen(ctx, task, "msg"), pipe.HGet(ctx, task, "state"),
+				pipe.ZScore(ctx, key("retry"), id.String()), pipe.ZScore(ctx, key("scheduled"), id.String()), pipe.Get(ctx, activeTaskKey(f.namespace, id))}
 		}
 		return nil
 	})
-	for _, w := range workers {
-		if err == nil || errors.Is(err, redis.Nil) { // Nil: nobody has recorded one of the tasks, and others may have failed
-			err = w.Err()
-		}
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return fmt.Errorf("queue.Find: who is at work on tasks: %w", err)
-		}
+	if err := unanswered(commands, err); err != nil {
+		return nil, err
 	}
 	present, err := ReadPresent(ctx, f.rdb, f.namespace)
 	if err != nil {
-		return fmt.Errorf("queue.Find: who is alive: %w", err)
+		return nil, err
 	}
-	for i, id := range active {
-		states[id] = Orphaned
-		if slices.Contains(present[RoleWorker].Alive, workers[i].Val()) {
+	for i, id := range ids {
+		r := records[i]
+		waits := pending[id.String()] || r.retry.Err() == nil || r.delayed.Err() == nil
+		switch state := r.state.Val(); {
+		case waits && r.size.Val() > 0:
+			states[id] = Pending
+		case state == "active" && slices.Contains(present[RoleWorker].Alive, r.worker.Val()):
 			states[id] = Active
+		case state == "active", state == "archived", state == "completed": // asynq will not deliver it again, or is too slow
+			states[id] = Orphaned
+		default:
+			states[id] = Missing
 		}
 	}
-	return nil
+	return states, nil
 }
 
-// Forget removes the records of which worker had these tasks.
-func (f *Finder) Forget(ctx context.Context, ids []uuid.UUID) error {
-	if len(ids) == 0 {
+// pendingPage is how many ids one command reads of a list.
+const pendingPage = 10_000
+
+// pending returns the ids in the list that workers take tasks from. Tasks are taken from its
+// end, so reading from its beginning misses none that stays.
+func (f *Finder) pending(ctx context.Context, kind string) (map[string]bool, error) {
+	all := make(map[string]bool)
+	for from := int64(0); ; from += pendingPage {
+		page, err := f.rdb.LRange(ctx, asynqKey(f.namespace, kind, "pending"), from, from+pendingPage-1).Result()
+		if err != nil && !redis.HasErrorPrefix(err, wrongType) {
+			return nil, err
+		}
+		for _, id := range page {
+			all[id] = true
+		}
+		if len(page) < pendingPage {
+			return all, nil
+		}
+	}
+}
+
+// wrongType begins the error of a command on a key of another type.
+const wrongType = "WRONGTYPE"
+
+// unanswered returns the error of a pipeline, or the first of its commands that says more than
+// that a key is not there, or is of another type.
+func unanswered(commands []redis.Cmder, err error) error {
+	for _, command := range commands {
+		if err := command.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, wrongType) {
+			return err
+		}
+	}
+	if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, wrongType) {
 		return nil
 	}
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = activeTaskKey(f.namespace, id)
+	return err
+}
+
+// Forget removes the records of which worker had these tasks, and asynq's of those that are missing.
+func (f *Finder) Forget(ctx context.Context, kind string, states map[uuid.UUID]TaskState) error {
+	var keys []string
+	for id, state := range states {
+		keys = append(keys, activeTaskKey(f.namespace, id))
+		if state == Missing {
+			keys = append(keys, asynqKey(f.namespace, kind, "t:"+id.String()))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
 	}
 	return f.rdb.Del(ctx, keys...).Err()
 }

@@ -134,10 +134,10 @@ func TestATaskIsNoLongerActiveOnceItIsFinishedOrForgotten(t *testing.T) {
 	if err := p.Finished(t.Context(), dropped); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.finder.Forget(t.Context(), []uuid.UUID{forgotten}); err != nil {
+	if err := s.finder.Forget(t.Context(), purchase, map[uuid.UUID]queue.TaskState{forgotten: queue.Orphaned}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.finder.Forget(t.Context(), nil); err != nil {
+	if err := s.finder.Forget(t.Context(), purchase, nil); err != nil {
 		t.Errorf("forgetting nothing: %v", err)
 	}
 	states := s.states(dropped, forgotten, kept)
@@ -187,7 +187,7 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 	if states, err := queue.NewFinder(nowhere(t), s.namespace).Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
 		t.Errorf("without Redis: %v", states)
 	}
-	for _, command := range []string{"sismember", "evalsha", "get", s.namespace + ":processes"} {
+	for _, command := range []string{"lrange", "hget", "zscore", "get", s.namespace + ":processes"} {
 		shaken := newSpaceOn(t, s.settings)
 		shaken.rdb.AddHook(refusing{command})
 		if states, err := shaken.finder.Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {

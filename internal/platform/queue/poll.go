@@ -13,22 +13,53 @@ import (
 // after a pause or a lost one, and for delays that are over.
 const pollEvery = time.Second
 
-// pollScript looks after queues, and rings for those that have tasks and no ring.
+// asynqQueues is the key of asynq's set of queues.
+const asynqQueues = "asynq:queues"
+
+// unreadable is how long after the end of its lease a task is deleted. asynq's recoverer, which
+// looks once a minute, takes one that it can read 30 seconds after the end.
+const unreadable = 3 * time.Minute
+
+// pollScript looks after queues, and rings for those that have tasks and no ring. It deletes
+// what would keep asynq from all other tasks: a key of another type, a delayed task whose
+// record is no hash, a task that asynq's recoverer has not been able to read. What they stood
+// for is in Postgres, and is issued again.
 //
-//	KEYS     for each queue: pending, paused, scheduled, retry, bell
+//	KEYS     asynq's set of queues; for each queue: pending, paused, scheduled, retry, bell, active, lease
+//	ARGV     how long after its lease a task is unreadable, in s; for each queue: what its keys of tasks begin with
 //	result   for each queue: 1 if a task can be taken, else 0; when the first delay is over
 //	         (Unix time, in s), -1 if none
 var pollScript = redis.NewScript(`
-local result = {}
-for i = 1, #KEYS, 5 do
-	local waits, due = 0, -1
+local function is(key, kind) -- after it, the key is of that type or is not there
+	local found = redis.call('TYPE', key).ok
+	if found ~= kind and found ~= 'none' then
+		redis.call('DEL', key)
+	end
+end
+local result, now = {}, redis.call('TIME')[1]
+is(KEYS[1], 'set')
+for i = 2, #KEYS, 7 do
+	local waits, due, task = 0, -1, ARGV[(i + 12) / 7]
+	for j, kind in pairs({[0] = 'list', [2] = 'zset', [3] = 'zset', [4] = 'list', [5] = 'list', [6] = 'zset'}) do
+		is(KEYS[i + j], kind)
+	end
+	for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[i + 6], '-inf', now - ARGV[1], 'LIMIT', 0, 100)) do
+		redis.call('LREM', KEYS[i + 5], 0, id)
+		redis.call('ZREM', KEYS[i + 6], id)
+		redis.call('DEL', task .. id)
+	end
 	if redis.call('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
 		waits = 1
-		if redis.pcall('LLEN', KEYS[i + 4]) == 0 then -- an error, if the key is of another type
+		if redis.call('LLEN', KEYS[i + 4]) == 0 then
 			redis.call('LPUSH', KEYS[i + 4], '')
 		end
 	end
 	for j = i + 2, i + 3 do
+		for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 100)) do
+			if redis.call('TYPE', task .. id).ok ~= 'hash' then
+				redis.call('ZREM', KEYS[j], id)
+			end
+		end
 		local first = tonumber(redis.call('ZRANGE', KEYS[j], 0, 0, 'WITHSCORES')[2])
 		if first and (due < 0 or first < due) then
 			due = math.max(first, 0)
@@ -58,15 +89,14 @@ func (s *Server) poll(ctx context.Context) {
 func (s *Server) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pollEvery)
 	defer cancel()
-	var keys []string
+	keys, args := []string{asynqQueues}, []any{int(unreadable.Seconds())}
 	for _, one := range s.kinds {
-		for _, part := range []string{"pending", "paused", "scheduled", "retry"} {
-			keys = append(keys, asynqKey(s.namespace, one.kind, part))
-		}
-		keys = append(keys, bellKey(s.namespace, one.kind))
+		key := func(part string) string { return asynqKey(s.namespace, one.kind, part) }
+		keys = append(keys, key("pending"), key("paused"), key("scheduled"), key("retry"), bellKey(s.namespace, one.kind), key("active"), key("lease"))
+		args = append(args, key("t:"))
 	}
 	began := time.Now()
-	answer, err := pollScript.Run(ctx, s.rdb, keys).Int64Slice()
+	answer, err := pollScript.Run(ctx, s.rdb, keys, args...).Int64Slice()
 	if err == nil && len(answer) != 2*len(s.kinds) {
 		err = fmt.Errorf("queue: a poll of %d queues has %d answers", len(s.kinds), len(answer))
 	}

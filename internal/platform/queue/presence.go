@@ -74,12 +74,15 @@ func (p *Presence) Run(ctx context.Context, logger *slog.Logger) {
 
 // announceScript notes until when a process counts as alive, in milliseconds of Redis' clock.
 //
-//	KEYS[1]  the set of processes
+//	KEYS[1]  the set of processes; a key of another type is deleted
 //	ARGV     the process, its ttl, gone (both in milliseconds), mostPresent
 //	result   the processes that are silent
 var announceScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
+	redis.call('DEL', KEYS[1])
+end
 redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
@@ -131,6 +134,9 @@ type Present struct {
 var presentScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
+	return {{}, {}}
+end
 return {redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf'), redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now - ARGV[1], now)}`)
 
 // ReadPresent returns the processes of a namespace, by role. With an error nothing is known

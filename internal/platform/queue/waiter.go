@@ -104,11 +104,21 @@ func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd)
 	}
 	cmd := eval(w.UniversalClient)
 	err := cmd.Err()
-	w.empty = errors.Is(err, redis.Nil)
+	w.empty = errors.Is(err, redis.Nil) && !w.more(ctx)
 	if err != nil && !w.empty && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		w.pause()
 	}
 	return cmd
+}
+
+// more tells whether the queue still has tasks: the script says "none" also of one without a record.
+func (w *waiter) more(ctx context.Context) bool {
+	var tasks, paused *redis.IntCmd
+	_, err := w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		tasks, paused = pipe.LLen(ctx, w.keys[0]), pipe.Exists(ctx, w.keys[1])
+		return nil
+	})
+	return err == nil && tasks.Val() > 0 && paused.Val() == 0
 }
 
 // wait returns when the bell has rung for this worker, when it is time to look anyway, or

@@ -53,8 +53,8 @@ func (in *cancellations) users() (users []string) {
 	return users
 }
 
-// wantedSQL reads those of the jobs $1 uuid[] that are queued and do not wait for the end
-// of a payment, in order of arrival. The deadline applies to the time of the request, not
+// wantedSQL reads those of the jobs $1 uuid[] that are queued cancellations of the campaigns $2
+// uuid[] and do not wait for the end of a payment, in order of arrival. The deadline applies to the time of the request, not
 // of this transaction.
 const wantedSQL = `
 	SELECT j.id, j.campaign_id, j.payload, c.state, coalesce(c.board_version, 0), p.until, coalesce(j.accepted_at >= p.until, false)
@@ -62,7 +62,7 @@ const wantedSQL = `
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
 	LEFT JOIN campaigns c ON c.id = j.campaign_id
 	CROSS JOIN LATERAL (SELECT (c.policies ->> 'cancellation_until')::timestamptz AS until) p
-	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
+	WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = 'cancellation' AND j.campaign_id = ANY($2) ORDER BY j.accepted_at, j.id`
 
 // lockCancellations locks the campaigns of jobs and reads, in later statements, what the
 // decisions need. A purchase that many jobs want to cancel is read once. It locks the
@@ -73,7 +73,7 @@ func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var b pgx.Batch
 	wait.queueLock(&b, campaigns, locked)
-	b.Queue(wantedSQL, jobs).Query(in.scan)
+	b.Queue(wantedSQL, jobs, campaigns).Query(in.scan)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockCancellations: %w", err)
 	}

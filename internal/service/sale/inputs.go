@@ -60,7 +60,7 @@ func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*
 	wait.queueLock(&b, campaigns, locked)
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
-	b.Queue(queuedSQL, jobs).Query(in.scanOrders)
+	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
 	b.Queue(hasSQL, jobs, campaigns).Query(func(rows pgx.Rows) error { return inventory.ScanCounts(rows, in.has) })
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockCampaigns: %w", err)
@@ -90,12 +90,12 @@ func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUI
 	campaign.QueueLock(b, campaigns, w.campaigns, func(id uuid.UUID) { locked[id] = true })
 }
 
-// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued and have not
-// begun a purchase, in order of arrival.
+// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued purchases of the
+// campaigns $2 uuid[] and have not begun, in order of arrival.
 const queuedSQL = `
 	SELECT j.id, j.campaign_id, j.client, j.payload FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
-	WHERE j.state = 'queued' AND j.purchase_id IS NULL ORDER BY j.accepted_at, j.id`
+	WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = 'purchase' AND j.campaign_id = ANY($2) ORDER BY j.accepted_at, j.id`
 
 // hasSQL counts the positions of the users of jobs $1 uuid[], in those of their campaigns
 // $2 uuid[] that have a limit. It reads no job when none has.

@@ -28,19 +28,23 @@ func (a Attempted) Next() Attempted {
 	return a
 }
 
-// FindQueued returns those of the jobs that are queued and have not begun a purchase, by
-// attempts.
-func FindQueued(ctx context.Context, db postgres.DB, jobs []Ref) ([]Attempted, error) {
-	ids := make([]uuid.UUID, len(jobs))
-	refs := make(map[uuid.UUID]Ref, len(jobs))
+// FindQueued returns those of the jobs that are queued, of this kind and of the campaign that
+// they name, and have not begun a purchase, by attempts.
+func FindQueued(ctx context.Context, db postgres.DB, kind Kind, jobs []Ref) ([]Attempted, error) {
+	ids, campaigns := make([]uuid.UUID, len(jobs)), make([]uuid.UUID, len(jobs))
 	for i, ref := range jobs {
-		ids[i], refs[ref.ID] = ref.ID, ref
+		ids[i], campaigns[i] = ref.ID, ref.CampaignID
 	}
 	queued, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (a Attempted, err error) {
-		err = row.Scan(&a.ID, &a.Attempts)
-		a.Ref = refs[a.ID]
+		var place int
+		err = row.Scan(&place, &a.Attempts)
+		a.Ref = jobs[place-1]
 		return a, err
-	}, `SELECT id, attempts FROM jobs WHERE id = ANY($1) AND state = 'queued' AND purchase_id IS NULL ORDER BY attempts, id`, ids)
+	}, `
+		SELECT i.place, j.attempts FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS i (id, campaign_id, place)
+		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
+		WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = $3 AND j.campaign_id = i.campaign_id
+		ORDER BY j.attempts, j.id`, ids, campaigns, kind)
 	return queued, fault.At(err, "job.FindQueued")
 }
 

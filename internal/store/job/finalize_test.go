@@ -100,19 +100,18 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	ids := accepted(t, db, 3)
-	campaignID := uuid.New()
 	expectWaiting := func(alone int, order ...uuid.UUID) {
 		t.Helper()
 		refs := make([]job.Ref, len(ids))
 		for i, id := range ids {
-			refs[i] = job.Ref{ID: id, CampaignID: campaignID}
+			refs[i] = job.Ref{ID: id, CampaignID: *fixture.Job(t, db, id).CampaignID}
 		}
-		waiting, err := job.FindQueued(t.Context(), db, refs)
+		waiting, err := job.FindQueued(t.Context(), db, job.KindPurchase, refs)
 		if err != nil || len(waiting) != len(order) {
 			t.Fatal(waiting, err)
 		}
 		for i, one := range waiting {
-			if one.ID != order[i] || one.CampaignID != campaignID || one.TryAlone() != (i >= len(order)-alone) {
+			if one.ID != order[i] || one.CampaignID != *fixture.Job(t, db, one.ID).CampaignID || one.TryAlone() != (i >= len(order)-alone) {
 				t.Errorf("of %v, place %d is %+v", order, i, one)
 			}
 		}

@@ -16,9 +16,14 @@ import (
 // statement that changes several of them does.
 const lockMessages = `SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE`
 
-// Delete deletes messages whose jobs are all final.
+// Delete deletes messages whose tasks are done, unless one of their jobs is still queued: a task
+// may have named others.
 func Delete(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
-	_, err := db.Exec(ctx, `DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)`, ids)
+	_, err := db.Exec(ctx, `
+		DELETE FROM outbox_messages m WHERE id IN (`+lockMessages+`)
+		  AND NOT EXISTS (SELECT FROM unnest(m.jobs) AS i (id)
+			CROSS JOIN LATERAL (SELECT state, purchase_id FROM jobs WHERE id = i.id OFFSET 0) j
+			WHERE j.state = 'queued' AND j.purchase_id IS NULL)`, ids)
 	return fault.At(err, "outbox.Delete")
 }
 

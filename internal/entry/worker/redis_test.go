@@ -1,0 +1,295 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// scene is work of each kind that waits in Redis, or that a worker took which is dead.
+type scene struct {
+	t        *testing.T
+	w        *Worker
+	settings config.Settings
+	jobs     []uuid.UUID
+	campaign uuid.UUID // of the first purchases
+}
+
+// newScene makes the same keys every time, but for ids and the namespace.
+func newScene(t *testing.T, url string) *scene {
+	t.Helper()
+	settings := workerSettings(t)
+	settings.Redis.URL = url
+	settings.Sweeps.LostJobsBackoff, settings.Sweeps.LostJobsMaxBackoff = time.Millisecond, time.Millisecond
+	settings.Idempotency.ClaimTTL, settings.Worker.MaxDeliveries = time.Second, 1000
+	w := newWorkerOn(t, settings, prometheus.NewRegistry())
+	s := &scene{t: t, w: w, settings: settings, campaign: fixture.Campaign(t, w.db, fixture.Draft(8))}
+	cancelled, drawn := fixture.Campaign(t, w.db, fixture.Draft(8)), fixture.Campaign(t, w.db, fixture.Draft(3))
+	bought := fixture.Buy(t, w.db, s.campaign, "canceller", 0, 1)
+	ref := fixture.SellOut(t, w.db, drawn)
+	s.jobs = append(s.jobs, ref.ID)
+	servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 hour'`) // the sweep enqueues the draw
+	s.sweep()
+
+	s.take(order(t, w, s.campaign, "a", "b"), order(t, w, s.campaign, "c"), order(t, w, s.campaign, "d", "e"))
+	s.enqueue(order(t, w, s.campaign, "f", "g"), order(t, w, s.campaign, "h"))
+	s.accept(fixture.CancelRequest(t, s.campaign, bought))
+	s.accept(job.Request{ID: uuidv7.New(), Client: "shop", Key: uuid.NewString(), Kind: job.KindCampaignCancellation, CampaignID: cancelled, Payload: []byte(`{}`), Keep: time.Hour})
+	return s
+}
+
+func (s *scene) accept(r job.Request) {
+	s.t.Helper()
+	_, messages, err := outbox.Accept(s.t.Context(), s.w.db, []job.Request{r})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.enqueue(messages...)
+}
+
+func (s *scene) enqueue(messages ...outbox.Message) {
+	s.t.Helper()
+	for _, m := range messages {
+		for _, ref := range m.Jobs {
+			if !slices.Contains(s.jobs, ref.ID) {
+				s.jobs = append(s.jobs, ref.ID)
+			}
+		}
+		if err := s.w.client.Enqueue(s.t.Context(), m.Task()); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// take lets a worker take messages that puts the first one off, keeps the others, and has no slot for more: it is dead.
+func (s *scene) take(messages ...outbox.Message) {
+	s.t.Helper()
+	beat := queue.NewHeartbeat(s.w.rdb, s.settings.Redis.Namespace, "dead", config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: time.Millisecond, TaskTimeout: time.Hour})
+	ctx, die := context.WithCancel(context.Background())
+	s.t.Cleanup(die)
+	go beat.Run(ctx, servers.Logger(s.t))
+	claims := idempotency.NewClaims(s.w.rdb, s.settings.Redis.Namespace, s.settings.Idempotency)
+	took, end := make(chan struct{}, len(messages)), make(chan struct{})
+	server := queue.NewServer(s.w.rdb, s.settings.Redis.Namespace, config.Worker{ShutdownTimeout: servers.Patience}, servers.Logger(s.t),
+		queue.Share{Kind: string(job.KindPurchase), Tasks: len(messages) - 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
+			if task.ID == messages[0].ID {
+				took <- struct{}{}
+				return queue.LaterIn(context.Canceled, 2*time.Second)
+			}
+			m, err := outbox.MessageOf(task)
+			if err != nil {
+				return err
+			}
+			if busy, err := claims.Claim(ctx, m.ID.String(), []uuid.UUID{m.Jobs[0].ID}); err != nil || len(busy) > 0 {
+				s.t.Error(busy, err)
+			}
+			if err := beat.Started(ctx, task.ID); err != nil {
+				s.t.Error(err)
+			}
+			took <- struct{}{}
+			<-end
+			return nil
+		}})
+	if err := server.Start(context.Background()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.enqueue(messages...)
+	for range messages {
+		<-took
+	}
+	s.t.Cleanup(func() { close(end); server.Shutdown() })
+	key := "asynq:{" + queue.Name(s.settings.Redis.Namespace, string(job.KindPurchase)) + "}:retry"
+	servers.Eventually(s.t, "one is put off, and the worker is known", func() bool {
+		present, err := queue.ReadPresent(s.t.Context(), s.w.rdb, s.settings.Redis.Namespace)
+		return err == nil && len(present[queue.RoleWorker].Silent) == 1 && s.w.rdb.ZCard(s.t.Context(), key).Val() == 1
+	})
+}
+
+// sweep runs the sweep lost-jobs once.
+func (s *scene) sweep() {
+	s.t.Helper()
+	sweeper := recovery.New(s.settings, s.w.db, s.w.rdb, nil, servers.Logger(s.t))
+	for _, one := range sweeper.Sweeps() {
+		if one.Name == "lost-jobs" {
+			if _, err := sweeper.Run(s.t.Context(), one); err != nil {
+				s.t.Error(err)
+			}
+		}
+	}
+}
+
+// keys returns the keys in Redis that workers and the queue have, by a name that is the same in every scene.
+func (s *scene) keys() map[string]string {
+	s.t.Helper()
+	all, err := s.w.rdb.Keys(s.t.Context(), "*").Result()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	slices.Sort(all) // ids are in the order of their making
+	named := make(map[string]string)
+	for _, key := range all {
+		if key != "asynq:queues" && !strings.Contains(key, s.settings.Redis.Namespace) {
+			continue
+		}
+		name := strings.ReplaceAll(key, s.settings.Redis.Namespace, "ns")
+		for _, part := range strings.FieldsFunc(name, func(r rune) bool { return r == ':' }) {
+			if _, err := uuid.Parse(part); err == nil {
+				name = strings.ReplaceAll(name, part, "id")
+			}
+		}
+		for strings.Contains(name, ":t:") && named[name] != "" { // records of tasks in each state
+			name += "'"
+		}
+		named[name] = key
+	}
+	return named
+}
+
+// open returns how many jobs are not done.
+func (s *scene) open() (n int) {
+	s.t.Helper()
+	err := s.w.db.QueryRow(s.t.Context(), `SELECT count(*) FROM jobs WHERE state <> 'succeeded'`).Scan(&n)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return n
+}
+
+const otherVersion = "of another version"
+
+// spoiled are the ways in which a key is made wrong. They leave no time to live.
+var spoiled = map[string]func(ctx context.Context, rdb *redis.Client, key string) error{
+	"deleted": func(ctx context.Context, rdb *redis.Client, key string) error { return rdb.Del(ctx, key).Err() },
+	"of another type": func(ctx context.Context, rdb *redis.Client, key string) error {
+		isText := rdb.Type(ctx, key).Val() == "string"
+		if err := rdb.Del(ctx, key).Err(); err != nil || isText {
+			return errOr(err, rdb.RPush(ctx, key, "x").Err())
+		}
+		return rdb.Set(ctx, key, "x", 0).Err()
+	},
+	"emptied": func(ctx context.Context, rdb *redis.Client, key string) error {
+		return rewrite(ctx, rdb, key, func(string) string { return "" })
+	},
+	"cut off": func(ctx context.Context, rdb *redis.Client, key string) error {
+		return rewrite(ctx, rdb, key, func(s string) string { return s[:len(s)/2] })
+	},
+	otherVersion: func(ctx context.Context, rdb *redis.Client, key string) error {
+		return rewrite(ctx, rdb, key, func(s string) string {
+			return string(bytes.Replace([]byte(s), []byte(`"campaigns"`), []byte(`"something"`), 1)) // as long, so that asynq can read it
+		})
+	},
+}
+
+func errOr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// rewrite changes all texts of a key.
+func rewrite(ctx context.Context, rdb *redis.Client, key string, change func(string) string) error {
+	switch rdb.Type(ctx, key).Val() {
+	case "string":
+		return rdb.Set(ctx, key, change(rdb.Get(ctx, key).Val()), 0).Err()
+	case "hash":
+		fields := rdb.HGetAll(ctx, key).Val()
+		for name, value := range maps.All(fields) {
+			if err := rdb.HSet(ctx, key, name, change(value)).Err(); err != nil {
+				return err
+			}
+		}
+	case "list":
+		all := rdb.LRange(ctx, key, 0, -1).Val()
+		_ = rdb.Del(ctx, key)
+		for _, value := range all {
+			if err := rdb.RPush(ctx, key, change(value)).Err(); err != nil {
+				return err
+			}
+		}
+	case "zset":
+		all := rdb.ZRangeWithScores(ctx, key, 0, -1).Val()
+		_ = rdb.Del(ctx, key)
+		for _, z := range all {
+			if err := rdb.ZAdd(ctx, key, redis.Z{Score: z.Score, Member: change(z.Member.(string))}).Err(); err != nil {
+				return err
+			}
+		}
+	case "set":
+		all := rdb.SMembers(ctx, key).Val()
+		_ = rdb.Del(ctx, key)
+		for _, value := range all {
+			if err := rdb.SAdd(ctx, key, change(value)).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Each wrong key is at most its own loss, and keeps no other job from its end.
+func TestWhateverRedisHoldsEveryJobIsDone(t *testing.T) {
+	t.Parallel()
+	server, _ := servers.OwnRedis(t)
+	names := slices.Sorted(maps.Keys(newScene(t, server.URL()).keys()))
+	if len(names) < 20 {
+		t.Fatalf("the scene has too few keys: %q", names)
+	}
+	var all sync.WaitGroup
+	atOnce := make(chan struct{}, 8) // most of a case is waiting
+	for _, name := range names {
+		for way, spoil := range spoiled {
+			if way == otherVersion && !strings.Contains(name, ":t:") {
+				continue
+			}
+			all.Go(func() {
+				atOnce <- struct{}{}
+				defer func() { <-atOnce }()
+				t.Run(name+" "+way, func(t *testing.T) { newScene(t, server.URL()).play(name, spoil) })
+			})
+		}
+	}
+	all.Wait()
+}
+
+// play makes a key wrong. A worker then does every job, and the sweep gives it those that are lost.
+func (s *scene) play(name string, spoil func(ctx context.Context, rdb *redis.Client, key string) error) {
+	key, ok := s.keys()[name]
+	if !ok {
+		s.t.Fatal("this scene has no such key")
+	}
+	if err := spoil(s.t.Context(), s.w.rdb, key); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.w.Run(ctx) }()
+	servers.Eventually(s.t, "every job is done", func() bool {
+		s.sweep()
+		return s.open() == 0
+	})
+	stop()
+	if err := <-ended; err != nil {
+		s.t.Error(err)
+	}
+	fixture.Sound(s.t, s.w.db)
+}
