@@ -294,10 +294,10 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	endpoint := fleet.As[struct{ ID uuid.UUID }](t, r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"purchase.*"}})).ID
 	r.provoke(func() { r.Buy(fleet.Order{Campaign: id, User: "dora", Wait: true}) },
 		func() { r.Do(0, r.App, http.MethodDelete, "/v1/webhook-endpoints/"+endpoint.String(), nil, nil) }, "TriprizeWebhookEndpointDisabled")
-	failing := fleet.As[struct{ ID uuid.UUID }](t, r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"draw.*"}})).ID
+	failing := fleet.As[struct{ ID uuid.UUID }](t, r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"hold.*"}})).ID
 	r.provoke(func() {
 		servers.Exec(t, r.DB, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '1 hour', failures = 1 WHERE id = $1`, failing)
-	}, func() { r.tool("webhooks", "disable", failing.String()) }, "TriprizeWebhookEndpointFailing")
+	}, func() { r.Do(0, r.App, http.MethodDelete, "/v1/webhook-endpoints/"+failing.String(), nil, nil) }, "TriprizeWebhookEndpointFailing")
 	paused := "asynq:{" + r.Settings.Redis.Namespace + "-webhook}:paused"
 	r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"purchase.*"}})
 	r.provoke(func() {
