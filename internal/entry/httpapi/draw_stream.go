@@ -41,7 +41,7 @@ func (s drawHandlers) StreamDraw(ctx context.Context, r operations.StreamDrawReq
 	}
 	changes := s.changes.Subscribe(r.Campaign, "")
 	f := drawFollower{server: s, id: r.Campaign, changes: changes, seen: seen}
-	return response.Stream{Call: who, Draining: s.draining, Stop: func() { changes.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) { //nolint:contextcheck // it outlives the request's context
+	return response.Stream{Call: who, Draining: s.draining, Stop: func() { changes.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
 		s.relay(ctx, w, f.follow)
 	}}, nil
 }

@@ -37,7 +37,7 @@ func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.Stream
 		listener, err = s.listeners.Open(ctx, who.Client, who.KeyPrefix, events, place)
 		return err
 	}
-	return response.Stream{Call: who, Draining: s.draining, Stop: release, Open: open, Run: func(ctx context.Context, w *bufio.Writer) { //nolint:contextcheck // it outlives the request's context
+	return response.Stream{Call: who, Draining: s.draining, Stop: release, Open: open, Run: func(ctx context.Context, w *bufio.Writer) {
 		if place == "" {
 			place = listener.Place(0)
 		}
@@ -50,7 +50,7 @@ func (s webhookHandlers) StreamWebhooks(ctx context.Context, r operations.Stream
 // then.
 func (s *intake) relay(ctx context.Context, w *bufio.Writer, events func(ctx context.Context, out chan<- stream.Event), first ...stream.Event) {
 	source := make(chan stream.Event)
-	passing, stop := context.WithCancel(context.Background()) // Relay says why it ends
+	passing, stop := context.WithCancel(context.WithoutCancel(ctx)) // Relay says why it ends
 	go func() {
 		defer close(source)
 		events(passing, source)
