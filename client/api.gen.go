@@ -874,7 +874,7 @@ type Dispute struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency An ISO 4217 code.
+	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
 	// Fee What the provider takes for it, in minor units of `fee_currency`; null: nothing yet. Users do not see it.

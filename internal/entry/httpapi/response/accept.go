@@ -30,7 +30,7 @@ type weight struct {
 }
 
 func (w weight) more(than weight) bool {
-	if w.quality != than.quality { //nolint:staticcheck // both were read from the same text
+	if w.quality != than.quality {
 		return w.quality > than.quality
 	}
 	return w.quality > 0 && (w.exact > than.exact || w.exact == than.exact && w.at < than.at)
