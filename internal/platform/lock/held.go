@@ -57,20 +57,17 @@ func (h *Held) Release(ctx context.Context) {
 		h.mu.Unlock()
 		h.running.Wait()
 		h.giveBack(ctx)
-		h.log(ctx, "locks released")
+		h.locker.logger.DebugContext(ctx, "locks released", "locks", h)
 	})
 }
 
-// log writes a line for debugging. It puts nothing into words where nobody reads it.
-func (h *Held) log(ctx context.Context, what string) {
-	if !h.locker.logger.Enabled(ctx, slog.LevelDebug) {
-		return
-	}
+// LogValue names the locks, and only where somebody reads it.
+func (h *Held) LogValue() slog.Value {
 	names := make([]string, len(h.mutexes))
 	for i, mutex := range h.mutexes {
 		names[i] = mutex.Name()
 	}
-	h.locker.logger.DebugContext(ctx, what, "locks", strings.Join(names, " "))
+	return slog.StringValue(strings.Join(names, " "))
 }
 
 // giveBack deletes the locks that have our value.
@@ -131,7 +128,7 @@ func (h *Held) extend() {
 		h.timer.Reset(h.pause())
 	default:
 		h.locker.metrics.lost.Inc()
-		h.log(ctx, "locks lost")
+		h.locker.logger.DebugContext(ctx, "locks lost", "locks", h)
 		close(h.lost)
 	}
 }

@@ -131,7 +131,7 @@ func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, name
 	err := l.takeAll(ctx, h, tries, names)
 	if err == nil {
 		h.keep()
-		h.log(ctx, "locks taken")
+		h.locker.logger.DebugContext(ctx, "locks taken", "locks", h)
 	} else {
 		h.giveBack(ctx)
 		if ctx.Err() != nil {

@@ -28,7 +28,7 @@ func TestAnAttemptIsCountedUnderTheCauseOfItsFailure(t *testing.T) {
 		campaign       func(t *testing.T, g given) uuid.UUID
 		breaks         func(t *testing.T, g *given, id uuid.UUID)
 	}{
-		"a key that does not open the secret": {"failed", "key", plain, func(t *testing.T, g *given, _ uuid.UUID) {
+		"a key that does not open the secret": {"failed", "key", plain, func(_ *testing.T, g *given, _ uuid.UUID) {
 			g.key, _ = keyring.Parse(keyring.NewKey(), "")
 		}},
 		"a statement that Postgres refuses": {"failed", "postgres", plain, func(t *testing.T, g *given, _ uuid.UUID) {
@@ -45,7 +45,7 @@ func TestAnAttemptIsCountedUnderTheCauseOfItsFailure(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"relays that lie": {"waiting", "beacon", func(t *testing.T, g given) uuid.UUID { return withBeacon(t, g.db, newSigner(t)) }, func(t *testing.T, g *given, _ uuid.UUID) {
+		"relays that lie": {"waiting", "beacon", func(t *testing.T, g given) uuid.UUID { return withBeacon(t, g.db, newSigner(t)) }, func(_ *testing.T, g *given, _ uuid.UUID) {
 			g.relays.latest = func() (beacon.Round, error) { return beacon.Round{Number: 1}, nil }
 		}},
 	} {

@@ -74,7 +74,7 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 		return job.Finalize(ctx, tx, &outcome)
 	})
 	if err == nil {
-		a.log.Info("draw completed", "from", campaign.Drawing, "to", campaign.Completed, slog.Int("winners", len(drawn.Winners)), telemetry.Took(outcome.Job.Took))
+		a.log.Info("draw completed", slog.String("from", string(campaign.Drawing)), slog.String("to", string(campaign.Completed)), slog.Int("winners", len(drawn.Winners)), telemetry.Took(outcome.Job.Took))
 	}
 	return outcome, err
 }
