@@ -316,8 +316,8 @@ func expectLedgersAgree(s *fleet.System) {
 		}
 	}
 	rows, err := s.DB.Query(s.T.Context(), `
-		SELECT p.id::text, p.state, CASE WHEN p.state = 'completed' THEN p.amount - r.given ELSE r.resolved END
-		FROM purchases p CROSS JOIN LATERAL (
+		SELECT p.id::text, p.state, CASE WHEN p.state = 'completed' THEN p.amount - r.given ELSE least(r.resolved, y.received - r.given) END -- less: paid twice
+		FROM purchases p JOIN payments y ON y.purchase_id = p.id CROSS JOIN LATERAL (
 			SELECT coalesce(sum(amount) FILTER (WHERE state = 'succeeded'), 0) AS given,
 			       coalesce(sum(amount) FILTER (WHERE state = 'resolved'), 0) AS resolved
 			FROM refunds WHERE purchase_id = p.id) r

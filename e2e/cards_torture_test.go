@@ -20,6 +20,7 @@ import (
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/devstack"
 	"triprize/internal/simulator/stripesim"
+	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -29,7 +30,19 @@ var tortureCards = []string{
 	"pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_jcb",
 	"pm_card_chargeDeclined", "pm_card_chargeDeclinedInsufficientFunds", "pm_card_authenticationRequired", "pm_card_authenticationRequired",
 	"pm_sandbox_processing", "pm_sandbox_500_once", "pm_sandbox_webhook_never", "pm_sandbox_webhook_twice", "pm_sandbox_webhook_late",
-	"pm_sandbox_webhook_reversed", "pm_sandbox_timeout_after_charge",
+	"pm_sandbox_webhook_reversed", "pm_sandbox_timeout_after_charge", "pm_card_pendingRefund", "pm_card_pendingRefund", "pm_card_pendingRefund",
+}
+
+// wish is what a buyer does and what happens to the purchase, as the dice have said.
+type wish struct {
+	user, card    string
+	campaign      uuid.UUID
+	outcome       string // of an action; empty: the buyer goes away
+	cancels, part bool   // all while it is paid, or one position afterwards
+	others        []string
+	beside        func(*torture, stripesim.Payment) bool // when it has ended
+	early         bool                                   // a half is refunded by hand as soon as it is captured at the provider
+	byHand        bool                                   // operators resolve its refunds
 }
 
 // torture is a random run. Its seed decides what is done; when it happens, the machine
@@ -38,12 +51,16 @@ type torture struct {
 	s         *fleet.System
 	dice      *rand.Rand
 	campaigns []uuid.UUID
+	faults    stripesim.Faults
 
-	mu   sync.Mutex
-	jobs []uuid.UUID
-	lost []uuid.UUID // purchases whose money the bank has given back
+	mu     sync.Mutex
+	jobs   []uuid.UUID
+	lost   []uuid.UUID // purchases whose money the bank has given back
+	byHand []uuid.UUID // purchases whose refunds are resolved by hand
+	bought []uuid.UUID // purchases that were completed, and nothing has happened to them yet
+	slow   []uuid.UUID // of these, those whose refunds are pending first
 
-	refundedByHand, disputed, brought atomic.Int64
+	refundedByHand, refundedEarly, resolved, disputed, brought atomic.Int64
 }
 
 func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
@@ -69,25 +86,29 @@ func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
 
 func tortureWith(t *testing.T, seed uint64) {
 	s := cardSystem(t, fleet.Options{APIs: 1, Workers: 2, Restart: 100 * time.Millisecond, Sandbox: &stripesim.Settings{
-		Dir: t.TempDir(), Later: 50 * time.Millisecond, Slow: 300 * time.Millisecond, Hang: 4 * time.Second, Late: time.Second, Reverse: 500 * time.Millisecond,
+		Dir: t.TempDir(), Later: time.Second, Slow: 300 * time.Millisecond, Hang: 4 * time.Second, Late: time.Second, Reverse: 500 * time.Millisecond,
 		Retry: 100 * time.Millisecond, Processing: 3 * time.Second,
 	}}, "TRIPRIZE_PAYMENTS_RESERVATION=12s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=12s")
 	to := &torture{s: s, dice: rand.New(rand.NewPCG(seed, 0))}
 	to.campaigns = []uuid.UUID{s.Campaign(10), s.Campaign(10), lenient(s, 10)}
-	s.Sandbox.Set(stripesim.Faults{Seed: seed, Decline: 0.05, ErrorBefore: 0.03, ErrorAfter: 0.03, TimeoutBefore: 0.01, TimeoutAfter: 0.02, TooMany: 0.02,
-		WebhookLost: 0.2, WebhookTwice: 0.2, WebhookLate: 0.2})
+	to.faults = stripesim.Faults{Seed: seed, Decline: 0.05, ErrorBefore: 0.03, ErrorAfter: 0.03, TimeoutBefore: 0.01, TimeoutAfter: 0.02, TooMany: 0.02,
+		WebhookLost: 0.2, WebhookTwice: 0.2, WebhookLate: 0.2}
+	s.Sandbox.Set(to.faults)
 	var buyers sync.WaitGroup
 	for n := range 90 {
-		user, card, campaign := fmt.Sprintf("u%d", n%30), tortureCards[to.dice.IntN(len(tortureCards))], to.campaigns[to.dice.IntN(len(to.campaigns))]
-		outcome := []string{"succeed", "fail", ""}[to.dice.IntN(3)]
-		cancels, beside := to.dice.IntN(6) == 0, besides[to.dice.IntN(len(besides))]
-		part, others := to.dice.IntN(3) == 0, []string{tortureCards[to.dice.IntN(len(tortureCards))], "pm_card_visa"}[:to.dice.IntN(3)]
-		buyers.Go(func() { to.buy(campaign, user, card, outcome, cancels, part, others, beside) })
+		w := wish{user: fmt.Sprintf("u%d", n%30), card: tortureCards[to.dice.IntN(len(tortureCards))], campaign: to.campaigns[to.dice.IntN(len(to.campaigns))],
+			outcome: []string{"succeed", "fail", ""}[to.dice.IntN(3)], cancels: to.dice.IntN(6) == 0, beside: besides[to.dice.IntN(len(besides))],
+			part: to.dice.IntN(3) == 0, others: []string{tortureCards[to.dice.IntN(len(tortureCards))], "pm_card_visa"}[:to.dice.IntN(3)],
+			early: to.dice.IntN(3) == 0, byHand: to.dice.IntN(2) == 0}
+		buyers.Go(func() { to.buy(w) })
 		if n%9 == 4 {
 			to.disturb()
+			to.operate()
 		}
 	}
 	buyers.Wait()
+	to.keyIsRefused()
+	to.callsAreLate()
 	to.besideAtLeastOnce()
 	to.cancelCampaign(to.campaigns[1])
 	to.disturb()
@@ -109,11 +130,11 @@ func lenient(s *fleet.System, base int) uuid.UUID {
 
 // buy buys two positions, retries until it is promised, does what the buyer does, brings other cards
 // after declines, and perhaps cancels them, or, when they are bought, one.
-func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels, part bool, others []string, beside func(*torture, stripesim.Payment) bool) {
+func (to *torture) buy(w wish) {
 	key := uuid.NewString()
 	var a fleet.Answer
 	for a.Status != http.StatusAccepted {
-		a = to.s.Buy(fleet.Order{Campaign: campaign, User: user, Quantity: 2, Card: card, Key: key})
+		a = to.s.Buy(fleet.Order{Campaign: w.campaign, User: w.user, Quantity: 2, Card: w.card, Key: key})
 		if a.Status == http.StatusConflict || to.s.T.Context().Err() != nil {
 			return
 		}
@@ -122,35 +143,84 @@ func (to *torture) buy(campaign uuid.UUID, user, card, outcome string, cancels, 
 	to.mu.Lock()
 	to.jobs = append(to.jobs, a.ID)
 	to.mu.Unlock()
-	away := outcome == ""
+	away, known := w.outcome == "", false
 	for end := time.Now().Add(servers.Patience); time.Now().Before(end); { // until the job is final: its reservation ends
 		j, ok := to.look(a.ID)
+		if ok && j.PurchaseID != uuid.Nil && !known {
+			known = true
+			to.mu.Lock()
+			if w.byHand {
+				to.byHand = append(to.byHand, j.PurchaseID)
+			}
+			to.mu.Unlock()
+		}
+		if known && w.early {
+			w.early = !to.refundsEarly(j.PurchaseID)
+		}
 		switch {
 		case !ok:
 		case j.NextAction != nil && j.NextAction.Type == "redirect" && away:
 			return
-		case j.NextAction != nil && j.NextAction.Type == "redirect" && outcome != "":
-			to.authenticate(j, outcome)
-			outcome = ""
-		case j.NextAction != nil && j.NextAction.Type == "payment_method" && len(others) > 0:
-			if bringCard(to.s, j.PurchaseID, others[0]).Status == http.StatusAccepted {
+		case j.NextAction != nil && j.NextAction.Type == "redirect" && w.outcome != "":
+			to.authenticate(j, w.outcome)
+			w.outcome = ""
+		case j.NextAction != nil && j.NextAction.Type == "payment_method" && len(w.others) > 0:
+			if bringCard(to.s, j.PurchaseID, w.others[0]).Status == http.StatusAccepted {
 				to.brought.Add(1)
 			}
-			others = others[1:]
-		case j.PurchaseID != uuid.Nil && cancels:
+			w.others = w.others[1:]
+		case j.PurchaseID != uuid.Nil && w.cancels:
 			to.s.Cancel(to.s.App, j.PurchaseID, uuid.NewString(), "torture")
-			cancels = false
+			w.cancels = false
 		case j.State.Final():
-			if part && !cancels {
-				to.cancelPart(j.PurchaseID)
-			}
-			if all := to.s.Sandbox.PaymentsOf(j.PurchaseID.String()); beside != nil && len(all) == 1 && all[0].Captured > 1 {
-				beside(to, all[0])
-			}
+			to.ended(j, w)
 			return
 		}
 		time.Sleep(30 * time.Millisecond)
 	}
+}
+
+// ended is what happens to a purchase when its job is final.
+func (to *torture) ended(j jobView, w wish) {
+	if w.card == "pm_card_pendingRefund" && j.State == job.Succeeded {
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		to.slow = append(to.slow, j.PurchaseID)
+		return
+	}
+	if w.part && !w.cancels {
+		to.cancelPart(j.PurchaseID)
+	}
+	if all := to.s.Sandbox.PaymentsOf(j.PurchaseID.String()); w.beside != nil && len(all) == 1 && all[0].Captured > 1 {
+		w.beside(to, all[0])
+	} else if !w.part && j.State == job.Succeeded {
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		to.bought = append(to.bought, j.PurchaseID)
+	}
+}
+
+// refundsEarly gives a half back by hand when the provider has captured a payment: perhaps before our books say so.
+// It reports whether it has tried.
+func (to *torture) refundsEarly(bought uuid.UUID) bool {
+	all := to.s.Sandbox.PaymentsOf(bought.String())
+	if len(all) != 1 || all[0].Captured < 2 {
+		return false
+	}
+	if to.refundsPart(all[0]) {
+		to.refundedEarly.Add(1)
+	}
+	return true
+}
+
+// some takes up to n purchases from a list.
+func (to *torture) some(list *[]uuid.UUID, n int) []uuid.UUID {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	n = min(n, len(*list))
+	taken := slices.Clone((*list)[:n])
+	*list = (*list)[n:]
+	return taken
 }
 
 // cancelPart cancels the first position of a purchase, if it is bought.
@@ -227,7 +297,7 @@ func (to *torture) authenticate(j jobView, outcome string) {
 
 // disturb kills or stops a process, or takes the provider or the key away for a while.
 func (to *torture) disturb() {
-	switch to.dice.IntN(6) {
+	switch to.dice.IntN(8) {
 	case 0, 1:
 		to.s.Workers[to.dice.IntN(len(to.s.Workers))].Kill()
 	case 2:
@@ -250,14 +320,45 @@ func (to *torture) disturb() {
 		if err := to.s.Sandbox.SetAway(stripesim.Here); err != nil {
 			to.s.T.Error(err)
 		}
-	case 5:
-		key := []stripesim.Key{{Expired: true}, {Lacks: []string{"charge_write"}}, {Lacks: []string{"payment_intent_write"}}}[to.dice.IntN(3)]
-		if err := to.s.Sandbox.SetKey(key); err != nil {
-			to.s.T.Error(err)
-		}
-		time.Sleep(time.Duration(to.dice.IntN(3000)) * time.Millisecond)
-		if err := to.s.Sandbox.SetKey(stripesim.Key{}); err != nil {
-			to.s.T.Error(err)
+	case 5, 6:
+		to.keyIsRefused()
+	case 7:
+		to.callsAreLate()
+	}
+}
+
+// keyIsRefused takes the key away while refunds are under way, and operators see to what waits meanwhile.
+func (to *torture) keyIsRefused() {
+	for _, bought := range to.some(&to.slow, 3) {
+		to.s.Cancel(to.s.App, bought, uuid.NewString(), "torture")
+	}
+	time.Sleep(time.Duration(to.dice.IntN(1000)) * time.Millisecond)
+	key := []stripesim.Key{{Expired: true}, {Lacks: []string{"charge_write"}}, {Lacks: []string{"payment_intent_write"}}, {Expired: true}}[to.dice.IntN(4)]
+	if err := to.s.Sandbox.SetKey(key); err != nil {
+		to.s.T.Error(err)
+	}
+	time.Sleep(time.Duration(to.dice.IntN(3000)) * time.Millisecond)
+	to.operate()
+	if err := to.s.Sandbox.SetKey(stripesim.Key{}); err != nil {
+		to.s.T.Error(err)
+	}
+}
+
+// callsAreLate has calls arrive after their callers have given them up: parts are cancelled, and a
+// refund by hand comes before the calls do.
+func (to *torture) callsAreLate() {
+	late := to.faults
+	late.LatencyMS = 7000
+	to.s.Sandbox.Set(late)
+	bought := to.some(&to.bought, 4)
+	for _, id := range bought {
+		to.cancelPart(id)
+	}
+	time.Sleep(time.Duration(1500+to.dice.IntN(1000)) * time.Millisecond)
+	to.s.Sandbox.Set(to.faults)
+	for _, id := range bought {
+		if all := to.s.Sandbox.PaymentsOf(id.String()); len(all) == 1 && refundAtProvider(to.s, all[0].ID, all[0].Captured/4).Status == http.StatusOK {
+			to.refundedByHand.Add(1)
 		}
 	}
 }
@@ -295,7 +396,7 @@ func (to *torture) calm() {
 				SELECT 'job ' || to_jsonb(j)::text FROM jobs j WHERE state IN ('queued', 'awaiting_action')
 				UNION ALL SELECT 'payment ' || to_jsonb(p)::text FROM payments p WHERE finished_at IS NULL OR due_at <= clock_timestamp()
 				UNION ALL SELECT 'refund ' || to_jsonb(r)::text FROM refunds r WHERE finished_at IS NULL AND number IS NOT NULL
-				UNION ALL SELECT 'refund at the provider ' || there.id FROM unnest($1::text[]) there (id) WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id)
+				UNION ALL SELECT 'refund at the provider ' || there.id FROM unnest($1::text[]) there (id) WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id AND state = 'succeeded')
 			) unfinished (thing)`, to.refundsThere()).Scan(&open)
 		if err != nil {
 			to.s.T.Fatal(err)
@@ -315,7 +416,7 @@ func (to *torture) refundsThere() (ids []string) {
 }
 
 // operate sees to the refunds that wait for an operator: the bank has given the money back
-// when its dispute is lost, and any other refund is tried again.
+// when its dispute is lost, somebody pays by bank, and any other refund is tried again.
 func (to *torture) operate() {
 	type waiting struct {
 		Refunds []struct {
@@ -328,17 +429,41 @@ func (to *torture) operate() {
 		return // the api has just begun
 	}
 	for _, r := range decodeAs[waiting](to.s.T, a.Body).Refunds {
-		if slices.Contains(to.lost, r.PurchaseID) {
+		to.mu.Lock()
+		lost, byHand := slices.Contains(to.lost, r.PurchaseID), slices.Contains(to.byHand, r.PurchaseID)
+		to.mu.Unlock()
+		switch {
+		case lost:
 			to.s.Post("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"reason": "the bank has given it back"})
-		} else {
+		case byHand:
+			if to.s.Post("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"reason": "by bank transfer"}).Status == http.StatusOK {
+				to.resolved.Add(1)
+			}
+		default:
 			to.s.Post("/v1/refunds/"+r.ID+"/retry", nil)
 		}
+	}
+}
+
+// expectOneEach checks that no refund of ours was made twice, whatever happened beside it.
+func (to *torture) expectOneEach() {
+	made := make(map[string]string)
+	for _, r := range to.s.Sandbox.Refunds() {
+		ours := r.Metadata["refund_id"]
+		if r.Void || r.Status != "succeeded" || ours == "" {
+			continue
+		}
+		if made[ours] != "" {
+			to.s.T.Errorf("the refund %s was made as %s and %s", ours, made[ours], r.ID)
+		}
+		made[ours] = r.ID
 	}
 }
 
 // expectEnds checks the money. The audit follows at the end of the test.
 func (to *torture) expectEnds() {
 	expectLedgersAgree(to.s)
+	to.expectOneEach()
 	found, err := audit.ComparePayments(to.s.T.Context(), to.s.DB, providerOf(to.s), time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	if err != nil || len(found.Differences) != 0 {
 		to.s.T.Errorf("the audit of payments: %+v, %v", found.Differences, err)
@@ -349,9 +474,9 @@ func (to *torture) expectEnds() {
 		FROM purchases`).Scan(&sold, &parts, &failed, &refunded); err != nil {
 		to.s.T.Fatal(err)
 	}
-	to.s.T.Logf("%d jobs: %d sold, %d in part, %d not, %d refunded; %d refunds by hand, %d disputes, %d other cards; at the provider: %+v", len(to.jobs), sold, parts, failed, refunded,
-		to.refundedByHand.Load(), to.disputed.Load(), to.brought.Load(), to.s.Sandbox.Totals())
-	if sold == 0 || parts == 0 || failed == 0 || to.brought.Load() == 0 || to.refundedByHand.Load() == 0 || to.disputed.Load() == 0 {
+	to.s.T.Logf("%d jobs: %d sold, %d in part, %d not, %d refunded; %d refunds by hand (%d around the capture), %d resolved by hand, %d disputes, %d other cards; at the provider: %+v", len(to.jobs), sold, parts, failed, refunded,
+		to.refundedByHand.Load(), to.refundedEarly.Load(), to.resolved.Load(), to.disputed.Load(), to.brought.Load(), to.s.Sandbox.Totals())
+	if sold == 0 || parts == 0 || failed == 0 || to.brought.Load() == 0 || to.refundedByHand.Load() == 0 || to.refundedEarly.Load() == 0 || to.disputed.Load() == 0 {
 		to.s.T.Error("the run did not reach what it is about")
 	}
 }
