@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/job"
@@ -131,13 +132,13 @@ func (c walletCommands) once(ctx context.Context, do command, ids []uuid.UUID) e
 
 // commandOf returns a command with a fresh key.
 func commandOf(action wallets.Action) wallets.Command {
-	return wallets.Command{Action: action, Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
+	return wallets.Command{Action: action, Who: access.OfClient("bench"), Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
 }
 
 func owners(n int) []wallet.Owner {
 	list := make([]wallet.Owner, n)
 	for i := range list {
-		list[i] = wallet.Owner{ID: ownerName(i), Currency: "JPY"}
+		list[i] = wallet.Owner{Client: "bench", ID: ownerName(i), Currency: "JPY"}
 	}
 	return list
 }

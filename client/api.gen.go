@@ -2140,12 +2140,18 @@ type Wallet struct {
 	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
 
+	// Client Whose wallet it is: for apps and operators.
+	Client string `json:"client,omitempty,omitzero"`
+
 	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // WalletDraft A wallet to be opened.
 type WalletDraft struct {
+	// Client Whose wallet it is, and whose purchases it pays: for operators only. The client of the request, if it is left out.
+	Client string `json:"client,omitempty,omitzero"`
+
 	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
@@ -2220,10 +2226,8 @@ type WalletEventPage struct {
 
 // WalletList defines model for WalletList.
 type WalletList struct {
-	Wallets []Wallet `json:"wallets"`
-
-	// NextCursor Where the next page begins; null on the last one.
-	NextCursor NextCursor `json:"next_cursor"`
+	Wallets    []Wallet  `json:"wallets"`
+	NextCursor uuid.UUID `json:"next_cursor"`
 }
 
 // WebhookAttempt defines model for WebhookAttempt.
@@ -2478,7 +2482,7 @@ type Winner struct {
 	Number     int       `json:"number"`
 	PurchaseID uuid.UUID `json:"purchase_id"`
 
-	// UserID Who has won it: for apps and operators, and for the user itself.
+	// UserID Who has won it: for operators, and for the app and the user whose purchase it is.
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
 
@@ -2721,7 +2725,7 @@ type ListPurchasesParams struct {
 type ListWalletsParams struct {
 	OwnerID  UserID   // Whose wallets.
 	Currency Currency // Only the one in this currency.
-	Cursor   Currency // The `next_cursor` of an earlier page.
+	Cursor   Cursor   // The `next_cursor` of an earlier page.
 	Limit    Limit    // The most elements of a page.
 }
 
@@ -3553,7 +3557,7 @@ func (c *Client) Purchases(ctx context.Context, user UserParam, params ListPurch
 
 // ListWallets is GET /v1/wallets: find the wallets of an owner.
 //
-// One for each currency. A user finds its own.
+// An app finds those at its client, one for each currency, a user its own, an operator those of all clients.
 //
 // For app, user, operator.
 func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, options ...CallOption) (WalletList, error) {
@@ -3568,7 +3572,7 @@ func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, opti
 // Wallets iterates over ListWallets, and reads the next page when it needs it. params.Limit is
 // the size of a page. An error ends the iteration.
 func (c *Client) Wallets(ctx context.Context, params ListWalletsParams) iter.Seq2[Wallet, error] {
-	return pages(params.Cursor, func(cursor Currency) ([]Wallet, Currency, error) {
+	return pages(params.Cursor, func(cursor Cursor) ([]Wallet, Cursor, error) {
 		params.Cursor = cursor
 		page, err := c.ListWallets(ctx, params)
 		return page.Wallets, page.NextCursor, err
@@ -3577,7 +3581,7 @@ func (c *Client) Wallets(ctx context.Context, params ListWalletsParams) iter.Seq
 
 // OpenWallet is POST /v1/wallets: open a wallet.
 //
-// An owner has at most one wallet per currency. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
+// An owner has at most one wallet per currency at a client. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
 //
 // For app, operator.
 func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...CallOption) (Wallet, error) {

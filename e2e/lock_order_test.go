@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
@@ -305,7 +306,7 @@ func payByCard(t *testing.T, s *fleet.System, db *pgxpool.Pool) {
 	}
 	card := func() job.Request { return fixture.CardRequest(t, campaign, "carl", 0, 1) }
 	bought, refs := sell(card(), card(), card(), fixture.WalletRequest(t, campaign, "wally", 0, 1))
-	byWallet, _, err := purchase.List(t.Context(), s.DB, purchase.Filter{UserID: "wally"}, postgres.ListPage{Limit: 1})
+	byWallet, _, err := purchase.List(t.Context(), s.DB, purchase.Filter{Who: access.Everything(), UserID: "wally"}, postgres.ListPage{Limit: 1})
 	if err != nil || len(byWallet) != 1 || len(bought) != 3 {
 		t.Fatal(byWallet, bought, err)
 	}

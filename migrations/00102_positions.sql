@@ -77,6 +77,7 @@ CREATE INDEX holds_expiry ON holds (expires_at) WHERE state = 'active';
 CREATE INDEX holds_ended ON holds (ended_at) WHERE ended_at IS NOT NULL;
 -- Lists, newest first.
 CREATE INDEX holds_of_campaign ON holds (campaign_id, id);
+CREATE INDEX holds_of_client ON holds (campaign_id, client, id);
 CREATE INDEX holds_by_user ON holds (user_id, id);
 
 -- How long a user has kept a position lately without buying it, in all its holds and

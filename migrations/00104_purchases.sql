@@ -36,7 +36,10 @@ CREATE TABLE purchases (
 -- Lists, newest first.
 CREATE INDEX purchases_of_user ON purchases (user_id, id);
 CREATE INDEX purchases_of_campaign ON purchases (campaign_id, id);
+CREATE INDEX purchases_of_client ON purchases (campaign_id, client, id);
 CREATE INDEX purchases_not_completed ON purchases (campaign_id, state, id) WHERE state <> 'completed';
+-- Those whose cards may still be declined.
+CREATE INDEX purchases_unpaid ON purchases (client, user_id) WHERE state IN ('pending', 'awaiting_action');
 CREATE INDEX purchases_of_reference ON purchases (payment_reference, id) WHERE payment_reference IS NOT NULL;
 
 -- The positions that a purchase has, or had when it ended; not those that were cancelled before.

@@ -78,12 +78,14 @@ CREATE TABLE payment_steps (
     number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders steps of one moment
     event       text        NOT NULL,
     detail      text,
-    declined_user text,                                                    -- of a decline: the user, whose declines are counted
+    declined_client text,                                                  -- of a decline: the client and its user, whose declines are counted
+    declined_user text,
     PRIMARY KEY (purchase_id, number),
-    CHECK (declined_user IS NULL OR event = 'declined')
+    CHECK (declined_user IS NULL OR event = 'declined'),
+    CHECK ((declined_client IS NULL) = (declined_user IS NULL))
 );
 
-CREATE INDEX payment_steps_declines ON payment_steps (declined_user, at) WHERE declined_user IS NOT NULL;
+CREATE INDEX payment_steps_declines ON payment_steps (declined_client, declined_user, at) WHERE declined_user IS NOT NULL;
 
 -- Money of a purchase that went back or is to: by us, and by hand at the provider. A card refund of ours is
 -- its own agenda, as a payment is.
@@ -93,6 +95,7 @@ CREATE TABLE refunds (
     number        smallint    CHECK (number > 0),                          -- of those of the purchase that are ours, from 1 on; null: it is not
     campaign_id   uuid        NOT NULL,
     user_id       text        NOT NULL,
+    client        text,                                                    -- of the purchase, set by a trigger
     method        text        NOT NULL CHECK (method IN ('wallet', 'card', 'external')),
     amount        bigint      NOT NULL CHECK (amount >= 0),                -- minor units; 0: nothing was left to be given back
     currency      text        NOT NULL,
@@ -131,11 +134,21 @@ CREATE TABLE refunds (
 
 CREATE INDEX refunds_due ON refunds (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX refunds_of_campaign ON refunds (campaign_id, id);
+CREATE INDEX refunds_of_client ON refunds (campaign_id, client, id);
 CREATE INDEX refunds_for_operator ON refunds (id) -- lists and gauges
     WHERE method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
 CREATE UNIQUE INDEX refunds_being_made ON refunds (purchase_id) WHERE state = 'open' AND attempt > 0; -- each asks for what the others leave
 CREATE INDEX refunds_to_escalate ON refunds (waiting_since)
     WHERE waiting_since IS NOT NULL AND NOT stuck AND method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action');
+
+-- +goose StatementBegin
+CREATE FUNCTION refunds_client() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.client := (SELECT client FROM purchases WHERE id = NEW.purchase_id);
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER refunds_client BEFORE INSERT ON refunds FOR EACH ROW EXECUTE FUNCTION refunds_client();
 
 -- The disputes of payments, each as the newest event has told it. Events come in any order: a dispute
 -- never goes back to a lower rank. An inquiry can become a dispute, also when it was closed; a
@@ -193,3 +206,4 @@ CREATE TABLE payment_events_listed (
 
 -- +goose Down
 DROP TABLE payment_events_listed, payment_events, disputes, refunds, payment_steps, payments;
+DROP FUNCTION refunds_client;

@@ -8,13 +8,13 @@
 CREATE TABLE wallets (
     id         uuid        PRIMARY KEY,
     owner_id   text        NOT NULL CHECK (char_length(owner_id) BETWEEN 1 AND 128),
-    client     text        NOT NULL,                                       -- that opened it, and hears of it
+    client     text        NOT NULL,                                       -- whose it is: it pays for its purchases, and hears of it
     currency   text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
     balance    bigint      NOT NULL DEFAULT 0 CHECK (balance BETWEEN 0 AND 9000000000000000), -- minor units
     held       bigint      NOT NULL DEFAULT 0 CHECK (held >= 0),           -- by active authorizations
     version    bigint      NOT NULL DEFAULT 0 CHECK (version >= 0),        -- that of its last event
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    UNIQUE (owner_id, currency),
+    UNIQUE (owner_id, currency, client),
     CHECK (held <= balance)                                                -- nobody spends what is held
 ) WITH (fillfactor = 50);
 

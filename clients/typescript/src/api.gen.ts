@@ -891,13 +891,13 @@ export interface paths {
         };
         /**
          * Find the wallets of an owner
-         * @description One for each currency. A user finds its own.
+         * @description An app finds those at its client, one for each currency, a user its own, an operator those of all clients.
          */
         get: operations["listWallets"];
         put?: never;
         /**
          * Open a wallet
-         * @description An owner has at most one wallet per currency. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
+         * @description An owner has at most one wallet per currency at a client. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
          */
         post: operations["openWallet"];
         delete?: never;
@@ -2580,6 +2580,8 @@ export interface components {
         WalletDraft: {
             owner_id: components["schemas"]["UserID"];
             currency: components["schemas"]["Currency"];
+            /** @description Whose wallet it is, and whose purchases it pays: for operators only. The client of the request, if it is left out. */
+            client?: string;
             /**
              * Format: int64
              * @description A first credit, in minor units.
@@ -2608,11 +2610,14 @@ export interface components {
              * @description The version of its last event; 0 if there is none.
              */
             version: number;
+            /** @description Whose wallet it is: for apps and operators. */
+            client?: string;
             metadata?: components["schemas"]["Metadata"];
         };
         WalletList: {
             wallets: components["schemas"]["Wallet"][];
-            next_cursor: components["schemas"]["NextCursor"];
+            /** Format: uuid */
+            next_cursor: string | null;
         };
         /** @description Money to be moved. */
         Movement: {
@@ -2892,7 +2897,7 @@ export interface components {
             /** Format: uuid */
             purchase_id: string | null;
             name: string;
-            /** @description Who has won it: for apps and operators, and for the user itself. */
+            /** @description Who has won it: for operators, and for the app and the user whose purchase it is. */
             user_id?: string;
         };
         Draw: {
@@ -5910,7 +5915,7 @@ export interface operations {
                 /** @description Only the one in this currency. */
                 currency?: components["schemas"]["Currency"];
                 /** @description The `next_cursor` of an earlier page. */
-                cursor?: components["schemas"]["Currency"];
+                cursor?: components["parameters"]["Cursor"];
                 /** @description The most elements of a page. */
                 limit?: components["parameters"]["Limit"];
             };
@@ -5920,7 +5925,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page of the wallets, by currency; an empty list if there are none. `next_cursor` is null on the last one. */
+            /** @description One page of the wallets, in the order of their making; an empty list if there are none. `next_cursor` is null on the last one. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

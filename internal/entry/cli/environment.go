@@ -234,7 +234,7 @@ func (e *environment) tokenSettings() (string, error) {
 		return "", nil
 	}
 	secret, err := keptSecret(e.dir, "token.secret", "token_secret_")
-	return "tokens: {issuer: triprize-dev, audience: triprize, hs256_secret: '" + secret + "'}\n", err
+	return "tokens: {issuer: triprize-dev, audience: triprize, client: dev-app, hs256_secret: '" + secret + "'}\n", err
 }
 
 // loadKeys reads the API keys of this folder, or creates them.

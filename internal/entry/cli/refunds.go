@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
@@ -36,7 +37,7 @@ way, and how. The refund is resolved, for ever: nobody looks at it again. The bu
 read the reason. One that can still end by itself is refused.`,
 		what: "a refund", kind: job.KindRefundResolve, by: true, reason: "how the money was given back, for the records",
 		do: func(ctx context.Context, t target) (job.Accepted, error) {
-			return refundsOn(t.db).Resolve(ctx, t.request, t.id, t.by, t.reason, false)
+			return refundsOn(t.db).Resolve(ctx, t.request, access.Everything(), t.id, t.by, t.reason)
 		},
 	}
 	campaign := action{
@@ -47,7 +48,7 @@ are more.`,
 		what: "a campaign", kind: job.KindRefundsResolve, by: true, reason: "how the money was given back, for the records",
 		do: func(ctx context.Context, t target) (job.Accepted, error) {
 			t.request.CampaignID = t.id
-			return refundsOn(t.db).ResolveCampaign(ctx, t.request, t.by, t.reason, false)
+			return refundsOn(t.db).ResolveCampaign(ctx, t.request, access.Everything(), t.by, t.reason)
 		},
 	}
 	parent.AddCommand(list, retry.command(), resolve.command(), campaign.command())

@@ -157,7 +157,7 @@ func TestEveryOperationIsForItsRolesOnly(t *testing.T) {
 
 func TestAUserSeesAndDoesOnlyWhatIsItsOwn(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := withUsers(fleet.Shared(t, busy))
 	id := s.Campaign(3)
 	path := "/v1/campaigns/" + id.String()
 	mine, theirs := s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}), s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true})

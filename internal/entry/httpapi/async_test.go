@@ -118,7 +118,7 @@ func TestABacklogOfCancellationsRefusesCancellationsOnly(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_ACCEPT_LONGEST_WAIT=1s"}})
 	id := s.Campaign(4)
-	bought := fixture.Buy(t, s.DB, id, "mina", 0, 1)
+	bought := adopted(s, fixture.Buy(t, s.DB, id, "mina", 0, 1))
 	cancel := func() fleet.Answer {
 		return s.Do(0, s.App, http.MethodPost, "/v1/purchases/"+bought.String()+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString()}, struct{}{})
 	}

@@ -10,13 +10,12 @@ import (
 
 	"triprize/internal/domain/money"
 	"triprize/internal/store/job"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )
 
 func TestPositionsOfAPurchaseAreCancelledOverHTTP(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := withUsers(fleet.Shared(t, busy))
 	id := s.Campaign(4)
 	bought := s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Layer: 4, Quantity: 4, Wait: true})
 	at := "/v1/purchases/" + bought.Result.PurchaseID.String()
@@ -112,7 +111,7 @@ func TestAPurchaseByWalletSaysHowMuchIsBack(t *testing.T) {
 	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	user := s.User("walter")
-	fixture.Wallet(t, s.DB, user, 2000)
+	s.Wallet(user, 2000)
 	bought := s.Buy(fleet.Order{Campaign: id, User: user, Layer: 4, Quantity: 4, ByWallet: true, Wait: true})
 	at := "/v1/purchases/" + bought.Result.PurchaseID.String()
 	back := func() (p struct {

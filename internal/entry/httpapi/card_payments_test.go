@@ -31,7 +31,7 @@ type cardPaymentPage struct {
 func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason payment.Wait) (purchase uuid.UUID, end func()) {
 	s.T.Helper()
 	bought, ref := fixture.Reserve(s.T, s.DB, campaign, "mina", 1, time.Hour)
-	fixture.Advance(s.T, s.DB, bought, phase)
+	fixture.Advance(s.T, s.DB, adopted(s, bought), phase)
 	exec(s, `UPDATE payments SET waiting_for = nullif($2, ''), waiting_since = CASE WHEN $2 <> '' THEN clock_timestamp() END WHERE purchase_id = $1`, bought, reason)
 	return bought, func() {
 		if fixture.Payment(s.T, s.DB, bought).Phase != payment.Ended {
@@ -90,7 +90,7 @@ func TestThePaymentsThatWaitAreListedByWhatFor(t *testing.T) {
 
 func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, quiet)
+	s := withUsers(fleet.Shared(t, quiet))
 	id := s.Campaign(4)
 	waiting, endFirst := waits(s, id, payment.Capturing, payment.WaitsForOperator)
 	second, endSecond := waits(s, id, payment.Capturing, "")

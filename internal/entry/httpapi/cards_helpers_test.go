@@ -43,6 +43,14 @@ func orderByCard(s *fleet.System, credential string, campaign uuid.UUID, user, k
 		"user_id": user, "selection": map[string]any{"quantity": 1}, "payment": map[string]any{"method": "card", "payment_method": "pm_card_visa"}})
 }
 
+// adopted makes a purchase of a fixture one of the test's app.
+func adopted(s *fleet.System, purchase uuid.UUID) uuid.UUID {
+	s.T.Helper()
+	exec(s, `UPDATE purchases SET client = $2 WHERE id = $1`, purchase, s.Client("shop"))
+	exec(s, `UPDATE jobs SET client = $2 WHERE id = (SELECT job_id FROM purchases WHERE id = $1)`, purchase, s.Client("shop"))
+	return purchase
+}
+
 // progress sets what a job says of itself, and tells those who wait for it.
 func progress(s *fleet.System, job uuid.UUID, state, progress string) {
 	s.T.Helper()

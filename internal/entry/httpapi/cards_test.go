@@ -99,12 +99,12 @@ func declinedOf(s *fleet.System, campaign uuid.UUID, user string) (purchase, of 
 	purchase, ref := fixture.Reserve(s.T, s.DB, campaign, user, 1, time.Hour)
 	fixture.Advance(s.T, s.DB, purchase, payment.Confirming)
 	fixture.Advance(s.T, s.DB, purchase, payment.CardDeclined)
-	return purchase, ref.ID
+	return adopted(s, purchase), ref.ID
 }
 
 func TestAnotherCardIsForThePurchaseThatAwaitsItAndTheAnswerIsItsJob(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, cardsTaken)
+	s := withUsers(fleet.Shared(t, cardsTaken))
 	id, mina := s.Campaign(3), s.User("mina")
 	token := fleet.TokenFor(t, mina, "")
 	bought, of := declinedOf(s, id, mina)
@@ -154,12 +154,12 @@ func TestAnotherCardIsForThePurchaseThatAwaitsItAndTheAnswerIsItsJob(t *testing.
 		t.Errorf("the key of another card: %v %s", a, a.Body)
 	}
 
-	paid := fixture.Buy(t, s.DB, id, mina, 0, 1)
+	paid := adopted(s, fixture.Buy(t, s.DB, id, mina, 0, 1))
 	if a := s.Execute("/v1/purchases/"+paid.String()+"/payment", fleet.Fields{"payment_method": "pm_1"}); a.Status != http.StatusConflict || !strings.Contains(string(a.Body), "not paid by card") {
 		t.Errorf("a purchase without a card: %v %s", a, a.Body)
 	}
 	many, _ := declinedOf(s, id, mina)
-	exec(s, `INSERT INTO payment_steps (purchase_id, event, declined_user) SELECT $1, 'declined', $2 FROM generate_series(1, 10)`, many, mina)
+	exec(s, `INSERT INTO payment_steps (purchase_id, event, declined_client, declined_user) SELECT id, 'declined', client, user_id FROM purchases, generate_series(1, 10) WHERE id = $1`, many)
 	a := s.Execute("/v1/purchases/"+many.String()+"/payment", fleet.Fields{"payment_method": "pm_1"})
 	if a.Status != http.StatusConflict || a.Refusal() != "decline-limit-exceeded" || !strings.Contains(string(a.Body), `"retry_at"`) {
 		t.Errorf("after ten declines: %v %s", a, a.Body)
@@ -339,8 +339,9 @@ func TestAQueueOfPaymentsThatIsTooLongRefusesCardsOnly(t *testing.T) {
 
 func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, cardsTaken)
+	s := withUsers(fleet.Shared(t, cardsTaken))
 	id, _ := fixture.BuyByCard(t, s.DB, s.Campaign(3), s.User("mina"), 3, 1)
+	adopted(s, id)
 	exec(s, `UPDATE payments SET dispute = '{"id":"dp_1","status":"needs_response","reason":"fraudulent"}', disputed_at = clock_timestamp() WHERE purchase_id = $1`, id)
 	refund := insertRefund(s, id, "card", "failed")
 	exec(s, `INSERT INTO payment_steps (purchase_id, event, detail) VALUES ($1, 'refund-failed', 'expired_or_canceled_card')`, id)

@@ -118,7 +118,7 @@ func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
 
 func TestAnonymousCallersLearnNothingAboutDrafts(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := withUsers(fleet.Shared(t, busy))
 	draft := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID
 	missing, published := uuid.New(), s.Campaign(3)
 	detail := func(a fleet.Answer, id uuid.UUID) string { return strings.ReplaceAll(a.Refusal(), id.String(), "") }

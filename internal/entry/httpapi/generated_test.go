@@ -29,7 +29,7 @@ var serverLimits = regexp.MustCompile(`must be 3 to 1000, and a campaign has|pos
 func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
 	t.Parallel()
 	rounds := property.Cases(t)
-	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_API_MAX_WAIT=1s", "TRIPRIZE_STREAMS_INTERVAL=50ms", "TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms"}, fleet.Trusting.Env...)})
+	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_API_MAX_WAIT=1s", "TRIPRIZE_STREAMS_INTERVAL=50ms", "TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms", "TRIPRIZE_TOKENS_CLIENT=shop"}, fleet.Trusting.Env...)})
 	m := newMaker(t, map[string]string{"operator": s.Operator, "operator again": s.Operator, "operator still": s.Operator, "app": s.App, "mina": fleet.TokenFor(t, "mina", ""), "viewer": fleet.TokenFor(t, "v", "viewer"), "nobody": ""})
 	m.start(s)
 	for _, o := range m.operations {

@@ -24,6 +24,7 @@ import (
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/purchase"
 )
 
 // mount registers every operation of the contract behind its guard. The
@@ -173,7 +174,7 @@ func (s *Server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Ca
 	if err != nil {
 		return nil, err // not possible: the contract was checked
 	}
-	p, err := s.visiblePurchase(ctx, id)
+	p, err := purchase.Get(ctx, s.db, request.Grant(), id)
 	if err != nil {
 		return nil, err
 	}

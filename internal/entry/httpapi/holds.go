@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
@@ -83,26 +82,16 @@ func (s holdHandlers) holdTTL(seconds int) (time.Duration, error) {
 	return ttl, nil
 }
 
-// visibleHold returns a hold that the caller may see.
-func (s holdHandlers) visibleHold(ctx context.Context, id uuid.UUID) (inventory.Hold, error) {
-	who := call.Of(ctx)
-	h, err := inventory.GetHold(ctx, s.db, id)
-	if err == nil && !who.MayActFor(h.UserID) {
-		return inventory.Hold{}, fault.New(fault.NotFound, "there is no hold %s", id)
-	}
-	return h, err
-}
-
 // GetHold answers with a hold as it is now.
 func (s holdHandlers) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	h, err := s.visibleHold(ctx, r.Hold)
+	h, err := inventory.GetHold(ctx, s.db, who.Grant(), r.Hold)
 	return operations.GetHold200(resource.Hold(h, who.Role), err)
 }
 
 // ReleaseHold releases the positions of a hold.
 func (s holdHandlers) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.Answer, error) {
-	h, err := s.visibleHold(ctx, r.Hold)
+	h, err := inventory.GetHold(ctx, s.db, call.Of(ctx).Grant(), r.Hold)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +110,7 @@ func (noContent) Send(c *fiber.Ctx) error {
 // ExtendHold moves the end of a hold.
 func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	h, err := s.visibleHold(ctx, r.Hold)
+	h, err := inventory.GetHold(ctx, s.db, who.Grant(), r.Hold)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +130,7 @@ func (s holdHandlers) ListHolds(ctx context.Context, r operations.ListHoldsReque
 	if err := s.requireCampaign(ctx, r.Params.CampaignID); err != nil {
 		return nil, err
 	}
-	f := inventory.HoldFilter{CampaignID: r.Params.CampaignID, UserID: who.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}
+	f := inventory.HoldFilter{Who: who.Grant(), CampaignID: r.Params.CampaignID, UserID: who.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}
 	return operations.ListHolds200(s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit))
 }
 
@@ -151,7 +140,7 @@ func (s holdHandlers) ListUserHolds(ctx context.Context, r operations.ListUserHo
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
 	}
-	f := inventory.HoldFilter{UserID: r.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}
+	f := inventory.HoldFilter{Who: who.Grant(), UserID: r.User, State: inventory.HoldState(response.ValueOf(r.Params.State))}
 	return operations.ListUserHolds200(s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit))
 }
 

@@ -130,11 +130,10 @@ func (s *intake) includePurchases(ctx context.Context, who call.Caller, jobs []c
 			ids = append(ids, *j.PurchaseID)
 		}
 	}
-	found, err := purchase.GetAll(ctx, s.db, ids)
+	found, err := purchase.GetAll(ctx, s.db, who.Grant(), ids)
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(p purchase.Purchase) bool { return !who.MayActFor(p.UserID) })
 	documents, err := s.purchaseDocuments(ctx, who, found, false)
 	if err != nil {
 		return err

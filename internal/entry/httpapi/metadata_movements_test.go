@@ -13,7 +13,7 @@ import (
 // resource that was made it has it; where it shows the wallet, the wallet's events have it.
 func TestMetadataOfADraftAndOfEveryMovementComesBack(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, quiet)
+	s := withUsers(fleet.Shared(t, quiet))
 	mina := fleet.TokenFor(t, s.User("mina"), "")
 	is := func(a fleet.Answer, status int, want string) {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 
 func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := withUsers(fleet.Shared(t, busy))
 	mina := fleet.TokenFor(t, s.User("mina"), "")
 	made := s.Campaign(4)
 	id := made.String()

@@ -92,7 +92,7 @@ func (s purchaseHandlers) selectionOf(ctx context.Context, campaignID uuid.UUID,
 // GetPurchase answers with a purchase that the caller may see.
 func (s purchaseHandlers) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	p, err := s.visiblePurchase(ctx, r.Purchase)
+	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
 		return nil, err
 	}
@@ -101,16 +101,6 @@ func (s purchaseHandlers) GetPurchase(ctx context.Context, r operations.GetPurch
 		return nil, err
 	}
 	return operations.GetPurchase200(document[0], nil)
-}
-
-// visiblePurchase returns a purchase that the caller may see, or a not-found Error.
-func (s *intake) visiblePurchase(ctx context.Context, id uuid.UUID) (purchase.Purchase, error) {
-	who := call.Of(ctx)
-	p, err := purchase.Get(ctx, s.db, id)
-	if err == nil && !who.MayActFor(p.UserID) {
-		return purchase.Purchase{}, fault.New(fault.NotFound, "there is no purchase %s", id)
-	}
-	return p, err
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.
@@ -123,7 +113,7 @@ func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPu
 	if err != nil {
 		return nil, err
 	}
-	f := purchase.Filter{UserID: r.User, CampaignID: response.ValueOf(r.Params.CampaignID)}
+	f := purchase.Filter{Who: who.Grant(), UserID: r.User, CampaignID: response.ValueOf(r.Params.CampaignID)}
 	return operations.ListPurchases200(s.purchaseList(ctx, who.Caller, f, page, r.Params.Include != nil))
 }
 
@@ -131,7 +121,7 @@ func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPu
 // checks whether they can be cancelled.
 func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	p, err := s.visiblePurchase(ctx, r.Purchase)
+	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +140,7 @@ func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.Cance
 // TryPayment has a purchase paid with another payment method, and answers with its job.
 func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	p, err := s.visiblePurchase(ctx, r.Purchase)
+	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +167,7 @@ func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymen
 	wait.UntilFinal = false // as for the purchase
 	request := s.command(ctx, job.KindPaymentTry, http.StatusAccepted)
 	request.CampaignID, request.UserID = p.CampaignID, p.UserID
-	tried, err := s.payments.Try(ctx, request, p.ID, r.Body.PaymentMethod, page)
+	tried, err := s.payments.Try(ctx, request, p.ID, payment.Buyer{Client: p.Client, ID: p.UserID}, r.Body.PaymentMethod, page)
 	if _, err := s.commandDone(ctx, tried, err, ""); err != nil {
 		return nil, err
 	}
@@ -239,7 +229,7 @@ func (s purchaseHandlers) ListCampaignPurchases(ctx context.Context, r operation
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	f := purchase.Filter{CampaignID: r.Campaign, UserID: response.ValueOf(r.Params.UserID), State: purchase.State(response.ValueOf(r.Params.State)),
+	f := purchase.Filter{Who: who.Grant(), CampaignID: r.Campaign, UserID: response.ValueOf(r.Params.UserID), State: purchase.State(response.ValueOf(r.Params.State)),
 		Method: purchase.PaymentMethod(response.ValueOf(r.Params.Method))}
 	if err := s.ofReference(ctx, &f, response.ValueOf(r.Params.Reference)); err != nil {
 		return nil, err
@@ -262,7 +252,7 @@ func (s purchaseHandlers) FindPurchases(ctx context.Context, r operations.FindPu
 	if err != nil {
 		return nil, err
 	}
-	f := purchase.Filter{UserID: who.User}
+	f := purchase.Filter{Who: who.Grant(), UserID: who.User}
 	if err := s.ofReference(ctx, &f, r.Params.Reference); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (s refundHandlers) ListRefunds(ctx context.Context, r operations.ListRefund
 		return nil, err
 	}
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := refund.OfCampaign(ctx, s.db, r.Campaign, refund.State(response.ValueOf(r.Params.State)), after, limit)
+	list, err := refund.OfCampaign(ctx, s.db, who.Grant(), r.Campaign, refund.State(response.ValueOf(r.Params.State)), after, limit)
 	return operations.ListRefunds200(refundPage(list, limit, who.Role), err)
 }
 
@@ -52,10 +52,7 @@ func refundPage(list []refund.Refund, limit int, who resource.Role) contract.Ref
 // GetRefund answers with a refund that the caller may see.
 func (s refundHandlers) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	found, err := refund.Get(ctx, s.db, r.Refund)
-	if err == nil && !who.MayActFor(found.UserID) {
-		err = fault.New(fault.NotFound, "there is no refund %s", r.Refund)
-	}
+	found, err := refund.Get(ctx, s.db, who.Grant(), r.Refund)
 	return operations.GetRefund200(resource.Refund(found, who.Role), err)
 }
 
@@ -74,7 +71,7 @@ func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveR
 		return nil, err
 	}
 	request := s.command(ctx, job.KindRefundResolve, http.StatusOK)
-	done, err := s.service.Resolve(ctx, request, r.Refund, who.Signature(), r.Body.Reason, who.Role == resource.App)
+	done, err := s.service.Resolve(ctx, request, who.Grant(), r.Refund, who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err, "")
 }
 
@@ -89,7 +86,7 @@ func (s refundHandlers) ResolveRefunds(ctx context.Context, r operations.Resolve
 	}
 	request := s.command(ctx, job.KindRefundsResolve, http.StatusOK)
 	request.CampaignID = r.Campaign
-	done, err := s.service.ResolveCampaign(ctx, request, who.Signature(), r.Body.Reason, who.Role == resource.App)
+	done, err := s.service.ResolveCampaign(ctx, request, who.Grant(), who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err, "")
 }
 

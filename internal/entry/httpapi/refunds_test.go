@@ -30,13 +30,13 @@ func TestTheRefundsOfACampaignAreListedByStateAndPaged(t *testing.T) {
 	id, elsewhere := s.Campaign(4), s.Campaign(3)
 	var all []uuid.UUID
 	for _, state := range []string{"listed", "resolved", "listed", "listed"} {
-		made := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed")
+		made := insertRefund(s, adopted(s, fixture.Buy(t, s.DB, id, "mina", 0, 1)), "external", "listed")
 		if state == "resolved" {
 			exec(s, `UPDATE refunds SET state = 'resolved', resolved_by = 'app:shop', resolve_reason = 'r', finished_at = clock_timestamp() WHERE id = $1`, made)
 		}
 		all = append(all, made)
 	}
-	insertRefund(s, fixture.Buy(t, s.DB, elsewhere, "mina", 0, 1), "external", "listed")
+	insertRefund(s, adopted(s, fixture.Buy(t, s.DB, elsewhere, "mina", 0, 1)), "external", "listed")
 	read := func(credential, query string) (ids []uuid.UUID, pages int) {
 		for cursor := ""; ; pages++ {
 			a := s.Do(0, credential, http.MethodGet, "/v1/campaigns/"+id.String()+"/refunds?limit=2"+query+cursor, nil, nil)
@@ -71,10 +71,11 @@ func TestTheRefundsOfACampaignAreListedByStateAndPaged(t *testing.T) {
 
 func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, quiet)
+	s := withUsers(fleet.Shared(t, quiet))
 	id := s.Campaign(4)
-	listed := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed").String()
+	listed := insertRefund(s, adopted(s, fixture.Buy(t, s.DB, id, "mina", 0, 1)), "external", "listed").String()
 	card, _ := fixture.BuyByCard(t, s.DB, id, "mina", 0, 1)
+	adopted(s, card)
 	failed := insertRefund(s, card, "card", "failed").String()
 	exec(s, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, card)
 	t.Cleanup(func() { exec(s, `UPDATE purchases SET state = 'completed' WHERE id = $1`, card) }) // before the audit
@@ -149,8 +150,9 @@ func TestTheRefundsOfACampaignAreResolvedByThoseWhoMay(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
-	listed := insertRefund(s, fixture.Buy(t, s.DB, id, "mina", 0, 1), "external", "listed")
+	listed := insertRefund(s, adopted(s, fixture.Buy(t, s.DB, id, "mina", 0, 1)), "external", "listed")
 	card, _ := fixture.BuyByCard(t, s.DB, id, "mina", 0, 1)
+	adopted(s, card)
 	failed := insertRefund(s, card, "card", "failed")
 	exec(s, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, card)
 	t.Cleanup(func() { exec(s, `UPDATE purchases SET state = 'completed' WHERE id = $1`, card) }) // before the audit

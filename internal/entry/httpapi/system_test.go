@@ -20,3 +20,8 @@ var (
 	cardsTaken = fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(everyday, takingCards)}
 	busy       = fleet.Options{APIs: 2, Workers: 2, Env: everyday}
 )
+
+// withUsers gives a test an api of its own, where tokens are those of the users of its app.
+func withUsers(s *fleet.System) *fleet.System {
+	return s.With("TRIPRIZE_TOKENS_CLIENT=" + s.Client("shop"))
+}

@@ -130,7 +130,7 @@ func TestACrowdThatWatchesABoardCostsOneReadASecond(t *testing.T) {
 // A copy of the board is warm whenever the user looks.
 func TestABuyerSeesAtOnceWhatItHasBought(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := withUsers(fleet.Shared(t, busy))
 	id := s.Campaign(10)
 	path := "/v1/campaigns/" + id.String() + "/positions"
 	mina, otto, viewer := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", ""), fleet.TokenFor(t, "v", "viewer")

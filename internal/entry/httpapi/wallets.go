@@ -59,7 +59,7 @@ func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, 
 		return response.Command{}, err
 	}
 	request := s.command(ctx, kind, status)
-	done, err := s.batcher.Do(ctx, wallets.Command{Action: action, Request: request, By: call.Of(ctx).Signature()})
+	done, err := s.batcher.Do(ctx, wallets.Command{Action: action, Request: request, By: call.Of(ctx).Signature(), Who: call.Of(ctx).Grant()})
 	if err == nil {
 		err = done.Err
 	}
@@ -81,9 +81,12 @@ func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, given cont
 	return answer, nil
 }
 
-// OpenWallet opens a wallet for an owner.
+// OpenWallet opens a wallet for an owner: at the caller's client, or for operators at any.
 func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
-	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallets.Open{Owner: wallet.Owner{ID: r.Body.OwnerID, Currency: r.Body.Currency},
+	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
+		return nil, fault.New(fault.Forbidden, "only an operator opens a wallet for another client: leave out client")
+	}
+	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallets.Open{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
 		InitialBalance: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}, walletsPath)
 }
 
@@ -142,16 +145,6 @@ var walletDocuments = wallets.Documents{
 	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a, resource.App) },
 }
 
-// visibleWallet returns a wallet that the caller may see.
-func (s walletHandlers) visibleWallet(ctx context.Context, id uuid.UUID) (wallet.Wallet, error) {
-	who := call.Of(ctx)
-	w, err := wallet.Get(ctx, s.db, id)
-	if err == nil && !who.MayActFor(w.Owner.ID) {
-		return wallet.Wallet{}, fault.New(fault.NotFound, "there is no wallet %s", id)
-	}
-	return w, err
-}
-
 // walletAnswer is a wallet with its version as the entity tag.
 type walletAnswer struct{ contract.Wallet }
 
@@ -164,7 +157,7 @@ func (a walletAnswer) Send(c *fiber.Ctx) error {
 // GetWallet answers with a wallet as it is now.
 func (s walletHandlers) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	w, err := s.visibleWallet(ctx, r.Wallet)
+	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
 	return walletAnswer{resource.Wallet(w, who.Role)}, err
 }
 
@@ -175,14 +168,14 @@ func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWallet
 		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
 	}
 	limit := response.PageSize(r.Params.Limit)
-	list, err := wallet.OfOwner(ctx, s.db, r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit+1)
+	list, err := wallet.OfOwner(ctx, s.db, who.Grant(), r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit+1)
 	if err != nil {
 		return nil, err
 	}
-	var next *contract.NextCursor
+	var next *uuid.UUID
 	if len(list) > limit {
 		list = list[:limit]
-		next = &list[limit-1].Owner.Currency
+		next = &list[limit-1].ID
 	}
 	answer := contract.WalletList{Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) }), NextCursor: next}
 	return operations.ListWallets200(answer, nil)
@@ -191,7 +184,7 @@ func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWallet
 // GetAuthorization answers with an authorization as it is now.
 func (s walletHandlers) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	if _, err := s.visibleWallet(ctx, r.Wallet); err != nil {
+	if _, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet); err != nil {
 		return nil, err
 	}
 	a, err := wallet.GetAuthorization(ctx, s.db, r.Wallet, r.Authorization)
@@ -203,7 +196,7 @@ func (s walletHandlers) GetAuthorization(ctx context.Context, r operations.GetAu
 // following pages.
 func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	w, err := s.visibleWallet(ctx, r.Wallet)
+	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,7 @@ func TestPagesOfAHistoryStayTheSameWhileItGrows(t *testing.T) {
 
 func TestAUserSeesOnlyItsOwnWallet(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, quiet)
+	s := withUsers(fleet.Shared(t, quiet))
 	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 1000)
 	hers, his := authorize(s, mina, 10, 3600), authorize(s, otto, 10, 3600)
 	token, viewer := fleet.TokenFor(t, s.User("mina"), ""), fleet.TokenFor(t, s.User("mina"), "viewer")

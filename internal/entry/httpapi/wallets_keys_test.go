@@ -157,7 +157,7 @@ func TestAReferenceIsUsedOnceByAClient(t *testing.T) {
 			t.Errorf("%s: %s", path, p.Detail)
 		}
 	}
-	other := s.Do(0, s.NewKey("another-shop"), http.MethodPost, mina+"/credit", map[string]string{"Idempotency-Key": "k"}, fleet.Fields{"amount": 10, "reference": "till-1"})
+	other := s.Do(0, s.Operator, http.MethodPost, mina+"/credit", map[string]string{"Idempotency-Key": "k"}, fleet.Fields{"amount": 10, "reference": "till-1"})
 	if other.Status != http.StatusOK {
 		t.Errorf("another client's till-1: %v %s", other, other.Body)
 	}

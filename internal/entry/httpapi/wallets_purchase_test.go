@@ -70,7 +70,7 @@ func TestAPurchaseByWalletPaysExactlyAndACancellationGivesBackOnce(t *testing.T)
 // Every entry says who asked for it, and those of a purchase say which.
 func TestAHistorySaysForWhichPurchaseAndForWhom(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := withUsers(fleet.Shared(t, busy))
 	id, user := s.Campaign(4), s.User("mina")
 	mina := s.Wallet(user, 2000)
 	token := fleet.TokenFor(t, user, "")
@@ -147,7 +147,7 @@ func TestPurchasesOfOneUserAtOnceSpendItsMoneyOnce(t *testing.T) {
 
 func TestAUserBuysWithItsOwnWallet(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := withUsers(fleet.Shared(t, busy))
 	id := s.Campaign(4)
 	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 1000)
 	token := fleet.TokenFor(t, s.User("mina"), "")

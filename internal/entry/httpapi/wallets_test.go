@@ -58,10 +58,36 @@ func TestAnOwnerHasOneWalletPerCurrency(t *testing.T) {
 			t.Errorf("%s: %v %s", query, a, a.Body)
 		}
 	}
-	if found := fleet.As[list](t, s.Read("/v1/wallets?owner_id="+s.User("mina"))).Wallets; found[0].Currency != "EUR" || found[1] != w {
+	if found := fleet.As[list](t, s.Read("/v1/wallets?owner_id="+s.User("mina"))).Wallets; found[1].Currency != "EUR" || found[0] != w {
 		t.Errorf("found %+v", found)
 	}
 	refused(t, "whose?", s.Read("/v1/wallets"), 400, "invalid-request")
+}
+
+// The name of an owner is one for each client: an operator says which, and finds all.
+func TestAnOperatorOpensWalletsForClients(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	shop, kiosk := s.Client("shop"), s.Client("kiosk")
+	open := func(credential, client string) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, "/v1/wallets", map[string]string{"Idempotency-Key": uuid.NewString()},
+			fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "client": client})
+	}
+	if a := open(s.App, shop); a.Status != http.StatusForbidden {
+		t.Errorf("an app names a client: %v %s", a, a.Body)
+	}
+	for _, client := range []string{shop, kiosk} {
+		if a := open(s.Operator, client); a.Status != http.StatusCreated || !fleet.Contains(a.Body, `"client":"`+client+`"`) {
+			t.Fatalf("for %s: %v %s", client, a, a.Body)
+		}
+	}
+	refused(t, "again", open(s.Operator, kiosk), 409, "wallet-exists")
+	type list struct{ Wallets []struct{ Client string } }
+	for credential, want := range map[string]int{s.Operator: 2, s.App: 1, s.NewKey("third"): 0} {
+		if found := fleet.As[list](t, s.Do(0, credential, http.MethodGet, "/v1/wallets?owner_id="+s.User("mina"), nil, nil)).Wallets; len(found) != want || want == 1 && found[0].Client != shop {
+			t.Errorf("found %+v, want %d", found, want)
+		}
+	}
 }
 
 func TestOfManyThatOpenTheSameWalletOneDoes(t *testing.T) {

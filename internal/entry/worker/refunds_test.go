@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
@@ -84,7 +85,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {
 		t.Errorf("the job is %s after %d attempts: %+v", j.State, j.Attempts, j.Problem)
 	}
-	if p, err := purchase.Get(t.Context(), w.db, bought); err != nil || p.State != purchase.Refunded || len(provider.given) != 1 {
+	if p, err := purchase.Get(t.Context(), w.db, access.Everything(), bought); err != nil || p.State != purchase.Refunded || len(provider.given) != 1 {
 		t.Errorf("the purchase is %s, and %d refunds were made: %v", p.State, len(provider.given), err)
 	}
 	if c, err := campaign.Get(t.Context(), w.db, id); err != nil || c.State != campaign.Cancelled {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/shape"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/service/sale"
@@ -137,7 +138,7 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	bought["done"], _ = fixture.BuyByCard(t, db, campaign, "done", 0, 1)
 	bought["back"], _ = fixture.BuyByCard(t, db, campaign, "back", 0, 1)
 	bought["part"], _ = fixture.BuyByCard(t, db, campaign, "part", 8, 2)
-	p, err := purchase.Get(t.Context(), db, bought["part"])
+	p, err := purchase.Get(t.Context(), db, access.Everything(), bought["part"])
 	if err != nil {
 		t.Fatal(err)
 	}

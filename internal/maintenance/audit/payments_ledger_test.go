@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
@@ -109,7 +110,7 @@ func newLedgers(t *testing.T) *ledgers {
 	l.mina, _ = fixture.BuyByCard(t, db, id, "mina", 2, 2)
 	l.otto, _ = fixture.BuyByCard(t, db, id, "otto", 3, 1)
 	for _, bought := range []uuid.UUID{l.mina, l.otto} {
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil {
 			t.Fatal(err)
 		}

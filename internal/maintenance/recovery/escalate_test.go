@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/recovery"
@@ -95,7 +96,7 @@ func TestWhatWaitsForAKeyForLongIsTheOperatorsWhoCanEndIt(t *testing.T) {
 	}
 	due()
 	for bought, want := range map[uuid.UUID]purchase.State{capturing: purchase.Completed, confirming: purchase.Failed} {
-		if got, err := purchase.Get(t.Context(), p.db, bought); err != nil || got.State != want {
+		if got, err := purchase.Get(t.Context(), p.db, access.Everything(), bought); err != nil || got.State != want {
 			t.Errorf("the purchase is %s, want %s, %v", got.State, want, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -151,7 +152,7 @@ func TestOldHoldsGoWhenTheyEndedLongAgo(t *testing.T) {
 			t.Errorf("old ones: %v, want %d", got, want)
 		}
 	}
-	if _, err := inventory.GetHold(t.Context(), p.db, ended[0].ID); err == nil {
+	if _, err := inventory.GetHold(t.Context(), p.db, access.Everything(), ended[0].ID); err == nil {
 		t.Error("an old one is still there")
 	}
 	fixture.HoldNow(t, p.db, active.ID)

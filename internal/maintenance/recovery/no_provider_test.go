@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
@@ -58,7 +59,7 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 		p.sweep("expired-reservations")
 		p.exec(`UPDATE payments SET due_at = clock_timestamp() WHERE due_at IS NOT NULL`)
 		counts := p.sweep("due-items")
-		got, err := purchase.Get(t.Context(), p.db, bought)
+		got, err := purchase.Get(t.Context(), p.db, access.Everything(), bought)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,14 @@
 package recovery_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/agenda"
@@ -62,7 +64,7 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 
 	fixture.Advance(t, p.db, expiredPurchase, payment.Ended)
 	fixture.Conclude(t, p.db, expired)
-	if got, err := purchase.Get(t.Context(), p.db, expiredPurchase); err != nil || got.State != purchase.Failed || *got.Failure != fault.ReservationExpired {
+	if got, err := purchase.Get(t.Context(), p.db, access.Everything(), expiredPurchase); err != nil || got.State != purchase.Failed || *got.Failure != fault.ReservationExpired {
 		t.Errorf("its purchase is %+v, %v", got, err)
 	}
 	again := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "late", 0, 2))
@@ -104,8 +106,8 @@ func TestTwoSweepsExpireAReservationOnce(t *testing.T) {
 	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(20))
 	const n = 60
-	for range n {
-		fixture.Reserve(t, p.db, id, "late", 2, -time.Second)
+	for i := range n {
+		fixture.Reserve(t, p.db, id, fmt.Sprint("late-", i), 2, -time.Second)
 	}
 	expired := make([]int, 3)
 	var sweeps sync.WaitGroup

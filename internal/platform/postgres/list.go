@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/access"
 )
 
 // ListWindow is how many rows one page of a [List] looks at, at most.
@@ -55,6 +57,16 @@ func (l *List[T]) Along(column string, value any) {
 // Only adds a condition of the rows that there are for the reader; ? stands for the
 // argument, if there is one.
 func (l *List[T]) Only(sql string, args ...any) { l.hidden = append(l.hidden, condition{sql, args}) }
+
+// OnlyOf hides what a grant does not select; the columns are those of the client and the user.
+func (l *List[T]) OnlyOf(who access.Grant, client, user string) {
+	if only := who.Client(); only != nil {
+		l.Only(client+` = ?`, *only)
+	}
+	if only := who.User(); only != nil {
+		l.Only(user+` = ?`, *only)
+	}
+}
 
 // Also adds a condition that is looked up row by row.
 func (l *List[T]) Also(sql string, args ...any) { l.checked = append(l.checked, condition{sql, args}) }

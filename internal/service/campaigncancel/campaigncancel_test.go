@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
@@ -131,12 +132,12 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 		t.Errorf("it says %+v, %v", events, err)
 	}
 	for bought, want := range map[uuid.UUID]purchase.State{external: purchase.Cancelled, card: purchase.Refunding} {
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil || p.State != want || p.Cancellation == nil || p.Cancellation.By != byOps.By || *p.Cancellation.Reason != byOps.Reason {
 			t.Errorf("purchase %+v, %v", p, err)
 		}
 	}
-	all, err := refund.OfCampaign(t.Context(), db, id, "", uuid.Nil, 10)
+	all, err := refund.OfCampaign(t.Context(), db, access.Everything(), id, "", uuid.Nil, 10)
 	if err != nil || len(all) != 4 || all[0].PurchaseID != back || all[0].Reason != refund.PurchaseCancelled || all[0].State != refund.Listed {
 		t.Fatalf("%d refunds, %v", len(all), err)
 	}
@@ -180,7 +181,7 @@ func TestACancelledCampaignGivesBackTheRestOfAPurchase(t *testing.T) {
 	}
 	var requests []job.Request
 	for _, bought := range []uuid.UUID{wallet, external, card} {
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +193,7 @@ func TestACancelledCampaignGivesBackTheRestOfAPurchase(t *testing.T) {
 	if _, err := canceller(t, db).Run(t.Context(), order(t, db, id, byOps)); !errors.Is(err, campaigncancel.ErrWaiting) { // for the card
 		t.Fatalf("got %v", err)
 	}
-	all, err := refund.OfCampaign(t.Context(), db, id, "", uuid.Nil, 10)
+	all, err := refund.OfCampaign(t.Context(), db, access.Everything(), id, "", uuid.Nil, 10)
 	back, state := make(map[refund.Method]money.Amount), map[refund.Method]refund.State{refund.Wallet: refund.Succeeded, refund.External: refund.Listed, refund.Card: refund.Open}
 	for _, r := range all {
 		if back[r.Method] += r.Amount; r.State != state[r.Method] {

@@ -123,7 +123,7 @@ func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.P
 }
 
 func payBackOf(p *purchase.Purchase, by string) wallet.PayBack {
-	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{ID: p.UserID, Currency: p.Currency}, Amount: p.Rest(), By: by}
+	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{Client: p.Client, ID: p.UserID, Currency: p.Currency}, Amount: p.Rest(), By: by}
 }
 
 // payBack credits the wallet that paid a purchase, if one did. An error means that the

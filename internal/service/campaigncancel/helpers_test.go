@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
@@ -116,7 +117,7 @@ func (m mixed) check(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	}
 	seen := make(map[uuid.UUID]bool)
 	for after := uuid.Nil; ; {
-		page, err := refund.OfCampaign(t.Context(), db, id, "", after, 64)
+		page, err := refund.OfCampaign(t.Context(), db, access.Everything(), id, "", after, 64)
 		if err != nil {
 			t.Fatal(err)
 		}

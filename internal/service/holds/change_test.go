@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
@@ -49,7 +50,7 @@ func extendRequest(t *testing.T, service *holds.Service, id uuid.UUID) job.Reque
 // campaignOf returns the campaign of a hold, or none.
 func campaignOf(t *testing.T, db postgres.DB, hold uuid.UUID) uuid.UUID {
 	t.Helper()
-	h, err := inventory.GetHold(t.Context(), db, hold)
+	h, err := inventory.GetHold(t.Context(), db, access.Everything(), hold)
 	if err != nil && fault.CodeOf(err) != fault.NotFound {
 		t.Fatal(err)
 	}

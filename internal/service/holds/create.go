@@ -15,7 +15,7 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	}
 	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", func(p shape.Position) bool { _, wait := f.again(r, p); return wait })
 	if err != nil {
-		return inventory.NewHold{}, stock.NameOwn(err, r.Job.CampaignID, r.Job.UserID, r.Selection)
+		return inventory.NewHold{}, stock.NameOwn(err, r.Job.CampaignID, r.Job.Client, r.Job.UserID, r.Selection)
 	}
 	f.hold(r, len(picked))
 	made := inventory.NewHold{Picked: picked, Hold: inventory.Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
@@ -23,7 +23,7 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
 		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), earlier(made.EndsBy, *end)
 	}
-	stock.Keep(picked, inventory.HeldBy(made.UserID, made.ID))
+	stock.Keep(picked, inventory.HeldBy(made.Client, made.UserID, made.ID))
 	form := f.campaigns[r.Job.CampaignID].Shape
 	for _, p := range picked {
 		made.Positions = append(made.Positions, inventory.HoldPosition{Place: form.Place(p.Position), Price: p.Price})

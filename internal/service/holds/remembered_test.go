@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
@@ -89,7 +90,7 @@ func TestARefusalSaysWhenThePositionsAreFreeIfNobodyBuysThem(t *testing.T) {
 			t.Errorf("%s: %+v, the longer hold ends at %s", name, err, long.ExpiresAt)
 		}
 		unpaid, _ := fixture.Reserve(t, db, id, "d", 1, time.Hour)
-		reserved, err := purchase.Get(t.Context(), db, unpaid)
+		reserved, err := purchase.Get(t.Context(), db, access.Everything(), unpaid)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
@@ -112,7 +113,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		fixture.Conclude(t, db, ref)
 
 		p, kept := fixture.Payment(t, db, bought), 0
-		got, err := purchase.Get(t.Context(), db, bought)
+		got, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil {
 			t.Fatal(err)
 		}

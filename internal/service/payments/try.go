@@ -17,27 +17,27 @@ import (
 // Try has a purchase paid with another payment method: after a decline, or while its buyer is
 // to authenticate. Its job goes on as before. returnURL replaces where an authentication ends;
 // nil: it stays. A payment that does not wait for its buyer, that is over or taken back, or that
-// has had [payment.MostTries] others is a state-conflict Error; a user with too many declines gets
-// a decline-limit-exceeded Error, which says until when.
-func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, method string, returnURL *string) (job.Accepted, error) {
+// has had [payment.MostTries] others is a state-conflict Error; a buyer with too many cards that were
+// declined or are being tried gets a decline-limit-exceeded Error, which says until when.
+func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, buyer payment.Buyer, method string, returnURL *string) (job.Accepted, error) {
 	type known struct {
 		payment.Payment
-		again time.Time // not before that, after too many declines
+		payment.Cards // the others of the buyer
 	}
 	lock := func(ctx context.Context, tx pgx.Tx) (k known, err error) {
 		if k.Payment, err = payment.Lock(ctx, tx, purchaseID); err != nil {
 			return k, err
 		}
 		var b pgx.Batch
-		payment.QueueDeclines(&b, []string{r.UserID}, func(_ string, again time.Time) { k.again = again })
+		payment.QueueCards(&b, []payment.Buyer{buyer}, purchaseID, true, nil, func(_ payment.Buyer, others payment.Cards) { k.Cards = others })
 		return k, tx.SendBatch(ctx, &b).Close()
 	}
 	edited, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, k known) error {
 		if err := mayTry(&k.Payment); err != nil {
 			return err
 		}
-		if !k.again.IsZero() {
-			return payment.TooManyDeclines(k.again)
+		if k.Count >= payment.MostDeclines {
+			return payment.TooManyDeclines(k.Again)
 		}
 		payment.QueueTry(b, &k.Payment, method, returnURL)
 		purchase.QueueAwaiting(b, purchaseID, false)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
@@ -83,7 +84,7 @@ func purchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (all []purchase.Pur
 
 func purchaseOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) purchase.Purchase {
 	t.Helper()
-	p, err := purchase.Get(t.Context(), db, id)
+	p, err := purchase.Get(t.Context(), db, access.Everything(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	}
 	refused := func(purchaseID uuid.UUID, when string) {
 		t.Helper()
-		p, err := purchase.Get(t.Context(), db, purchaseID)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), purchaseID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
@@ -144,7 +145,7 @@ func (s *shop) chargeOf(id uuid.UUID) (charge string) {
 // giveBack takes a purchase back and makes its refund. It returns our id of it.
 func (s *shop) giveBack(b bought) uuid.UUID {
 	s.t.Helper()
-	p, err := purchase.Get(s.t.Context(), s.db, b.purchase)
+	p, err := purchase.Get(s.t.Context(), s.db, access.Everything(), b.purchase)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func (s *shop) runRefund(id uuid.UUID) refund.Refund {
 
 func (s *shop) refundNow(id uuid.UUID) refund.Refund {
 	s.t.Helper()
-	r, err := refund.Get(s.t.Context(), s.db, id)
+	r, err := refund.Get(s.t.Context(), s.db, access.Everything(), id)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
@@ -517,7 +518,7 @@ func TestARefundThatWasResolvedAndMadeDiffersUntilItIsLookedFor(t *testing.T) {
 	theirs := *s.refundNow(id).ProviderID
 	s.exec(`UPDATE refunds SET state = 'pending', finished_at = NULL, stuck = true WHERE id = $1`, id) // the key was refused since
 	service := refunds.NewService(s.db, func(refund.Refund) any { return map[string]any{} })
-	if err := outcome(service.Resolve(t.Context(), request(job.KindRefundResolve), id, "operator:ops", "by bank transfer", false)); err != nil {
+	if err := outcome(service.Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), id, "operator:ops", "by bank transfer")); err != nil {
 		t.Fatal(err)
 	}
 	s.reconcile()

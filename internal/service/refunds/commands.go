@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -33,7 +34,7 @@ func NewService(db postgres.Beginner, render func(refund.Refund) any) *Service {
 // unknown one a not-found Error. by goes into the timeline of the purchase when it is
 // opened again.
 func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
-	return s.edit(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
+	return s.edit(ctx, r, access.Everything(), id, func(b *pgx.Batch, known refund.Refund) error {
 		if known.Method != refund.Card {
 			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds are tried again", known.Method)
 		}
@@ -51,13 +52,13 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 	})
 }
 
-// Resolve notes that a refund was given back by hand, with the reason: by the app
-// (asApp) one that was listed for it, by an operator a card refund that the provider has
+// Resolve notes that a refund was given back by hand, with the reason: by an app
+// one of its client that was listed for it, by an operator, who sees everything, a card refund that the provider has
 // refused, or refuses to tell of. A request for the other kind gets a forbidden Error; a
 // refund in another state is a state-conflict Error.
-func (s *Service) Resolve(ctx context.Context, r job.Request, id uuid.UUID, by, reason string, asApp bool) (job.Accepted, error) {
-	return s.edit(ctx, r, id, func(b *pgx.Batch, known refund.Refund) error {
-		if err := mayResolve(known, asApp); err != nil {
+func (s *Service) Resolve(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, by, reason string) (job.Accepted, error) {
+	return s.edit(ctx, r, who, id, func(b *pgx.Batch, known refund.Refund) error {
+		if err := mayResolve(known, !who.All()); err != nil {
 			return err
 		}
 		refund.QueueResolve(b, id, by, reason)
@@ -81,16 +82,16 @@ type Resolved struct {
 
 // ResolveCampaign is [Service.Resolve] for refunds of a campaign, [MostResolved] at most: those that
 // the app, or else an operator, may resolve one by one now. An unknown campaign is a not-found Error.
-func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, by, reason string, asApp bool) (job.Accepted, error) {
+func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access.Grant, by, reason string) (job.Accepted, error) {
 	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
 		if _, err := campaign.Get(ctx, tx, r.CampaignID); err != nil {
 			return nil, err
 		}
 		method := refund.Card
-		if asApp {
+		if !who.All() {
 			method = refund.External
 		}
-		purchases, more, err := refund.ResolveOf(ctx, tx, r.CampaignID, method, by, reason, MostResolved)
+		purchases, more, err := refund.ResolveOf(ctx, tx, who, r.CampaignID, method, by, reason, MostResolved)
 		if err != nil {
 			return nil, err
 		}
@@ -125,8 +126,8 @@ func mayResolve(known refund.Refund, asApp bool) error {
 	return nil
 }
 
-func (s *Service) edit(ctx context.Context, r job.Request, id uuid.UUID, decide func(b *pgx.Batch, known refund.Refund) error) (job.Accepted, error) {
-	lock := func(ctx context.Context, tx pgx.Tx) (refund.Refund, error) { return refund.Lock(ctx, tx, id) }
+func (s *Service) edit(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, decide func(b *pgx.Batch, known refund.Refund) error) (job.Accepted, error) {
+	lock := func(ctx context.Context, tx pgx.Tx) (refund.Refund, error) { return refund.Lock(ctx, tx, who, id) }
 	_, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
 	return accepted, err
 }

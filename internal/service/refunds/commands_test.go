@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
@@ -102,7 +103,7 @@ func TestARetryFencesTheWorkerThatStillHasTheRefund(t *testing.T) {
 func TestAnOperatorSettlesByHandWhatTheProviderHasRefused(t *testing.T) {
 	t.Parallel()
 	w := refusedWorld(t, payprovider.RefundFailed)
-	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "paid by bank transfer", false)
+	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "paid by bank transfer")
 	if err != nil || done.Job.State != job.Succeeded {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -134,7 +135,7 @@ func TestOnlyWhatWaitsForAPersonIsRetriedOrSettledAndByTheRightOne(t *testing.T)
 		return outcome(s.Retry(t.Context(), request(job.KindRefundRetry), id, "operator:ops"))
 	}
 	resolve := func(id uuid.UUID, asApp bool) error {
-		return outcome(s.Resolve(t.Context(), request(job.KindRefundResolve), id, "somebody", "why", asApp))
+		return outcome(s.Resolve(t.Context(), request(job.KindRefundResolve), grantOf(asApp), id, "somebody", "why"))
 	}
 	check := func(what string, err error, want fault.Code) {
 		t.Helper()
@@ -160,7 +161,7 @@ func TestOnlyWhatWaitsForAPersonIsRetriedOrSettledAndByTheRightOne(t *testing.T)
 	}
 	check("the app resolves an external one", resolve(external, true), "")
 	check("and again", resolve(external, true), fault.StateConflict)
-	if r, err := refund.Get(t.Context(), w.db, external); err != nil || r.State != refund.Resolved {
+	if r, err := refund.Get(t.Context(), w.db, access.Everything(), external); err != nil || r.State != refund.Resolved {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }
@@ -181,10 +182,19 @@ func otherRefund(t *testing.T, w *world, method refund.Method) uuid.UUID {
 		var b pgx.Batch
 		refund.QueueInsert(&b, []refund.Refund{{ID: id, PurchaseID: bought, CampaignID: w.refund().CampaignID, UserID: "otto", Method: method,
 			Amount: 100, Currency: "JPY", Reason: refund.CampaignCancelled}})
+		b.Queue(`UPDATE refunds SET client = 'test' WHERE id = $1`, id) // there is no purchase that says so
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id
+}
+
+// grantOf is what the app of the tests sees, or an operator.
+func grantOf(asApp bool) access.Grant {
+	if asApp {
+		return access.OfClient("test")
+	}
+	return access.Everything()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
@@ -31,7 +32,7 @@ func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []refund.
 		if _, err := payment.LockSubjects(ctx, tx, nil, []uuid.UUID{o.PurchaseID}); err != nil {
 			return err
 		}
-		now, err := refund.Get(ctx, tx, o.ID)
+		now, err := refund.Get(ctx, tx, access.Everything(), o.ID)
 		if err != nil || now.Version != o.Version {
 			return errors.Join(err, agenda.ErrFenced)
 		}

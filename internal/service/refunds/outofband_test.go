@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
@@ -198,12 +199,12 @@ func TestWhatIsResolvedByHandIsWhatRefundsByHandHaveLeft(t *testing.T) {
 	for name, byHand := range map[string]money.Amount{"a part": 100, "all": 400} {
 		for how, resolve := range map[string]func(w *world) error{
 			"one": func(w *world) error {
-				return outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "refunded in the dashboard", false))
+				return outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "refunded in the dashboard"))
 			},
 			"those of the campaign": func(w *world) error {
 				r := request(job.KindRefundResolve)
 				r.CampaignID = w.refund().CampaignID
-				return outcome(service(w).ResolveCampaign(t.Context(), r, "operator:ops", "refunded in the dashboard", false))
+				return outcome(service(w).ResolveCampaign(t.Context(), r, access.Everything(), "operator:ops", "refunded in the dashboard"))
 			},
 		} {
 			w := refusedWorld(t, payprovider.RefundFailed)
@@ -374,7 +375,7 @@ func TestMoneyIsCalledPaidTwiceOnlyWhenTheProviderSaysSo(t *testing.T) {
 		w := refusedWorld(t, payprovider.RefundFailed)
 		registry := prometheus.NewRegistry()
 		w.runner = refunds.NewRunner(w.db, w.provider, refunds.Settings{Lease: 1e12, Recheck: 1e10}, servers.Logger(t), registry)
-		if err := outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "by bank transfer", false)); err != nil {
+		if err := outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "by bank transfer")); err != nil {
 			t.Fatal(err)
 		}
 		c.there(w)
@@ -429,14 +430,14 @@ func TestTheRefundsOfACampaignAreResolvedTogether(t *testing.T) {
 		t.Helper()
 		r := request(job.KindRefundsResolve)
 		r.CampaignID = campaignID
-		done, err := service(w).ResolveCampaign(t.Context(), r, "operator:ops", "by bank transfer", asApp)
+		done, err := service(w).ResolveCampaign(t.Context(), r, grantOf(asApp), "operator:ops", "by bank transfer")
 		if err != nil || done.Job.Problem != nil {
 			t.Fatalf("%+v, %v", done.Job.Problem, err)
 		}
 		return string(done.Job.Result)
 	}
 	state := func(id uuid.UUID) refund.State {
-		r, err := refund.Get(t.Context(), w.db, id)
+		r, err := refund.Get(t.Context(), w.db, access.Everything(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -462,7 +463,7 @@ func TestTheRefundsOfACampaignAreResolvedTogether(t *testing.T) {
 	}
 	unknown := request(job.KindRefundsResolve)
 	unknown.CampaignID = uuid.New()
-	if err := outcome(service(w).ResolveCampaign(t.Context(), unknown, "operator:ops", "r", false)); err == nil {
+	if err := outcome(service(w).ResolveCampaign(t.Context(), unknown, access.Everything(), "operator:ops", "r")); err == nil {
 		t.Error("an unknown campaign")
 	}
 }
@@ -486,7 +487,7 @@ func TestTheRefundsOfACampaignAreResolvedInBatches(t *testing.T) {
 	for _, want := range []string{`"resolved":1000,"more":true`, `"resolved":1,"more":false`} {
 		r := request(job.KindRefundsResolve)
 		r.CampaignID = campaignID
-		done, err := service(w).ResolveCampaign(t.Context(), r, "operator:ops", "r", false)
+		done, err := service(w).ResolveCampaign(t.Context(), r, access.Everything(), "operator:ops", "r")
 		if err != nil || !strings.Contains(string(done.Job.Result), want) {
 			t.Errorf("%s, %v; wanted %s", done.Job.Result, err, want)
 		}
@@ -505,7 +506,7 @@ func TestTwoRefundsOfAPurchaseThatAreResolvedTogetherAreNoMoreThanIsLeft(t *test
 	for _, want := range []string{`"resolved":1,"more":true`, `"resolved":1,"more":false`} {
 		r := request(job.KindRefundsResolve)
 		r.CampaignID = w.refund().CampaignID
-		done, err := service(w).ResolveCampaign(t.Context(), r, "operator:ops", "r", false)
+		done, err := service(w).ResolveCampaign(t.Context(), r, access.Everything(), "operator:ops", "r")
 		if err != nil || !strings.Contains(string(done.Job.Result), want) {
 			t.Errorf("%s, %v; wanted %s", done.Job.Result, err, want)
 		}

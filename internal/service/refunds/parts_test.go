@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/shape"
@@ -24,7 +25,7 @@ func partsWorld(t *testing.T) (w *world, campaignID uuid.UUID, at []shape.Positi
 	w = &world{t: t, db: servers.DB(t)}
 	campaignID = fixture.Campaign(t, w.db, fixture.Draft(4))
 	w.bought, _ = fixture.BuyByCard(t, w.db, campaignID, "mina", 4, 4)
-	p, err := purchase.Get(t.Context(), w.db, w.bought)
+	p, err := purchase.Get(t.Context(), w.db, access.Everything(), w.bought)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestAPartThatIsResolvedOrFailsIsOwedOnce(t *testing.T) {
 	}
 	byHand := w.byHand(price, payprovider.RefundSucceeded)
 	w.hear(byHand)
-	if err := outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), id, "operator:ops", "refunded in the dashboard", false)); err != nil {
+	if err := outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), id, "operator:ops", "refunded in the dashboard")); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.refund(); r.State != refund.Resolved || r.Amount != 0 {

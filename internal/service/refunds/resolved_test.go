@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
@@ -91,11 +92,11 @@ func TestWhatIsResolvedByHandIsLookedForUntilTheProviderHasAnswered(t *testing.T
 // resolve has an operator resolve the refund, alone or together with those of its campaign.
 func (w *world) resolve(together bool) error {
 	if !together {
-		return outcome(service(w).Resolve(w.t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "by bank transfer", false))
+		return outcome(service(w).Resolve(w.t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "by bank transfer"))
 	}
 	r := request(job.KindRefundsResolve)
 	r.CampaignID = w.refund().CampaignID
-	return outcome(service(w).ResolveCampaign(w.t.Context(), r, "operator:ops", "by bank transfer", false))
+	return outcome(service(w).ResolveCampaign(w.t.Context(), r, access.Everything(), "operator:ops", "by bank transfer"))
 }
 
 func text(s *string) string {

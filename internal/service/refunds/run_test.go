@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
@@ -46,7 +47,7 @@ func worldOn(t *testing.T, db *pgxpool.Pool) *world {
 	campaignID := fixture.Campaign(t, db, fixture.Draft(3))
 	w := &world{t: t, db: db, id: uuidv7.New()}
 	w.bought, _ = fixture.BuyByCard(t, db, campaignID, "mina", 2, 2)
-	p, err := purchase.Get(t.Context(), db, w.bought)
+	p, err := purchase.Get(t.Context(), db, access.Everything(), w.bought)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func giveBack(t *testing.T, db *pgxpool.Pool, p purchase.Purchase, id uuid.UUID)
 
 func (w *world) refund() refund.Refund {
 	w.t.Helper()
-	r, err := refund.Get(w.t.Context(), w.db, w.id)
+	r, err := refund.Get(w.t.Context(), w.db, access.Everything(), w.id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func (w *world) run() refunds.Result {
 func (w *world) expect(state refund.State, bought purchase.State, refundsThere int) refund.Refund {
 	w.t.Helper()
 	r := w.refund()
-	p, err := purchase.Get(w.t.Context(), w.db, w.bought)
+	p, err := purchase.Get(w.t.Context(), w.db, access.Everything(), w.bought)
 	if err != nil || r.State != state || p.State != bought || len(w.provider.refunds) != refundsThere || w.provider.returned() > w.provider.captured {
 		w.t.Errorf("the refund is %s, the purchase %s, and there are %d refunds over %d; wanted %s, %s, %d: %v",
 			r.State, p.State, len(w.provider.refunds), w.provider.returned(), state, bought, refundsThere, err)

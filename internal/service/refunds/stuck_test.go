@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/refunds"
@@ -63,7 +64,7 @@ func TestAnOperatorSettlesARefundThatTheProviderRefusesToTellOf(t *testing.T) {
 	if counts, err := refund.CountCancelled(t.Context(), w.db, r.CampaignID); err != nil || counts.UnderWay != 0 || counts.ForPeople != 1 {
 		t.Errorf("a cancelled campaign counts %+v, %v", counts, err)
 	}
-	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "by bank transfer", false)
+	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "by bank transfer")
 	if err != nil || done.Job.Problem != nil {
 		t.Fatalf("%+v, %v", done.Job.Problem, err)
 	}
@@ -81,7 +82,7 @@ func TestAStuckRefundThatAWorkerHasIsNotSettled(t *testing.T) {
 	t.Parallel()
 	w := stuckWorld(t)
 	servers.Exec(t, w.db, `UPDATE refunds SET lease_until = clock_timestamp() + interval '1 hour'`)
-	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "r", false)
+	done, err := service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "r")
 	if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("%+v, %v", done.Job.Problem, err)
 	}
@@ -131,7 +132,7 @@ func TestARefundThatOnlyWaitsForTheProviderIsNotForOperators(t *testing.T) {
 	}
 	for name, do := range map[string]func() (job.Accepted, error){
 		"resolve": func() (job.Accepted, error) {
-			return service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "r", false)
+			return service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "r")
 		},
 		"retry": func() (job.Accepted, error) {
 			return service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops")
@@ -198,7 +199,7 @@ func TestARefundThatNeedsAnActionWaitsForItsBuyerAndNotForAnOperator(t *testing.
 	}
 	for name, err := range map[string]error{
 		"retry":   outcome(service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops")),
-		"resolve": outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), w.id, "operator:ops", "r", false)),
+		"resolve": outcome(service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "r")),
 	} {
 		if fault.CodeOf(err) != fault.StateConflict || !strings.Contains(err.Error(), "whose waiting_for is operator") {
 			t.Errorf("%s: %v", name, err)

@@ -25,7 +25,7 @@ type decision struct {
 	keeps   time.Duration     // of what is reserved: until its deadline
 	since   time.Time         // of what is reserved: when the hold was made that it uses; zero: it uses none
 	refusal error
-	putOff  bool // another transaction has locked its wallet
+	putOff  bool // another transaction has locked its wallet, or tries cards of its buyer
 }
 
 // allocation is what orders share while they are decided, one after the other. Each
@@ -59,7 +59,7 @@ func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, pay
 	counts := make(map[uuid.UUID]inventory.Counts)
 	var requests []inventory.Request
 	for _, o := range orders {
-		if payers.busy(o) {
+		if in.busyFor(o, payers) {
 			continue
 		}
 		c := in.campaigns[o.campaignID]
@@ -70,9 +70,15 @@ func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, pay
 	return inventory.FindStock(ctx, tx, counts, requests)
 }
 
+// busyFor tells whether another transaction has the wallet of an order, or the right to try cards of
+// its buyer.
+func (in *inputs) busyFor(o *order, payers *payers) bool {
+	return payers.busy(o) || o.Payment.Method == purchase.Card && in.trying[o.cardholder()]
+}
+
 // decide decides one order. Its error stops the batch; a refusal is a decision.
 func (a *allocation) decide(o *order) (decision, error) {
-	if a.payers.busy(o) {
+	if a.busyFor(o, a.payers) {
 		return decision{order: o, putOff: true}, nil
 	}
 	picked, refusal := a.pick(o)
@@ -80,7 +86,7 @@ func (a *allocation) decide(o *order) (decision, error) {
 		refusal = a.checkUnpaid(o, len(picked))
 	}
 	if refusal == nil {
-		refusal = a.checkDeclines(o)
+		refusal = a.checkCards(o)
 	}
 	var bought purchase.Purchase
 	if refusal == nil {
@@ -97,8 +103,11 @@ func (a *allocation) decide(o *order) (decision, error) {
 	if bought.State == purchase.Pending {
 		d.since = a.holds[o.Selection.HoldID].CreatedAt
 		d.keeps = a.reservedFor(o, picked, d.since)
-		a.stock.Keep(picked, inventory.ReservedBy(o.UserID, bought.ID, o.jobID))
+		a.stock.Keep(picked, inventory.ReservedBy(o.client, o.UserID, bought.ID, o.jobID))
 		a.unpaid[o.buyer()] += len(picked)
+		cards := a.cards[o.cardholder()]
+		cards.Count++
+		a.cards[o.cardholder()] = cards
 	} else {
 		a.stock.Sell(picked)
 	}
@@ -125,17 +134,17 @@ func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
 	}
 	picked, err := a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, a.avoid(o))
 	if err != nil {
-		return nil, a.stock.NameOwn(err, o.campaignID, o.UserID, o.Selection.Selection)
+		return nil, a.stock.NameOwn(err, o.campaignID, o.client, o.UserID, o.Selection.Selection)
 	}
 	return picked, a.checkTurns(o)
 }
 
-// usable returns the hold that an order buys, or why it cannot. For a user who does
-// not own it, a hold does not exist.
+// usable returns the hold that an order buys, or why it cannot. For another client, and a user who
+// does not own it, a hold does not exist.
 func (a *allocation) usable(o *order) (inventory.Hold, error) {
 	h, ok := a.holds[o.Selection.HoldID]
 	switch {
-	case !ok || h.UserID != o.UserID || h.CampaignID != o.campaignID:
+	case !ok || h.Client != o.client || h.UserID != o.UserID || h.CampaignID != o.campaignID:
 		return inventory.Hold{}, fault.New(fault.NotFound, "this user has no hold %s in this campaign", o.Selection.HoldID)
 	case a.used[h.ID] != uuid.Nil:
 		return inventory.Hold{}, inventory.UsedBy(a.used[h.ID])

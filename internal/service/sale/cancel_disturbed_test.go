@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
@@ -40,7 +41,7 @@ func TestRowsThatMoveUnderTheLockRollTheCancellationBack(t *testing.T) {
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s moved: %v", name, err)
 		}
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil || p.State != purchase.Completed || sold(t, db, id) != 2 || fixture.Job(t, db, ref.ID).State != job.Queued {
 			t.Errorf("%s moved, and something stayed: %s, %v", name, p.State, err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
@@ -72,7 +73,7 @@ func TestManyCancellationsAreSettledTogetherAndEachByItself(t *testing.T) {
 			t.Errorf("%d and %d positions are sold of %d, %v", c.Counts.Sold, sold(t, db, id), n, err)
 		}
 	}
-	if p, err := purchase.Get(t.Context(), db, kept); err != nil || p.State != purchase.Completed {
+	if p, err := purchase.Get(t.Context(), db, access.Everything(), kept); err != nil || p.State != purchase.Completed {
 		t.Errorf("nobody cancelled it: %s, %v", p.State, err)
 	}
 	fixture.Sound(t, db)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
@@ -32,7 +33,7 @@ func partOf(t *testing.T, campaignID, bought uuid.UUID, positions ...shape.Posit
 
 func purchaseOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) purchase.Purchase {
 	t.Helper()
-	p, err := purchase.Get(t.Context(), db, id)
+	p, err := purchase.Get(t.Context(), db, access.Everything(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

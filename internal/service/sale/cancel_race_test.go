@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
@@ -159,7 +160,7 @@ func TestACancellationThatDiesBeforeItsCommitLeavesNothingHalf(t *testing.T) {
 		_, _ = seller.Cancel(t.Context(), []job.Ref{ref}, forAll)
 		t.Error("it lived")
 	}()
-	if p, err := purchase.Get(t.Context(), db, bought); err != nil || p.State != purchase.Completed || sold(t, db, id) != 2 || fixture.Job(t, db, ref.ID).State != job.Queued {
+	if p, err := purchase.Get(t.Context(), db, access.Everything(), bought); err != nil || p.State != purchase.Completed || sold(t, db, id) != 2 || fixture.Job(t, db, ref.ID).State != job.Queued {
 		t.Errorf("after the death: %+v, %v", p, err)
 	}
 	fixture.Sound(t, db)

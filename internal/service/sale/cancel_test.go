@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
@@ -67,7 +68,7 @@ func TestACancelledPurchaseGivesBackPositionsCounterAndLimit(t *testing.T) {
 	if j.State != job.Succeeded || string(j.Result) != want {
 		t.Errorf("the job: %s %s", j.State, j.Result)
 	}
-	p, err := purchase.Get(t.Context(), db, bought)
+	p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestAReasonMayBeLeftOut(t *testing.T) {
 	if j := cancel(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "app:test"})); j.State != job.Succeeded {
 		t.Fatalf("%+v", j.Problem)
 	}
-	if p, err := purchase.Get(t.Context(), db, bought); err != nil || p.Cancellation.Reason != nil {
+	if p, err := purchase.Get(t.Context(), db, access.Everything(), bought); err != nil || p.Cancellation.Reason != nil {
 		t.Errorf("%+v, %v", p.Cancellation, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/service/sale"
@@ -88,7 +89,7 @@ func TestMoneyIsConcludedThoughItsJobWasFinalBefore(t *testing.T) {
 	if report := fixture.Conclude(t, db, ref); len(report.Broken) != 1 {
 		t.Errorf("it is not said loudly: %v", report.Broken)
 	}
-	p, err := purchase.Get(t.Context(), db, bought)
+	p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 	if err != nil || p.State != purchase.Completed || fixture.Payment(t, db, bought).Phase != payment.Settled {
 		t.Errorf("the purchase is %s, its payment %s, %v", p.State, fixture.Payment(t, db, bought).Phase, err)
 	}

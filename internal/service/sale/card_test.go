@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
@@ -34,7 +35,7 @@ type now struct {
 // nowOf reads what is stored about a card purchase.
 func nowOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ref job.Ref) (n now) {
 	t.Helper()
-	p, err := purchase.Get(t.Context(), db, id)
+	p, err := purchase.Get(t.Context(), db, access.Everything(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	if j := fixture.Job(t, db, ref.ID); nowOf(t, db, bought, ref) != completed || !strings.HasPrefix(string(j.Result), want) || !strings.HasSuffix(string(j.Result), `],"amount":600,"currency":"JPY","board_version":2}`) {
 		t.Errorf("paid: %+v, %s", nowOf(t, db, bought, ref), j.Result)
 	}
-	if got, err := purchase.Get(t.Context(), db, bought); err != nil || got.CompletedAt == nil {
+	if got, err := purchase.Get(t.Context(), db, access.Everything(), bought); err != nil || got.CompletedAt == nil {
 		t.Errorf("completed at %v, %v", got.CompletedAt, err)
 	}
 	if c := counts(t, db, id); c.Reserved != 0 || c.Sold != 2 {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
@@ -184,7 +185,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		if j.State != job.Succeeded || !strings.HasPrefix(string(j.Result), want) || !strings.Contains(string(j.Result), `"price":200}],"amount":200,"currency":"JPY",`) || !isAsOf(t, db, back.ID) || len(report.Finalized) != 2 {
 			t.Errorf("%s: %s, %s, %+v", end, j.State, j.Result, report)
 		}
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil || p.State != state || p.Failure != nil || p.Cancellation == nil || p.Cancellation.By != "app:test" || *p.Cancellation.Reason != "a test" || p.CompletedAt != nil {
 			t.Errorf("%s: %+v, %v", end, p, err)
 		}
@@ -259,7 +260,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 				t.Errorf("%s, round %d: %+v", name, round, report)
 			}
 		}
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil || p.State != purchase.Refunding || fixture.Payment(t, db, bought).Phase != payment.RefundDue || (p.Cancellation != nil) != (name == "cancelled") {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}

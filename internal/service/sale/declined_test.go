@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
@@ -27,7 +28,7 @@ func TestADeclinedCardLeavesTheRestOfTheHold(t *testing.T) {
 	for range 2 { // and again
 		c.clock.MoveOn(2 * time.Minute)
 		p, ref := c.reserve("a", sale.FromHold(h.ID), 15*time.Minute)
-		if used, err := inventory.GetHold(t.Context(), c.db, h.ID); err != nil || used.State != inventory.HoldUsed {
+		if used, err := inventory.GetHold(t.Context(), c.db, access.Everything(), h.ID); err != nil || used.State != inventory.HoldUsed {
 			t.Fatal(used.State, err)
 		}
 		c.clock.MoveOn(time.Minute)
@@ -36,7 +37,7 @@ func TestADeclinedCardLeavesTheRestOfTheHold(t *testing.T) {
 		if of := servers.Value[int64](t, c.db, `SELECT min(board_version) FROM positions WHERE hold_id = $1`, h.ID); of != board+1 {
 			t.Errorf("the board was at %d, and the positions changed at %d", board, of)
 		}
-		now, err := inventory.GetHold(t.Context(), c.db, h.ID)
+		now, err := inventory.GetHold(t.Context(), c.db, access.Everything(), h.ID)
 		if err != nil || now.State != inventory.HoldActive || !now.ExpiresAt.Equal(h.ExpiresAt) || now.PurchaseID != nil || now.EndedAt != nil {
 			t.Fatalf("%+v, %v", now, err)
 		}
@@ -84,7 +85,7 @@ func TestAHoldKeepsNothingAgainThatIsOverOrCancelled(t *testing.T) {
 		c.clock.MoveOn(6 * time.Minute)
 		p, ref := c.reserve("a", sale.FromHold(h.ID), 14*time.Minute)
 		c.ended(p, ref, end(c, p))
-		now, err := inventory.GetHold(t.Context(), c.db, h.ID)
+		now, err := inventory.GetHold(t.Context(), c.db, access.Everything(), h.ID)
 		if err != nil || now.State != inventory.HoldUsed {
 			t.Errorf("%s: the hold is %s, %v", what, now.State, err)
 		}
@@ -141,7 +142,7 @@ func TestAUserWithTenDeclinesPaysByNoCardForAnHour(t *testing.T) {
 	p, ref := c.reserve("a", sale.Chosen(at(1, 1)), 15*time.Minute)
 	c.ended(p, ref, payment.Declined)
 	decline := func(n int, user string) {
-		servers.Exec(t, c.db, `INSERT INTO payment_steps (purchase_id, event, declined_user, at) SELECT $1, 'declined', $2, clock_timestamp() FROM generate_series(1, $3)`,
+		servers.Exec(t, c.db, `INSERT INTO payment_steps (purchase_id, event, declined_client, declined_user, at) SELECT $1, 'declined', 'test', $2, clock_timestamp() FROM generate_series(1, $3)`,
 			p.PurchaseID, user, n)
 	}
 	decline(9, "a")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
@@ -47,7 +48,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 		back := fixture.Accept(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "app:shop", AnyTime: c.operator}))[0]
 		finalize(t, fixture.Seller(db), back)
 		j := fixture.Job(t, db, back.ID)
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +120,7 @@ func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) 
 		t.Fatal(err)
 	}
 	fixture.Conclude(t, db, ref)
-	if p, err := purchase.Get(t.Context(), db, bought); err != nil || p.State != purchase.Refunding {
+	if p, err := purchase.Get(t.Context(), db, access.Everything(), bought); err != nil || p.State != purchase.Refunding {
 		t.Errorf("late money: the purchase is %s, %v", p.State, err)
 	}
 	fixture.Sound(t, db)

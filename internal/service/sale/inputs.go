@@ -30,10 +30,11 @@ type inputs struct {
 	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
 
 	// Of users who order by card, read by endHolds.
-	unpaid   map[inventory.User]int                 // positions that wait for their cards, if there is a limit
-	kept     map[inventory.User]inventory.HeldTimes // lately, without buying
-	declined map[string]time.Time                   // with too many declines; until when
-	now      time.Time                              // by the database's clock; zero without such users
+	unpaid map[inventory.User]int                 // positions that wait for their cards, if there is a limit
+	kept   map[inventory.User]inventory.HeldTimes // lately, without buying
+	cards  map[payment.Buyer]payment.Cards        // that were declined or are being tried
+	trying map[payment.Buyer]bool                 // another transaction lets them try cards just now
+	now    time.Time                              // by the database's clock; zero without such users
 
 	reservations Reservations
 }
@@ -177,28 +178,34 @@ func (in *inputs) queueCards(b *pgx.Batch) {
 		return
 	}
 	in.queueTurns(b)
-	in.queueDeclines(b)
+	in.queueTries(b)
 	if in.reservations.MostPerUser > 0 {
 		inventory.QueueCountReservedOfUsers(b, slices.Collect(maps.Keys(in.kept)), in.unpaid)
 	}
 }
 
-// queueDeclines reads which users have had too many cards declined.
-func (in *inputs) queueDeclines(b *pgx.Batch) {
-	in.declined = make(map[string]time.Time)
-	var users []string
-	for u := range in.kept {
-		if !slices.Contains(users, u.ID) {
-			users = append(users, u.ID)
+func (o *order) cardholder() payment.Buyer { return payment.Buyer{Client: o.client, ID: o.UserID} }
+
+// queueTries counts the cards of buyers that were declined or are being tried, in other campaigns, too.
+func (in *inputs) queueTries(b *pgx.Batch) {
+	in.cards, in.trying = make(map[payment.Buyer]payment.Cards), make(map[payment.Buyer]bool)
+	var buyers []payment.Buyer
+	for _, o := range in.orders {
+		if o.Payment.Method == purchase.Card && !slices.Contains(buyers, o.cardholder()) {
+			buyers = append(buyers, o.cardholder())
 		}
 	}
-	payment.QueueDeclines(b, users, func(user string, again time.Time) { in.declined[user] = again })
+	payment.QueueCards(b, buyers, uuid.Nil, false, func(who payment.Buyer) { in.trying[who] = true }, func(who payment.Buyer, cards payment.Cards) { in.cards[who] = cards })
 }
 
-// checkDeclines refuses an order by card of a user who has had too many cards declined.
-func (in *inputs) checkDeclines(o *order) error {
-	if again, many := in.declined[o.UserID]; many && o.Payment.Method == purchase.Card {
-		return payment.TooManyDeclines(again)
+// checkCards refuses an order by card of a buyer with too many cards that were declined or are
+// being tried.
+func (in *inputs) checkCards(o *order) error {
+	if cards := in.cards[o.cardholder()]; o.Payment.Method == purchase.Card && cards.Count >= payment.MostDeclines {
+		if cards.Again.IsZero() {
+			cards.Again = in.now.Add(in.reservations.For)
+		}
+		return payment.TooManyDeclines(cards.Again)
 	}
 	return nil
 }

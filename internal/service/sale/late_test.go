@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
@@ -90,7 +91,7 @@ func TestLateMoneyGetsOtherPositionsOfItsLayersOrGoesBack(t *testing.T) {
 		if got := nowOf(t, db, bought, ref); got != c.want {
 			t.Errorf("%s: %+v; want %+v", name, got, c.want)
 		}
-		p, err := purchase.Get(t.Context(), db, bought)
+		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
 		if err != nil || p.Amount != 800 || len(p.Items) != 3 || p.Items[0].Layer != 2 || p.Items[1].Layer != 3 || p.Items[2].Layer != 3 {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}

@@ -27,7 +27,7 @@ func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, w
 	var want wallet.Wanted
 	for _, o := range orders {
 		if o.Payment.Method == purchase.Wallet {
-			owner := wallet.Owner{ID: o.UserID, Currency: in.campaigns[o.campaignID].Currency}
+			owner := wallet.Owner{Client: o.client, ID: o.UserID, Currency: in.campaigns[o.campaignID].Currency}
 			owners[owner] = append(owners[owner], o)
 		}
 	}

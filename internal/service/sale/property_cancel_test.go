@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
@@ -37,7 +38,7 @@ func (m *model) cancel(rt *rapid.T) func() {
 		if err != nil || len(all) == 0 {
 			return
 		}
-		p, err := purchase.Get(m.t.Context(), m.db, all[which%len(all)])
+		p, err := purchase.Get(m.t.Context(), m.db, access.Everything(), all[which%len(all)])
 		if err != nil {
 			m.t.Errorf("cancel: %v", err)
 			return

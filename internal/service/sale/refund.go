@@ -12,7 +12,7 @@ import (
 )
 
 func ownerOf(p *purchase.Purchase) wallet.Owner {
-	return wallet.Owner{ID: p.UserID, Currency: p.Currency}
+	return wallet.Owner{Client: p.Client, ID: p.UserID, Currency: p.Currency}
 }
 
 // payBack is what the cancellation gives back to the wallet that paid.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
@@ -270,13 +271,13 @@ func TestRandomPositionsByCardPassOverWhatTheUserMustLeaveToOthers(t *testing.T)
 	c.neverPaid(p, ref, 15*time.Minute)
 	p, ref = c.reserve("a", sale.Random(3, 2), 5*time.Minute)
 	c.neverPaid(p, ref, 5*time.Minute)
-	bought, err := purchase.Get(t.Context(), c.db, p.PurchaseID)
+	bought, err := purchase.Get(t.Context(), c.db, access.Everything(), p.PurchaseID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.refused("a", sale.Random(3, 2), fault.NoneAvailable)
 	p, _ = c.reserve("a", sale.Random(3, 1), 15*time.Minute)
-	third, err := purchase.Get(t.Context(), c.db, p.PurchaseID)
+	third, err := purchase.Get(t.Context(), c.db, access.Everything(), p.PurchaseID)
 	if err != nil || third.Items[0].Position == bought.Items[0].Position || third.Items[0].Position == bought.Items[1].Position {
 		t.Errorf("it has %v again, %v", third.Items, err)
 	}

@@ -1,10 +1,12 @@
 package wallets
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
@@ -16,8 +18,8 @@ import (
 type Command struct {
 	Request job.Request // its client is the scope of references
 	Action  Action
-	By      string // who asks: role:client, and /user when one is signed in
-	OwnerID string // if not empty, the wallet that is opened, or the first of the action, must be this user's
+	By      string       // who asks: role:client, and /user when one is signed in
+	Who     access.Grant // it finds no other wallets
 }
 
 // Action is one of Open, Credit, Debit, Transfer, Authorize, Capture and Void.
@@ -30,7 +32,8 @@ type Action interface {
 	do(s *session, scope string) (body any, err error)
 }
 
-// Open makes a wallet, with a first credit if it has an initial balance.
+// Open makes a wallet, with a first credit if it has an initial balance: of its client, or without
+// one of that of the request.
 type Open struct {
 	wallet.Owner
 	InitialBalance money.Amount
@@ -130,10 +133,16 @@ func (a Open) check() error {
 	return wallet.CheckDescription(a.Description)
 }
 
-func (a Open) do(s *session, _ string) (any, error) {
+func (a Open) owner(client string) wallet.Owner {
+	a.Client = cmp.Or(a.Client, client)
+	return a.Owner
+}
+
+func (a Open) do(s *session, client string) (any, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
+	a.Owner = a.owner(client)
 	made := s.opened[a.Owner]
 	if !made.Fresh {
 		exists := fault.New(fault.WalletExists, "the owner has a wallet in %s already: %s", a.Currency, made.ID)

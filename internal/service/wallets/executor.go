@@ -153,7 +153,7 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 // answer decides one command.
 func (s *session) answer(c Command) job.Answer {
 	s.by = c.By
-	err := s.checkOwner(c)
+	err := s.check(c)
 	var body any
 	if err == nil {
 		body, err = c.Action.do(s, c.Request.Client)
@@ -169,9 +169,15 @@ func (s *session) answer(c Command) job.Answer {
 
 // wanted is everything that commands need to read.
 func (s *session) wanted(commands []Command) (want wallet.Wanted) {
+	want.Clients = []string{}
 	for _, c := range commands {
 		want.Wallets = append(want.Wallets, c.Action.wallets()...)
 		c.Action.want(&want, c.Request.Client)
+		if only := c.Who.Client(); only != nil && want.Clients != nil {
+			want.Clients = append(want.Clients, *only)
+		} else {
+			want.Clients = nil
+		}
 	}
 	for _, made := range s.opened {
 		if made.Fresh {
@@ -187,8 +193,8 @@ func open(ctx context.Context, tx pgx.Tx, commands []Command) (map[wallet.Owner]
 	var openings []wallet.Opening
 	for _, c := range commands {
 		a, ok := c.Action.(Open)
-		if ok && a.check() == nil && owns(c, a.Owner.ID) {
-			openings = append(openings, wallet.Opening{Owner: a.Owner, Client: c.Request.Client, Metadata: a.Metadata})
+		if ok && a.check() == nil && c.sees(a.owner(c.Request.Client)) {
+			openings = append(openings, wallet.Opening{Owner: a.owner(c.Request.Client), Metadata: a.Metadata})
 		}
 	}
 	if len(openings) == 0 {
@@ -197,22 +203,19 @@ func open(ctx context.Context, tx pgx.Tx, commands []Command) (map[wallet.Owner]
 	return wallet.Create(ctx, tx, openings)
 }
 
-func owns(c Command, ownerID string) bool { return c.OwnerID == "" || c.OwnerID == ownerID }
+func (c Command) sees(o wallet.Owner) bool { return c.Who.Sees(o.Client, o.ID) }
 
-// checkOwner refuses a command on another user's wallet as if the wallet did not exist.
-func (s *session) checkOwner(c Command) error {
-	if a, ok := c.Action.(Open); ok {
-		if !owns(c, a.Owner.ID) {
-			return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
+// check refuses a command on wallets that it does not see as if they did not exist, busy or not.
+func (s *session) check(c Command) error {
+	if a, ok := c.Action.(Open); ok && !c.sees(a.owner(c.Request.Client)) {
+		return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
+	}
+	for _, id := range c.Action.wallets() {
+		if of, ok := s.unit.Owner(id); !ok || !c.sees(of) {
+			return fault.New(fault.NotFound, "there is no wallet %s", id)
 		}
-		return nil
 	}
-	id := c.Action.wallets()[0]
-	w, err := s.unit.Wallet(id)
-	if err == nil && !owns(c, w.Owner.ID) {
-		return fault.New(fault.NotFound, "there is no wallet %s", id)
-	}
-	return err
+	return nil
 }
 
 // touched returns the ids of the wallets of commands.

@@ -1,11 +1,13 @@
 package wallets_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
@@ -92,7 +94,7 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 			t.Errorf("%+v: %+v", bad, d)
 		}
 	}
-	if found, err := wallet.OfOwner(t.Context(), db, "b", "", "", 10); err != nil || len(found) != 0 {
+	if found, err := wallet.OfOwner(t.Context(), db, access.Everything(), "b", "", uuid.Nil, 10); err != nil || len(found) != 0 {
 		t.Errorf("a refused command made %v, %v", found, err)
 	}
 	fixture.Sound(t, db)
@@ -168,12 +170,38 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestACommandIsForItsOwnerOnly(t *testing.T) {
+// Another client's wallet does not exist, not even while it is locked: nobody is let wait for it.
+func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	at := newExecutor(db)
 	mine := read[walletDocument](t, one(t, at, wallets.Open{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, InitialBalance: 10}))
 	theirs := made(t, at, 10)
+	ofKiosk := read[walletDocument](t, one(t, at, wallets.Open{Owner: wallet.Owner{Client: "kiosk", ID: "me", Currency: "JPY"}, InitialBalance: 10})).ID
+	if ofKiosk == mine.ID {
+		t.Fatal("two clients share a wallet")
+	}
+	locked, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locked.Rollback(context.Background()) }()
+	if _, err := locked.Exec(t.Context(), `SELECT FROM wallets WHERE id = $1 FOR UPDATE`, ofKiosk); err != nil {
+		t.Fatal(err)
+	}
+	for _, action := range []wallets.Action{wallets.Credit{Wallet: ofKiosk, Details: amount(1)}, wallets.Debit{Wallet: ofKiosk, Details: amount(1)},
+		wallets.Transfer{From: mine.ID, To: ofKiosk, Details: amount(1)}, wallets.Transfer{From: ofKiosk, To: mine.ID, Details: amount(1)},
+		wallets.Authorize{Wallet: ofKiosk, TTL: time.Hour, Details: amount(1)}, wallets.Capture{Wallet: ofKiosk, Authorization: uuid.New()}, wallets.Void{Wallet: ofKiosk, Authorization: uuid.New()}} {
+		restricted := command(action)
+		restricted.Who = access.OfClient("shop")
+		if d := do(t, at, restricted)[0]; codeOf(d) != fault.NotFound {
+			t.Errorf("%T of another client's wallet: %q", action, codeOf(d))
+		}
+	}
+	if err := locked.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, db, ofKiosk, 10, 0, 1)
 	for _, c := range []struct {
 		action wallets.Action
 		want   fault.Code
@@ -181,17 +209,17 @@ func TestACommandIsForItsOwnerOnly(t *testing.T) {
 		{wallets.Debit{Wallet: theirs, Details: amount(1)}, fault.NotFound},
 		{wallets.Transfer{From: theirs, To: mine.ID, Details: amount(1)}, fault.NotFound},
 		{wallets.Open{Owner: wallet.Owner{ID: "them", Currency: "EUR"}}, fault.Forbidden},
-		{wallets.Transfer{From: mine.ID, To: theirs, Details: amount(1)}, ""},
+		{wallets.Transfer{From: mine.ID, To: theirs, Details: amount(1)}, fault.NotFound},
 		{wallets.Open{Owner: wallet.Owner{ID: "me", Currency: "EUR"}}, ""},
 	} {
 		restricted := command(c.action)
-		restricted.OwnerID = "me"
+		restricted.Who = access.OfUser("shop", "me")
 		if d := do(t, at, restricted)[0]; codeOf(d) != c.want {
 			t.Errorf("%T: %q, want %q", c.action, codeOf(d), c.want)
 		}
 	}
-	if found, err := wallet.OfOwner(t.Context(), db, "them", "", "", 10); err != nil || len(found) != 0 {
+	if found, err := wallet.OfOwner(t.Context(), db, access.Everything(), "them", "", uuid.Nil, 10); err != nil || len(found) != 0 {
 		t.Errorf("a forbidden command made %v, %v", found, err)
 	}
-	expect(t, db, theirs, 11, 0, 2)
+	expect(t, db, theirs, 10, 0, 1)
 }

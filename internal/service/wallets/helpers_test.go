@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
@@ -75,7 +76,7 @@ func command(action wallets.Action) wallets.Command { return keyed(uuid.NewStrin
 
 // keyed is an action under a key; its hash is that of the action.
 func keyed(key string, action wallets.Action) wallets.Command {
-	return wallets.Command{Action: action, Request: job.Request{ID: uuidv7.New(), Client: "shop", Key: key,
+	return wallets.Command{Action: action, Who: access.Everything(), Request: job.Request{ID: uuidv7.New(), Client: "shop", Key: key,
 		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", action, action)), Kind: "wallet", Keep: time.Hour}}
 }
 
@@ -128,7 +129,7 @@ func codeOf(d job.Done) fault.Code {
 
 func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Amount, version int64) {
 	t.Helper()
-	w, err := wallet.Get(t.Context(), db, id)
+	w, err := wallet.Get(t.Context(), db, access.Everything(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

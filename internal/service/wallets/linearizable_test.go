@@ -10,6 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
@@ -114,7 +115,7 @@ func TestALostUpdateIsNotLinearizable(t *testing.T) {
 
 func carryOut(t *testing.T, at *wallets.Executor, db postgres.DB, ids [2]uuid.UUID, steps []step) []outcome {
 	if steps[0].kind == "read" {
-		w, err := wallet.Get(t.Context(), db, ids[steps[0].from])
+		w, err := wallet.Get(t.Context(), db, access.Everything(), ids[steps[0].from])
 		if err != nil {
 			t.Error(err)
 		}

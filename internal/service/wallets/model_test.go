@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/service/wallets"
@@ -161,7 +162,7 @@ func (w *world) sweep() {
 
 func (w *world) check(rt *rapid.T) {
 	for i, id := range w.ids {
-		got, err := wallet.Get(w.t.Context(), w.db, id)
+		got, err := wallet.Get(w.t.Context(), w.db, access.Everything(), id)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
@@ -72,7 +73,7 @@ func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 		}
 		if h, done := keep(t, db, time.Hour, free...); done {
 			t.Errorf("%s: held", name)
-		} else if _, err := inventory.GetHold(t.Context(), db, h.ID); err == nil {
+		} else if _, err := inventory.GetHold(t.Context(), db, access.Everything(), h.ID); err == nil {
 			t.Errorf("%s: a hold that keeps nothing", name)
 		}
 		if after := rows(t, db, id); !maps.Equal(after, moved) {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
@@ -90,8 +91,9 @@ func scanHold(row pgx.CollectableRow) (h Hold, err error) {
 }
 
 // GetHold returns a hold, or a not-found Error.
-func GetHold(ctx context.Context, db postgres.DB, id uuid.UUID) (Hold, error) {
-	h, err := postgres.CollectOne(ctx, db, scanHold, `SELECT `+now+` FROM holds WHERE id = $1`, id)
+func GetHold(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Hold, error) {
+	h, err := postgres.CollectOne(ctx, db, scanHold, `
+		SELECT `+now+` FROM holds WHERE id = $1 AND ($2::text IS NULL OR client = $2) AND ($3::text IS NULL OR user_id = $3)`, id, who.Client(), who.User())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Hold{}, fault.New(fault.NotFound, "there is no hold %s", id)
 	}

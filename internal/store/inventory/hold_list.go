@@ -6,12 +6,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/platform/postgres"
 )
 
-// HoldFilter selects holds of a list. Empty fields select all. There must be a campaign
+// HoldFilter selects holds of a list. Empty fields but Who select all. There must be a campaign
 // or a user: each of them has an index.
 type HoldFilter struct {
+	Who        access.Grant
 	CampaignID uuid.UUID
 	UserID     string
 	State      HoldState
@@ -19,7 +21,7 @@ type HoldFilter struct {
 
 // ListHolds returns holds newest first, as they are now, and the id before which the next
 // page begins: zero after the last one. It goes along the index of the user, of the active
-// holds of the campaign, or of the campaign. The other fields are looked up among
+// holds of the campaign, or of the campaign and the client. The other fields are looked up among
 // [postgres.ListWindow] holds at most: then a page may be short, or empty, and not be the last.
 func ListHolds(ctx context.Context, db postgres.DB, f HoldFilter, p postgres.ListPage) (list []Hold, next uuid.UUID, err error) {
 	l := postgres.List[Hold]{From: "holds", Alias: "h", Columns: now, Scan: scanHold, ID: func(h Hold) uuid.UUID { return h.ID }}
@@ -34,7 +36,11 @@ func ListHolds(ctx context.Context, db postgres.DB, f HoldFilter, p postgres.Lis
 		f.State = ""
 	default:
 		l.Along("campaign_id", f.CampaignID)
+		if only := f.Who.Client(); only != nil { // others may have made most of them
+			l.Along("client", *only)
+		}
 	}
+	l.OnlyOf(f.Who, "h.client", "h.user_id")
 	switch f.State {
 	case "":
 	case HoldActive:

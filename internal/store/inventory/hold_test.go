@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
@@ -48,7 +49,7 @@ func TestAHoldIsOverAtItsDeadlineByTheDatabasesClock(t *testing.T) {
 	if h := fixture.HoldNow(t, db, holds[1].ID); h.State != inventory.HoldActive {
 		t.Errorf("one that is not is %+v", h)
 	}
-	if _, err := inventory.GetHold(t.Context(), db, uuid.New()); fault.CodeOf(err) != fault.NotFound {
+	if _, err := inventory.GetHold(t.Context(), db, access.Everything(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("one that is not there: %v", err)
 	}
 	if got := findOver(t, db, holds[0].CampaignID, uuid.New()); !slices.Equal(got, []inventory.Over{over(holds[0])}) {
@@ -118,7 +119,7 @@ func TestOnlyHoldsThatEndedLongAgoAreDeleted(t *testing.T) {
 		from = next
 	}
 	for i, there := range []bool{true, false, true, false, true} {
-		if _, err := inventory.GetHold(t.Context(), db, holds[i].ID); (err == nil) != there {
+		if _, err := inventory.GetHold(t.Context(), db, access.Everything(), holds[i].ID); (err == nil) != there {
 			t.Errorf("hold %d: %v", i, err)
 		}
 	}

@@ -30,27 +30,27 @@ type Stock struct {
 
 // Keeper is what keeps a position, and whose it is: a hold, or a purchase that is not paid yet.
 type Keeper struct {
-	UserID string
+	Client, UserID string
 	fault.About
 }
 
 // HeldBy returns a hold as a keeper.
-func HeldBy(userID string, holdID uuid.UUID) Keeper {
-	return Keeper{userID, fault.About{Kind: fault.AboutHold, ID: holdID.String()}}
+func HeldBy(client, userID string, holdID uuid.UUID) Keeper {
+	return Keeper{client, userID, fault.About{Kind: fault.AboutHold, ID: holdID.String()}}
 }
 
 // ReservedBy returns a purchase that is not paid yet as a keeper.
-func ReservedBy(userID string, purchaseID, jobID uuid.UUID) Keeper {
-	return Keeper{userID, fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String(), JobID: jobID.String()}}
+func ReservedBy(client, userID string, purchaseID, jobID uuid.UUID) Keeper {
+	return Keeper{client, userID, fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String(), JobID: jobID.String()}}
 }
 
 // keeper returns what keeps a position, or nothing.
 func (f *Found) keeper() Keeper {
 	switch {
 	case f.State == Held && f.HoldID != nil:
-		return HeldBy(f.UserID, *f.HoldID)
+		return HeldBy(f.Client, f.UserID, *f.HoldID)
 	case f.State == Reserved && f.PurchaseID != nil && f.JobID != nil:
-		return ReservedBy(f.UserID, *f.PurchaseID, *f.JobID)
+		return ReservedBy(f.Client, f.UserID, *f.PurchaseID, *f.JobID)
 	}
 	return Keeper{}
 }
@@ -272,12 +272,12 @@ func (s *Stock) Kept(h Hold) ([]*Free, error) {
 	return sorted(picked), nil
 }
 
-// NameOwn makes a position-taken Error say that it is about a hold of the same user, which it can
+// NameOwn makes a position-taken Error say that it is about a hold of the same client and user, which it can
 // buy, or about its purchase that it can still pay, if one has a position of the selection. Other errors stay as they are.
-func (s *Stock) NameOwn(err error, campaignID uuid.UUID, userID string, sel Selection) error {
+func (s *Stock) NameOwn(err error, campaignID uuid.UUID, client, userID string, sel Selection) error {
 	if refusal, ok := errors.AsType[*fault.Error](err); ok && refusal.Code == fault.PositionTaken {
 		for _, p := range sel.Positions {
-			if own := s.keeperOf(PositionID{campaignID, p}); own.UserID == userID {
+			if own := s.keeperOf(PositionID{campaignID, p}); own.Client == client && own.UserID == userID {
 				refusal.About = own.About
 				break
 			}

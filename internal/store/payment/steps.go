@@ -17,7 +17,7 @@ type Step struct {
 	At         time.Time // set by the database
 	Event      string    // one of the Step constants
 	Detail     *string   // for people; nil: the event says it all
-	Declined   bool      `db:"-"` // a bank has declined a card: it counts, see [QueueDeclines]
+	Declined   bool      `db:"-"` // a bank has declined a card: it counts, see [QueueCards]
 }
 
 // The events of steps.

@@ -97,8 +97,9 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 			events[i], details[i], declined[i] = s.Event, s.Detail, s.Declined
 		}
 		sql = `WITH written AS (` + sql + ` RETURNING purchase_id)
-			INSERT INTO payment_steps (purchase_id, event, detail, declined_user)
-			SELECT w.purchase_id, s.event, s.detail, ` + declinedUser + ` FROM written w CROSS JOIN unnest($22::text[], $23::text[], $24::bool[]) WITH ORDINALITY AS s (event, detail, declined, n) ORDER BY s.n`
+			INSERT INTO payment_steps (purchase_id, event, detail, declined_client, declined_user)
+			SELECT w.purchase_id, s.event, s.detail, d.client, d.user_id FROM written w CROSS JOIN unnest($22::text[], $23::text[], $24::bool[]) WITH ORDINALITY AS s (event, detail, declined, n)
+			LEFT JOIN LATERAL (SELECT client, user_id FROM purchases WHERE id = w.purchase_id AND s.declined) d ON true ORDER BY s.n`
 		args = append(args, events, details, declined)
 	}
 	tag, err := db.Exec(ctx, sql, args...)
@@ -111,9 +112,6 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 	p.Version++
 	return nil
 }
-
-// declinedUser is the user of purchase w, for a step s that counts as a decline.
-const declinedUser = `CASE WHEN s.declined THEN (SELECT user_id FROM purchases WHERE id = w.purchase_id) END`
 
 // writing is the statement of a write, with 21 arguments.
 func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (sql string, args []any) {

@@ -6,12 +6,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/platform/postgres"
 )
 
-// Filter selects purchases of a list. Empty fields select all. There must be a campaign,
+// Filter selects purchases of a list. Empty fields but Who select all. There must be a campaign,
 // a user, a reference or an id: each of them has an index.
 type Filter struct {
+	Who        access.Grant
 	CampaignID uuid.UUID
 	UserID     string
 	Reference  string // of an external payment
@@ -22,7 +24,7 @@ type Filter struct {
 
 // List returns purchases newest first, and the id before which the next page begins: zero
 // after the last one. It goes along the index of the reference, of the user, or of the
-// campaign; in a campaign an index finds those that are not completed. The other fields
+// campaign and the client; in a campaign an index finds those that are not completed. The other fields
 // are looked up among [postgres.ListWindow] purchases at most: then a page may be short,
 // or empty, and not be the last.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Purchase, next uuid.UUID, err error) {
@@ -39,12 +41,16 @@ func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (l
 	case f.CampaignID != uuid.Nil:
 		l.Along("campaign_id", f.CampaignID)
 		f.CampaignID = uuid.Nil
-		if f.State != "" && f.State != Completed {
+		switch {
+		case f.State != "" && f.State != Completed:
 			l.Along("state", string(f.State))
 			l.Only(`p.state <> 'completed'`) // as the index purchases_not_completed says it
 			f.State = ""
+		case f.Who.Client() != nil: // others may have bought most of the campaign
+			l.Along("client", *f.Who.Client())
 		}
 	}
+	l.OnlyOf(f.Who, "p.client", "p.user_id")
 	for _, c := range [][2]string{{`p.user_id = ?`, f.UserID}, {`p.state = ?`, string(f.State)}, {`p.payment_method = ?`, string(f.Method)}} {
 		if condition, value := c[0], c[1]; value != "" {
 			l.Also(condition, value)

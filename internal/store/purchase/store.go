@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
@@ -76,34 +77,37 @@ func scan(row pgx.CollectableRow) (p Purchase, err error) {
 }
 
 // Get returns a purchase, or a not-found Error.
-func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Purchase, error) {
-	p, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM purchases p WHERE id = $1`, id)
+func Get(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Purchase, error) {
+	p, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM purchases p WHERE id = $1 AND `+seen, id, who.Client(), who.User())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Purchase{}, fault.New(fault.NotFound, "there is no purchase %s", id)
 	}
 	return p, fault.At(err, "purchase.Get(%s)", id)
 }
 
+// seen is the condition for the purchases of a grant, $2 its client and $3 its user.
+const seen = `($2::text IS NULL OR client = $2) AND ($3::text IS NULL OR user_id = $3)`
+
 // GetAll returns those of the purchases that exist, in any order.
-func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Purchase, error) {
+func GetAll(ctx context.Context, db postgres.DB, who access.Grant, ids []uuid.UUID) ([]Purchase, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS i (id)
-		CROSS JOIN LATERAL (SELECT * FROM purchases WHERE id = i.id) p`, ids)
+		CROSS JOIN LATERAL (SELECT * FROM purchases WHERE id = i.id AND `+seen+`) p`, ids, who.Client(), who.User())
 	return list, fault.At(err, "purchase.GetAll")
 }
 
 // Owners returns whose the purchases are, by purchase. It leaves out those that do not exist.
-func Owners(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]string, error) {
+func Owners(ctx context.Context, db postgres.DB, who access.Grant, ids []uuid.UUID) (map[uuid.UUID]string, error) {
 	owners := make(map[uuid.UUID]string, len(ids))
 	if len(ids) == 0 {
 		return owners, nil
 	}
 	rows, err := db.Query(ctx, `
 		SELECT i.id, p.user_id FROM (SELECT DISTINCT unnest($1::uuid[]) AS id) i
-		CROSS JOIN LATERAL (SELECT user_id FROM purchases WHERE id = i.id) p`, ids)
+		CROSS JOIN LATERAL (SELECT user_id FROM purchases WHERE id = i.id AND `+seen+`) p`, ids, who.Client(), who.User())
 	if err != nil {
 		return nil, fmt.Errorf("purchase.Owners: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
@@ -27,8 +28,9 @@ func scan(row pgx.CollectableRow) (r Refund, err error) {
 }
 
 // Get returns a refund, or a not-found Error.
-func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Refund, error) {
-	r, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM refunds r WHERE id = $1`, id)
+func Get(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Refund, error) {
+	r, err := postgres.CollectOne(ctx, db, scan, `
+		SELECT `+columns+` FROM refunds r WHERE id = $1 AND ($2::text IS NULL OR client = $2) AND ($3::text IS NULL OR user_id = $3)`, id, who.Client(), who.User())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Refund{}, fault.New(fault.NotFound, "there is no refund %s", id)
 	}
@@ -44,11 +46,16 @@ func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Refund, err
 
 // OfCampaign returns refunds of a campaign in the order of their ids, after the given
 // one (zero: from the start): those in a state, or with an empty one all.
-func OfCampaign(ctx context.Context, db postgres.DB, campaignID uuid.UUID, state State, after uuid.UUID, limit int) ([]Refund, error) {
+func OfCampaign(ctx context.Context, db postgres.DB, who access.Grant, campaignID uuid.UUID, state State, after uuid.UUID, limit int) ([]Refund, error) {
+	args := []any{campaignID, string(state), postgres.Nullable(after), limit}
+	only := ""
+	if client := who.Client(); client != nil { // of its own, so that the index of the client is used
+		only, args = ` AND client = $5`, append(args, *client)
+	}
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM refunds r
-		WHERE campaign_id = $1 AND ($2 = '' OR state = $2) AND ($3::uuid IS NULL OR id > $3)
-		ORDER BY id LIMIT $4`, campaignID, string(state), postgres.Nullable(after), limit)
+		WHERE campaign_id = $1 AND ($2 = '' OR state = $2) AND ($3::uuid IS NULL OR id > $3)`+only+`
+		ORDER BY id LIMIT $4`, args...)
 	return list, fault.At(err, "refund.OfCampaign(%s)", campaignID)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
@@ -68,11 +69,11 @@ func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerID
 
 // Lock locks a refund and reads it, in a later statement. It returns a not-found Error
 // when there is none.
-func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Refund, error) {
-	if _, err := tx.Exec(ctx, `SELECT FROM refunds WHERE id = $1 FOR NO KEY UPDATE`, id); err != nil {
+func Lock(ctx context.Context, tx pgx.Tx, who access.Grant, id uuid.UUID) (Refund, error) {
+	if _, err := tx.Exec(ctx, `SELECT FROM refunds WHERE id = $1 AND ($2::text IS NULL OR client = $2) FOR NO KEY UPDATE`, id, who.Client()); err != nil {
 		return Refund{}, fmt.Errorf("refund.Lock(%s): %w", id, err)
 	}
-	return Get(ctx, tx, id)
+	return Get(ctx, tx, who, id)
 }
 
 // QueueRetry opens a refund again that the provider has refused. The key of the next
@@ -122,15 +123,15 @@ func QueueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
 // It passes over those that somebody else has locked, and resolves one card refund of a purchase: what
 // is left for the next one depends on that. It returns the purchase of each, and whether
 // there are more.
-func ResolveOf(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, method Method, by, reason string, limit int) (purchases []uuid.UUID, more bool, err error) {
+func ResolveOf(ctx context.Context, tx pgx.Tx, who access.Grant, campaignID uuid.UUID, method Method, by, reason string, limit int) (purchases []uuid.UUID, more bool, err error) {
 	purchases, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		WITH chosen AS MATERIALIZED (
-			SELECT id, purchase_id FROM refunds WHERE campaign_id = $3 AND method = $4 AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
-		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT DISTINCT ON (CASE WHEN $4 = 'card' THEN purchase_id ELSE id END) id FROM chosen ORDER BY CASE WHEN $4 = 'card' THEN purchase_id ELSE id END, id)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit)
+			SELECT id, purchase_id FROM refunds WHERE campaign_id = $3 AND method = $4 AND ($6::text IS NULL OR client = $6) AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
+		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT DISTINCT ON (CASE WHEN $4 = 'card' THEN purchase_id ELSE id END) id FROM chosen ORDER BY CASE WHEN $4 = 'card' THEN purchase_id ELSE id END, id)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit, who.Client())
 	if err != nil {
 		return nil, false, fmt.Errorf("refund.ResolveOf(%s): %w", campaignID, err)
 	}
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM refunds WHERE campaign_id = $1 AND method = $2 AND `+resolvable+`)`, campaignID, string(method)).Scan(&more)
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM refunds WHERE campaign_id = $1 AND method = $2 AND ($3::text IS NULL OR client = $3) AND `+resolvable+`)`, campaignID, string(method), who.Client()).Scan(&more)
 	return purchases, more, fault.At(err, "refund.ResolveOf(%s)", campaignID)
 }
 

@@ -23,7 +23,6 @@ type Created struct {
 // Opening is a wallet that is wanted.
 type Opening struct {
 	Owner
-	Client   string // that opens it
 	Metadata metadata.Map
 }
 
@@ -68,20 +67,20 @@ func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 		), made AS (
 			INSERT INTO wallets (id, owner_id, currency, client)
 			SELECT id, owner_id, currency, client FROM wanted
-			ON CONFLICT (owner_id, currency) DO NOTHING
-			RETURNING id, owner_id, currency
+			ON CONFLICT (owner_id, currency, client) DO NOTHING
+			RETURNING id, owner_id, currency, client
 		), noted AS (
 			INSERT INTO wallet_metadata (wallet_id, metadata)
 			SELECT id, wanted.metadata FROM made JOIN wanted USING (id) WHERE wanted.metadata IS NOT NULL
 		)
-		SELECT id, owner_id, currency FROM made`, fresh, names, currencies, clients, texts)
+		SELECT id, owner_id, currency, client FROM made`, fresh, names, currencies, clients, texts)
 	if err != nil {
 		return nil, err
 	}
 	made := make(map[Owner]Created, n)
 	var id uuid.UUID
 	var o Owner
-	_, err = pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency, &o.Client}, func() error {
 		made[o] = Created{ID: id, Fresh: true}
 		return nil
 	})
@@ -89,7 +88,7 @@ func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 }
 
 func compareOwners(x, y Owner) int {
-	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency))
+	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency), cmp.Compare(x.Client, y.Client))
 }
 
 // Find returns the wallets of those of the owners that have one. It locks nothing:
@@ -99,19 +98,19 @@ func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.U
 	if len(owners) == 0 {
 		return found, nil
 	}
-	names, currencies := make([]string, len(owners)), make([]string, len(owners))
+	names, currencies, clients := make([]string, len(owners)), make([]string, len(owners)), make([]string, len(owners))
 	for i, o := range owners {
-		names[i], currencies[i] = o.ID, o.Currency
+		names[i], currencies[i], clients[i] = o.ID, o.Currency, o.Client
 	}
 	rows, err := db.Query(ctx, `
-		SELECT w.id, w.owner_id, w.currency FROM unnest($1::text[], $2::text[]) AS o (owner_id, currency)
-		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency) w`, names, currencies)
+		SELECT w.id, w.owner_id, w.currency, w.client FROM unnest($1::text[], $2::text[], $3::text[]) AS o (owner_id, currency, client)
+		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency AND client = o.client) w`, names, currencies, clients)
 	if err != nil {
 		return nil, fmt.Errorf("wallet.Find: %w", err)
 	}
 	var id uuid.UUID
 	var o Owner
-	if _, err := pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency}, func() error { found[o] = id; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency, &o.Client}, func() error { found[o] = id; return nil }); err != nil {
 		return nil, fmt.Errorf("wallet.Find: %w", err)
 	}
 	return found, nil

@@ -104,7 +104,7 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 		return postgres.InTx(context.Background(), db, func(tx pgx.Tx) error {
 			var openings []wallet.Opening
 			for _, name := range names {
-				openings = append(openings, wallet.Opening{Owner: wallet.Owner{ID: name, Currency: "JPY"}})
+				openings = append(openings, wallet.Opening{Owner: wallet.Owner{Client: "shop", ID: name, Currency: "JPY"}})
 			}
 			_, err := wallet.Create(context.Background(), tx, openings)
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/maintenance/audit"
@@ -90,7 +91,7 @@ func refused(t *testing.T, want fault.Code) func(any, error) {
 // expect compares a wallet with what it should have.
 func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Amount, version int64) {
 	t.Helper()
-	w, err := wallet.Get(t.Context(), db, id)
+	w, err := wallet.Get(t.Context(), db, access.Everything(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

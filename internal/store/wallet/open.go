@@ -19,6 +19,7 @@ import (
 // Wanted is what the commands of a transaction need to read.
 type Wanted struct {
 	Wallets        []uuid.UUID
+	Clients        []string    // whose wallets are locked, others are busy; nil: of every client
 	Authorizations []uuid.UUID // to be captured or voided
 	References     []Reference // that callers gave
 }
@@ -72,7 +73,7 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 	ids = slices.Compact(ids)
 	locked := make(map[uuid.UUID]bool, len(ids))
 	var p pgx.Batch
-	p.Queue(`SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id`+mode.SQL(), ids).Query(func(rows pgx.Rows) error {
+	p.Queue(`SELECT id FROM wallets WHERE id = ANY($1) AND ($2::text[] IS NULL OR client = ANY($2)) ORDER BY id`+mode.SQL(), ids, want.Clients).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { locked[id] = true; return nil })
 		return err

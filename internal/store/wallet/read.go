@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
@@ -21,20 +22,22 @@ func scanWallet(row pgx.CollectableRow) (w Wallet, err error) {
 
 // Get returns a wallet as it is now, or a not-found Error. Held includes
 // authorizations that are over until a command or a sweep ends them.
-func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Wallet, error) {
-	w, err := postgres.CollectOne(ctx, db, scanWallet, `SELECT `+walletColumns+` FROM wallets WHERE id = $1`, id)
+func Get(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Wallet, error) {
+	w, err := postgres.CollectOne(ctx, db, scanWallet, `
+		SELECT `+walletColumns+` FROM wallets WHERE id = $1 AND ($2::text IS NULL OR client = $2) AND ($3::text IS NULL OR owner_id = $3)`, id, who.Client(), who.User())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Wallet{}, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
 	return w, fault.At(err, "wallet.Get(%s)", id)
 }
 
-// OfOwner returns up to limit wallets of an owner, by currency, those after a currency
-// (empty: from the start); an empty currency means all.
-func OfOwner(ctx context.Context, db postgres.DB, ownerID, currency, after string, limit int) ([]Wallet, error) {
+// OfOwner returns up to limit wallets of an owner in the order of their ids, those after an id
+// (zero: from the start); an empty currency means all. An owner has few.
+func OfOwner(ctx context.Context, db postgres.DB, who access.Grant, ownerID, currency string, after uuid.UUID, limit int) ([]Wallet, error) {
 	wallets, err := postgres.Collect(ctx, db, scanWallet, `
 		SELECT `+walletColumns+` FROM wallets
-		WHERE owner_id = $1 AND ($2 = '' OR currency = $2) AND currency > $3 ORDER BY currency LIMIT $4`, ownerID, currency, after, limit)
+		WHERE owner_id = $1 AND ($2 = '' OR currency = $2) AND id > $3 AND ($5::text IS NULL OR client = $5) AND ($6::text IS NULL OR owner_id = $6)
+		ORDER BY id LIMIT $4`, ownerID, currency, after, limit, who.Client(), who.User())
 	return wallets, fault.At(err, "wallet.OfOwner(%s)", ownerID)
 }
 

@@ -78,6 +78,15 @@ func (u *UnitOfWork) Wallet(id uuid.UUID) (Wallet, error) {
 	return a.Wallet, nil
 }
 
+// Owner returns whose a wallet is, also of one that is busy or broken.
+func (u *UnitOfWork) Owner(id uuid.UUID) (Owner, bool) {
+	a := u.accounts[id]
+	if a == nil {
+		return Owner{}, false
+	}
+	return a.Owner, true
+}
+
 func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
 	a := u.accounts[id]
 	if a == nil {

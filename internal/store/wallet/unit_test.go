@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
@@ -165,7 +166,7 @@ func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
 	db := servers.DB(t)
 	var owners []wallet.Owner
 	for i := range 20 {
-		owners = append(owners, wallet.Owner{ID: fmt.Sprint("owner-", i/2), Currency: []string{"JPY", "EUR"}[i%2]})
+		owners = append(owners, wallet.Owner{Client: "shop", ID: fmt.Sprint("owner-", i/2), Currency: []string{"JPY", "EUR"}[i%2]})
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -199,15 +200,15 @@ func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
 	if len(ids) != 20 || fresh != 20 {
 		t.Errorf("%d wallets for 20 owners, %d made", len(ids), fresh)
 	}
-	found, err := wallet.Find(t.Context(), db, append(owners[:3:3], wallet.Owner{ID: "nobody", Currency: "JPY"}))
+	found, err := wallet.Find(t.Context(), db, append(owners[:3:3], wallet.Owner{Client: "kiosk", ID: "owner-1", Currency: "JPY"}))
 	if err != nil || len(found) != 3 || found[owners[2]] != ids[owners[2]] {
 		t.Errorf("found %v, %v", found, err)
 	}
-	of, err := wallet.OfOwner(t.Context(), db, "owner-1", "", "", 10)
+	of, err := wallet.OfOwner(t.Context(), db, access.OfClient("shop"), "owner-1", "", uuid.Nil, 10)
 	if err != nil || len(of) != 2 || of[0].Currency != "EUR" {
 		t.Errorf("of an owner: %+v, %v", of, err)
 	}
-	if of, err = wallet.OfOwner(t.Context(), db, "owner-1", "JPY", "", 10); err != nil || len(of) != 1 || of[0].ID != ids[owners[2]] {
+	if of, err = wallet.OfOwner(t.Context(), db, access.Everything(), "owner-1", "JPY", uuid.Nil, 10); err != nil || len(of) != 1 || of[0].ID != ids[owners[2]] {
 		t.Errorf("in a currency: %+v, %v", of, err)
 	}
 }

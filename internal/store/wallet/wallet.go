@@ -32,8 +32,9 @@ const (
 	maxOwner       = 128
 )
 
-// Owner is the owner and the currency of a wallet. There is one wallet for each.
+// Owner is the owner of a wallet at a client, and its currency. There is one wallet for each.
 type Owner struct {
+	Client   string
 	ID       string
 	Currency string
 }
@@ -46,7 +47,6 @@ type Wallet struct {
 	Held      money.Amount // by active authorizations
 	Version   int64        // of its last event; 0: none yet
 	CreatedAt time.Time
-	Client    string // that opened it
 	Metadata  metadata.Map
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
@@ -21,7 +22,7 @@ type Caller struct {
 	KeyPrefix string // of its API key; empty: it has a token, or is anonymous
 }
 
-// MayActFor tells whether the caller may see and change what belongs to a user.
+// MayActFor tells whether the caller may name a user: to act for it, or to list what it has.
 func (who Caller) MayActFor(userID string) bool {
 	switch who.Role {
 	case resource.Operator, resource.App:
@@ -30,6 +31,21 @@ func (who Caller) MayActFor(userID string) bool {
 		return who.User == userID
 	default:
 		return false
+	}
+}
+
+// Grant is whose resources the caller sees and changes, for the stores: an operator's are all, an
+// app's those of its client, a user's its own at the client of its issuer. Others do not exist.
+func (who Caller) Grant() access.Grant {
+	switch who.Role {
+	case resource.Operator:
+		return access.Everything()
+	case resource.App:
+		return access.OfClient(who.App)
+	case resource.User:
+		return access.OfUser(who.App, who.User)
+	default:
+		return access.Grant{}
 	}
 }
 

@@ -2214,12 +2214,18 @@ type Wallet struct {
 	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
 
+	// Client Whose wallet it is: for apps and operators.
+	Client string `json:"client,omitempty"`
+
 	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // WalletDraft A wallet to be opened.
 type WalletDraft struct {
+	// Client Whose wallet it is, and whose purchases it pays: for operators only. The client of the request, if it is left out.
+	Client string `json:"client,omitempty"`
+
 	// Currency A code of ISO 4217, list one, that has minor units.
 	Currency Currency `json:"currency"`
 
@@ -2294,10 +2300,8 @@ type WalletEventPage struct {
 
 // WalletList defines model for WalletList.
 type WalletList struct {
-	Wallets []Wallet `json:"wallets"`
-
-	// NextCursor Where the next page begins; null on the last one.
-	NextCursor *NextCursor `json:"next_cursor"`
+	Wallets    []Wallet            `json:"wallets"`
+	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
 // WebhookAttempt defines model for WebhookAttempt.
@@ -2552,7 +2556,7 @@ type Winner struct {
 	Number     *int                `json:"number"`
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 
-	// UserID Who has won it: for apps and operators, and for the user itself.
+	// UserID Who has won it: for operators, and for the app and the user whose purchase it is.
 	UserID string `json:"user_id,omitempty"`
 }
 
@@ -3045,7 +3049,7 @@ type ListWalletsParams struct {
 	Currency *Currency `form:"currency,omitempty" json:"currency,omitempty"`
 
 	// Cursor The `next_cursor` of an earlier page.
-	Cursor *Currency `form:"cursor,omitempty" json:"cursor,omitempty"`
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit The most elements of a page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`

@@ -12,7 +12,7 @@ type Role string
 // The roles: of API keys, and of tokens.
 const (
 	Operator  = Role(apikey.Operator) // everything
-	App       = Role(apikey.App)      // one trust domain: any user's purchases
+	App       = Role(apikey.App)      // all that is its client's
 	User      = Role(token.User)      // its own purchases
 	Viewer    = Role(token.Viewer)    // reads without personal data
 	Anonymous = Role("anonymous")     // has no credential; its client is its address

@@ -9,8 +9,12 @@ import (
 
 // Wallet is a wallet as it is now.
 func Wallet(w wallet.Wallet, who Role) contract.Wallet {
-	return contract.Wallet{ID: w.ID, OwnerID: w.Owner.ID, Currency: w.Currency, Balance: int64(w.Balance), Held: int64(w.Held),
+	d := contract.Wallet{ID: w.ID, OwnerID: w.Owner.ID, Currency: w.Currency, Balance: int64(w.Balance), Held: int64(w.Held),
 		Available: int64(w.Available()), Version: w.Version, Metadata: metadataFor(w.Metadata, who)}
+	if who.SeesMetadata() {
+		d.Client = w.Client
+	}
+	return d
 }
 
 // Transfer is a transfer between two wallets.
