@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"strings"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/token"
 	"triprize/internal/store/apikey"
 )
 
@@ -28,6 +31,10 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 	if strings.Count(credentials, ".") == 2 { // API keys have no dot
 		claims, err := s.tokens.Verify(ctx, credentials)
 		if err != nil {
+			if why, ok := errors.AsType[*token.Refusal](err); ok {
+				s.metrics.refusedTokens.WithLabelValues(why.Reason).Inc()
+				s.logger.InfoContext(telemetry.Foldable, "a token is refused", "reason", why.Reason)
+			}
 			return call.Caller{}, err
 		}
 		who := call.Caller{Role: resource.Role(claims.Role), Client: claims.Client(), App: cmp.Or(s.settings.Tokens.Client, claims.Client())}
@@ -117,10 +124,13 @@ func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 }
 
 // challenge returns the WWW-Authenticate header: on the pages for operators it makes
-// browsers ask for a password.
-func challenge(c *fiber.Ctx) string {
+// browsers ask for a password; of a token with a right signature it says what is wrong (RFC 6750).
+func challenge(c *fiber.Ctx, err error) string {
 	if strings.HasPrefix(c.Path(), asynqmonPath) {
 		return `Basic realm="Triprize operators", charset="UTF-8"`
+	}
+	if why, ok := errors.AsType[*token.Refusal](err); ok && why.Claim != "" {
+		return `Bearer realm="Triprize", error="invalid_token", error_description="` + why.Claim + `"`
 	}
 	return `Bearer realm="Triprize"`
 }

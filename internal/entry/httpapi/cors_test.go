@@ -4,8 +4,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 const shopOrigin, otherOrigin = "https://shop.example", "https://other.example"
@@ -68,6 +72,43 @@ func TestAScriptOfAnAllowedOriginReadsEveryAnswer(t *testing.T) {
 	defer func() { _ = stream.Body.Close() }()
 	if stream.StatusCode != http.StatusOK || stream.Header.Get("Access-Control-Allow-Origin") != shopOrigin {
 		t.Errorf("a stream: %s, %v", stream.Status, stream.Header)
+	}
+}
+
+// Only a token with a right signature is told what is wrong with it; a script can read that. The log
+// and the metric have every reason.
+func TestWhoHasASignedTokenIsToldWhyItIsRefused(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{"TRIPRIZE_API_CORS_ORIGINS=" + shopOrigin}, fleet.Trusting.Env...)})
+	path := "/v1/campaigns/" + s.Campaign(3).String()
+	claim := func(name string, value any) string {
+		return fleet.TokenFor(t, "mina", "", func(c jwt.MapClaims) { c[name] = value })
+	}
+	forged, _, _ := strings.Cut(claim("aud", "another"), ".")
+	for reason, c := range map[string]struct{ token, told string }{
+		"aud":       {claim("aud", "another"), "aud does not name this installation"},
+		"iss":       {claim("iss", "https://another.example"), "iss is not the issuer that is trusted here"},
+		"sub":       {claim("sub", ""), "sub must have 1 to 128 characters, no control characters"},
+		"role":      {claim("role", "operator"), "the role must be user or viewer, or left out"},
+		"lifetime":  {claim("exp", time.Now().Add(48*time.Hour).Unix()), "exp is too long after iat: tokens must not be valid for so long here"},
+		"expired":   {claim("exp", time.Now().Add(-time.Hour).Unix()), "exp is over"},
+		"signature": {strings.Join([]string{forged, strings.Split(claim("aud", "another"), ".")[1], strings.Repeat("A", 43)}, "."), ""},
+		"malformed": {"a.b.c", ""},
+	} {
+		a := across(s, shopOrigin, c.token, http.MethodGet, path, nil, nil)
+		want := `Bearer realm="Triprize"`
+		if c.told != "" {
+			want += `, error="invalid_token", error_description="` + c.told + `"`
+		}
+		if got := a.Header.Get("WWW-Authenticate"); a.Status != http.StatusUnauthorized || got != want || !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") {
+			t.Errorf("%s: %v, %s, want %s; exposed are %s", reason, a, got, want, a.Header.Get("Access-Control-Expose-Headers"))
+		}
+		if n := s.Metric(0, `triprize_tokens_refused_total{reason="`+reason+`"}`); n != 1 {
+			t.Errorf("%s: %v are counted", reason, n)
+		}
+		servers.Eventually(t, "a line says "+reason, func() bool {
+			return fleet.Contains(s.Log("api-1"), `msg="a token is refused" process=api reason=`+reason)
+		})
 	}
 }
 

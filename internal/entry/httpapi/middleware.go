@@ -10,6 +10,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/token"
 )
 
 const (
@@ -40,7 +43,10 @@ func requestID(c *fiber.Ctx) string {
 
 // httpMetrics counts requests by route, not by path: clients choose paths, and their
 // number has no bound.
-type httpMetrics struct{ duration *prometheus.HistogramVec }
+type httpMetrics struct {
+	duration      *prometheus.HistogramVec
+	refusedTokens *prometheus.CounterVec
+}
 
 func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, waiting, streams func() int) *httpMetrics {
 	m := &httpMetrics{
@@ -48,8 +54,11 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 			Name: "triprize_http_request_duration_seconds", Help: "Duration of HTTP requests by method, route and status; with Prefer: wait the wait is included.",
 			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
 		}, []string{"method", "route", "status"}),
+		refusedTokens: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_tokens_refused_total",
+			Help: "Tokens of users and viewers that were refused, by reason: the claim that is wrong, or what is wrong with the signature."}, []string{"reason"}),
 	}
-	registry.MustRegister(m.duration, prometheus.NewGaugeFunc(
+	telemetry.Expect(m.refusedTokens, token.Reasons()...)
+	registry.MustRegister(m.duration, m.refusedTokens, prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."},
 		func() float64 { return float64(inFlight.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_jobs_waited_for", Help: "Jobs that clients of this process wait for."},

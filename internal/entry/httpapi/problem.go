@@ -33,7 +33,7 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(minRetryAfter))
 		}
 	case http.StatusUnauthorized:
-		c.Set(fiber.HeaderWWWAuthenticate, challenge(c))
+		c.Set(fiber.HeaderWWWAuthenticate, challenge(c, err))
 	}
 	if _, replayed := errors.AsType[*replayedRefusal](err); replayed {
 		c.Set("Idempotent-Replayed", "true")

@@ -30,13 +30,12 @@ type Verifier struct {
 	rules  rules
 	secret []byte  // for HS256; nil: the keys of the issuer
 	keys   *keySet // nil: the secret
-	logger *slog.Logger
 }
 
 // NewVerifier returns a Verifier. It does not wait for the issuer's server, which
-// may be away. The reason of each refusal is logged at level debug.
+// may be away.
 func NewVerifier(settings config.Tokens, now func() time.Time, logger *slog.Logger) (*Verifier, error) {
-	v := &Verifier{logger: logger, rules: rules{roleClaim: settings.RoleClaim, leeway: settings.Leeway, maxLifetime: settings.MaxLifetime, now: now}}
+	v := &Verifier{rules: rules{roleClaim: settings.RoleClaim, leeway: settings.Leeway, maxLifetime: settings.MaxLifetime, now: now}}
 	if settings.HS256Secret == "" && settings.JWKSURL == "" {
 		return v, nil
 	}
@@ -69,23 +68,23 @@ func (v *Verifier) Close() {
 	}
 }
 
-// Verify returns the claims of a token, or an unauthenticated Error. The Error is
+// Verify returns the claims of a token, or an unauthenticated Error with a [Refusal]. The Error is
 // unavailable when no keys have been fetched yet. For an unknown kid it waits until
 // ctx ends or the keys have been fetched, whichever is first.
 func (v *Verifier) Verify(ctx context.Context, raw string) (Claims, error) {
 	if v.parser == nil {
-		return Claims{}, v.refusal(ctx, errNoSource)
+		return Claims{}, refusal(errNoSource)
 	}
 	if len(raw) > maxLength {
-		return Claims{}, v.refusal(ctx, errTooLong)
+		return Claims{}, refusal(errTooLong)
 	}
 	said := payload{rules: v.rules}
 	if _, err := v.parser.ParseWithClaims(raw, &said, func(t *jwt.Token) (any, error) { return v.key(ctx, t) }); err != nil {
-		return Claims{}, v.refusal(ctx, err)
+		return Claims{}, refusal(err)
 	}
 	claims, err := said.claims()
 	if err != nil {
-		return Claims{}, v.refusal(ctx, err)
+		return Claims{}, refusal(err)
 	}
 	return claims, nil
 }
@@ -101,31 +100,59 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return v.keys.keyOf(ctx, t)
 }
 
-// reasons are the only texts that are logged about a refused token: the errors of
-// the parser can repeat parts of it. The first that matches is used. The age comes
-// last, because it is the reason only when nothing else is wrong.
-var reasons = []error{
-	errNoSource, errTooLong, errCritical, errKeyUnknown, errKeyUnfit,
-	jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid, jwt.ErrTokenRequiredClaimMissing, jwt.ErrInvalidType,
-	jwt.ErrTokenInvalidIssuer, jwt.ErrTokenInvalidAudience, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenNotValidYet,
-	errSubject, errRole, errDate, errLifetime, jwt.ErrTokenExpired,
+// Refusal is why a token is refused. It has nothing of the token.
+type Refusal struct {
+	Reason string // one of [Reasons], for logs and metrics
+	Claim  string // what is wrong with a claim, for the sender; empty while the signature is not known to be right
+}
+
+func (r *Refusal) Error() string { return "token refused: " + r.Reason }
+
+// reasons are the refusals by the errors of the parser, which can repeat parts of a token. The first
+// that matches is used. The age comes last, because it is the reason only when nothing else is wrong.
+var reasons = []struct {
+	err error
+	Refusal
+}{
+	{errNoSource, Refusal{Reason: "not-in-use"}}, {errTooLong, Refusal{Reason: "too-long"}}, {errCritical, Refusal{Reason: "extension"}},
+	{errKeyUnknown, Refusal{Reason: "unknown-key"}}, {errKeyUnfit, Refusal{Reason: "unfit-key"}},
+	{jwt.ErrTokenMalformed, Refusal{Reason: "malformed"}}, {jwt.ErrTokenUnverifiable, Refusal{Reason: "unverifiable"}}, {jwt.ErrTokenSignatureInvalid, Refusal{Reason: "signature"}},
+	{jwt.ErrTokenRequiredClaimMissing, Refusal{"missing", "iss, aud or exp is missing"}},
+	{jwt.ErrInvalidType, Refusal{"type", "iss, aud, exp, nbf or iat has the wrong type"}},
+	{jwt.ErrTokenInvalidIssuer, Refusal{"iss", "iss is not the issuer that is trusted here"}},
+	{jwt.ErrTokenInvalidAudience, Refusal{"aud", "aud does not name this installation"}},
+	{jwt.ErrTokenUsedBeforeIssued, Refusal{"iat", "iat is in the future"}},
+	{jwt.ErrTokenNotValidYet, Refusal{"nbf", "nbf is in the future"}},
+	{errSubject, Refusal{"sub", "sub must have 1 to 128 characters, no control characters"}},
+	{errRole, Refusal{"role", "the role must be user or viewer, or left out"}},
+	{errDate, Refusal{"date", "exp, nbf or iat is no time"}},
+	{errLifetime, Refusal{"lifetime", "exp is too long after iat: tokens must not be valid for so long here"}},
+	{jwt.ErrTokenExpired, Refusal{"expired", "exp is over"}},
+}
+
+// Reasons are all reasons of refusals.
+func Reasons() []string {
+	all := []string{"other"}
+	for _, r := range reasons {
+		all = append(all, r.Reason)
+	}
+	return all
 }
 
 // refusal returns the error for the client.
-func (v *Verifier) refusal(ctx context.Context, err error) error {
+func refusal(err error) error {
 	if errors.Is(err, errNoKeys) {
 		return fault.Wrap(fault.Unavailable, errNoKeys, "tokens cannot be checked at the moment")
 	}
-	reason := errors.New("another")
+	why := Refusal{Reason: "other"}
 	for _, known := range reasons {
-		if errors.Is(err, known) {
-			reason = known
+		if errors.Is(err, known.err) {
+			why = known.Refusal
 			break
 		}
 	}
-	v.logger.DebugContext(ctx, "token refused", "reason", reason.Error())
-	if errors.Is(reason, jwt.ErrTokenExpired) {
-		return fault.New(fault.Unauthenticated, "the token has expired")
+	if why.Reason == "expired" {
+		return fault.Wrap(fault.Unauthenticated, &why, "the token has expired")
 	}
-	return fault.New(fault.Unauthenticated, "the token is not valid here")
+	return fault.Wrap(fault.Unauthenticated, &why, "the token is not valid here")
 }
