@@ -39,6 +39,7 @@ func TestAPageOfJobsReadsNoMoreThanItHas(t *testing.T) {
 	const n, limit = 30_000, 20
 	db, first, second := servers.DB(t), uuid.New(), uuid.New()
 	many(t, db, n, first, second)
+	servers.Exec(t, db, `TRUNCATE api_clients CASCADE`) // the test before may have left dead rows, which an index scan counts
 	servers.Exec(t, db, `INSERT INTO api_clients (name, role) VALUES ('shop', 'app'), ('kiosk', 'app')`)
 	reads := servers.CountReads(t, db)
 	for name, c := range map[string]struct {
