@@ -80,7 +80,7 @@ func lockSteps(t *testing.T, statement string) (steps []int) {
 			step = newJobs
 		case step == payments && isNew: // under the lock of the campaign
 			step = ofACampaign
-		case step == refunds && isNew: // or of its payment
+		case step == refunds && isNew, strings.Contains(statement, "e.outcome = 'uncaptured'"): // or of its payment
 			step = ofAPurchase
 		}
 		steps = append(steps, step)
@@ -116,6 +116,7 @@ func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	hear := `UPDATE payment_events SET x = 1`
 	take, buy, refund := "SELECT FROM payments ORDER BY purchase_id FOR NO KEY UPDATE", `UPDATE purchases SET x = 1`, `UPDATE refunds SET x = 1`
+	open := `UPDATE payment_events e SET x = 1 WHERE e.outcome = 'uncaptured'`
 	lock, sell, pay, finalize := `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, "\n\t\tUPDATE positions p SET x = 1", `UPDATE wallets w SET x = 1`, "\n\t\tUPDATE jobs j SET x = 1"
 	for _, c := range []struct {
 		transaction []string
@@ -127,6 +128,8 @@ func TestTheCheckOfTheLockOrderFindsWhatIsOutOfOrder(t *testing.T) {
 		{[]string{take, buy, finalize}, true},
 		{[]string{hear, take, refund}, true},
 		{[]string{take, hear}, false},
+		{[]string{lock, take, open}, true},
+		{[]string{open}, false},
 		{[]string{refund, buy, finalize}, true},
 		{[]string{take, sell}, false},
 		{[]string{take, lock}, false},
