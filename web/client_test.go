@@ -21,7 +21,7 @@ import (
 // user's token, a stream that is read as it comes, and no API key.
 func TestAPageSellsWithTheTypeScriptClient(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_TOKENS_CLIENT=shop"}, fleet.Trusting.Env...)})
 	campaign := s.Campaign(3)
 	wallet := s.Wallet("mina", 100_000)
 	bundle := filepath.Join(t.TempDir(), "client.js")
