@@ -27,7 +27,7 @@ func TestTheWalkThroughWorksAsPasted(t *testing.T) {
 
 func TestTheGuideWorksAsPasted(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Trusting)
+	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_TOKENS_CLIENT=shop"}, fleet.Trusting.Env...)})
 	text, cards := aboutCards(t)
 	if cards == "" {
 		t.Error("the chapter about cards is gone")
