@@ -21,6 +21,7 @@ func TestCancellationsOfAKilledWorkerAreFinalAndFreeOnce(t *testing.T) {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
+			s.App = s.NewKey("test") // the purchases are of this client
 			id := s.Campaign(4)
 			bought := []uuid.UUID{fixture.Buy(t, s.DB, id, "a", 0, 3), fixture.Buy(t, s.DB, id, "b", 0, 1), fixture.Buy(t, s.DB, id, "c", 0, 1)}
 			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
