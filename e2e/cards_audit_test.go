@@ -176,8 +176,8 @@ func TestTheAuditOfPaymentsIsSilentAfterEveryKindOfEndAndLoudForWhatDiffers(t *t
 		"by hand":                 `DELETE FROM refunds WHERE purchase_id = $1`,
 		"by hand in part":         `UPDATE refunds SET amount = amount + 1 WHERE purchase_id = $1`,
 		"in part, then cancelled": `UPDATE refunds SET amount = amount + 1 WHERE purchase_id = $1 AND number IS NOT NULL`,
-		"by hand, and failed":     `UPDATE refunds SET state = 'succeeded', finished_at = now() WHERE purchase_id = $1`,
-		"resolved":                `UPDATE refunds SET state = 'succeeded', resolved_by = NULL, resolve_reason = NULL WHERE purchase_id = $1`,
+		"by hand, and failed":     `UPDATE refunds SET state = 'succeeded', failure = NULL, finished_at = now() WHERE purchase_id = $1`,
+		"resolved":                `UPDATE refunds SET state = 'succeeded', failure = NULL, resolved_by = NULL, resolve_reason = NULL WHERE purchase_id = $1`,
 		"disputed":                `UPDATE payments SET currency = 'USD' WHERE purchase_id = $1`,
 	} {
 		undone := errors.New("undone")
