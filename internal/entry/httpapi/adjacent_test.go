@@ -1,3 +1,5 @@
+//go:build failpoint
+
 package httpapi_test
 
 import (
