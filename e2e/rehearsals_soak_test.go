@@ -155,7 +155,7 @@ func deadlock(r *rehearsal, id uuid.UUID) {
 }
 
 // A worker is frozen in the middle of its work, and another one gets all of it. Later one dies.
-func TestTheAlertsOfWorkThatIsDoneAgainAreHeard(t *testing.T) {
+func TestTheAlertOfWorkThatNobodyHoldsIsHeard(t *testing.T) {
 	t.Parallel()
 	r := rehearse(t, fleet.Options{}, "TRIPRIZE_TEST_FAILPOINTS=sale.commit@last=stop")
 	id, first, scheduler := r.Campaign(20), r.Workers[0], r.Schedulers[0]
@@ -166,7 +166,7 @@ func TestTheAlertsOfWorkThatIsDoneAgainAreHeard(t *testing.T) {
 		r.worker()
 		servers.Eventually(t, "the other worker is scraped", func() bool { return r.value(`count(up{job="triprize-worker"} == 1)`) == 1 })
 		startChild(t, scheduler)
-	}, func() { first.Kill() }, "TriprizeRetries", "TriprizeTasksWithoutLease purchase")
+	}, func() { first.Kill() }, "TriprizeTasksWithoutLease purchase")
 }
 
 // Relays that are silent, a wrong key, a lock that nobody frees; and rows that somebody changed.
@@ -190,9 +190,16 @@ func TestTheAlertsOfDrawsAndTheAuditAreHeard(t *testing.T) {
 	right := r.Workers[0]
 	stopChild(t, right)
 	wrong := r.worker("TRIPRIZE_DRAW_SECRET_KEY=" + keyring.NewKey())
-	failing := r.Campaign(3)
-	r.provoke(func() { fixture.SellOut(t, r.DB, failing) }, func() { stopChild(t, wrong); startChild(t, right) }, "TriprizeDrawKeyWrong", "TriprizeDrawFailing")
-	r.AwaitDrawn(failing)
+	var failing []uuid.UUID // so many that more than four come again in ten seconds, whatever their pauses are
+	for range 24 {
+		failing = append(failing, r.Campaign(1))
+	}
+	r.provoke(func() {
+		for _, id := range failing {
+			fixture.SellOut(t, r.DB, id)
+		}
+	}, func() { stopChild(t, wrong); startChild(t, right) }, "TriprizeDrawKeyWrong", "TriprizeDrawFailing", "TriprizeRetries")
+	r.AwaitDrawn(failing...)
 
 	held, scheduler := r.Campaign(3), r.Schedulers[0]
 	stopChild(t, right)
