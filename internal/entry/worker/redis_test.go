@@ -137,6 +137,8 @@ func (s *scene) sweep() {
 	}
 }
 
+const allQueues = "asynq:queues"
+
 // keys returns the keys in Redis that workers and the queue have, by a name that is the same in every scene.
 func (s *scene) keys() map[string]string {
 	s.t.Helper()
@@ -147,7 +149,7 @@ func (s *scene) keys() map[string]string {
 	slices.Sort(all) // ids are in the order of their making
 	named := make(map[string]string)
 	for _, key := range all {
-		if key != "asynq:queues" && !strings.Contains(key, s.settings.Redis.Namespace) {
+		if key != allQueues && !strings.Contains(key, s.settings.Redis.Namespace) {
 			continue
 		}
 		name := strings.ReplaceAll(key, s.settings.Redis.Namespace, "ns")
@@ -264,7 +266,13 @@ func TestWhateverRedisHoldsEveryJobIsDone(t *testing.T) {
 			all.Go(func() {
 				atOnce <- struct{}{}
 				defer func() { <-atOnce }()
-				t.Run(name+" "+way, func(t *testing.T) { newScene(t, server.URL()).play(name, spoil) })
+				t.Run(name+" "+way, func(t *testing.T) {
+					server := server
+					if name == allQueues { // of all cases
+						server, _ = servers.OwnRedis(t)
+					}
+					newScene(t, server.URL()).play(name, spoil)
+				})
 			})
 		}
 	}

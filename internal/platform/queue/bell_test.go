@@ -243,10 +243,14 @@ func TestAnIdleServerTouchesItsQueuesInPollsOnly(t *testing.T) {
 	}
 }
 
-// Tasks whose records are lost stand before it. No poll rings.
+// Tasks whose records are lost stand before it. No poll rings. The server is the test's own, as
+// asynq's inspector describes no queue beside such tasks.
 func TestATaskBehindThoseWithoutRecordsIsDelivered(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t)
+	server, _ := servers.OwnRedis(t)
+	settings := servers.RedisSettings(t)
+	settings.Redis.URL = server.URL()
+	s := newSpaceOn(t, settings)
 	delivered := make(chan uuid.UUID, 1)
 	s.quiet(s.rdb, into(delivered))
 	key := "asynq:{" + queue.Name(s.namespace, purchase) + "}:pending"
