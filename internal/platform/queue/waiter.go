@@ -104,14 +104,16 @@ func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd)
 	}
 	cmd := eval(w.UniversalClient)
 	err := cmd.Err()
-	w.empty = errors.Is(err, redis.Nil) && !w.more(ctx)
-	if err != nil && !w.empty && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	none := errors.Is(err, redis.Nil)
+	w.empty = none && !w.more(ctx)
+	if err != nil && !none && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		w.pause()
 	}
 	return cmd
 }
 
-// more tells whether the queue still has tasks: the script says "none" also of one without a record.
+// more tells whether the queue still has tasks: one has come since, or the script says "none" of
+// one without a record.
 func (w *waiter) more(ctx context.Context) bool {
 	var tasks, paused *redis.IntCmd
 	_, err := w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -38,10 +39,25 @@ type answer string
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// After NOSCRIPT asynq comes again at once, with the script.
+// oneTask answers that the queue has a task, whatever the script said.
+type oneTask struct{}
+
+func (oneTask) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (oneTask) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (oneTask) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, commands []redis.Cmder) error {
+		commands[0].(*redis.IntCmd).SetVal(1)
+		return nil
+	}
+}
+
+// A task that comes after the script has found none is taken at once. After NOSCRIPT asynq comes again at once, with the script.
 func TestAPauseAfterAnErrorIsForErrorsOnlyAndEndsWithTheWaiter(t *testing.T) {
 	t.Parallel()
-	w := newWaiter(redis.NewClient(&redis.Options{}), "ns", "purchase") // never connects
+	rdb := redis.NewClient(&redis.Options{}) // never connects
+	rdb.AddHook(oneTask{})
+	w := newWaiter(rdb, "ns", "purchase")
 	synctest.Test(t, func(t *testing.T) {
 		w.closed = make(chan struct{}) // one of the simulated time
 		paused := func(err error) time.Duration {
@@ -49,7 +65,7 @@ func TestAPauseAfterAnErrorIsForErrorsOnlyAndEndsWithTheWaiter(t *testing.T) {
 			w.take(t.Context(), func(redis.Scripter) *redis.Cmd { return redis.NewCmdResult(nil, err) })
 			return time.Since(began)
 		}
-		for err, want := range map[error]time.Duration{answer("NOSCRIPT No matching script."): 0, answer("LOADING"): errorPause} {
+		for err, want := range map[error]time.Duration{answer("NOSCRIPT No matching script."): 0, answer("LOADING"): errorPause, redis.Nil: 0} {
 			if took := paused(err); took != want {
 				t.Errorf("after %v a pause of %s", err, took)
 			}
