@@ -55,11 +55,11 @@ func (in *cancellations) users() (users []string) {
 
 // wantedSQL reads those of the jobs $1 uuid[] that are queued cancellations of the campaigns $2
 // uuid[] and do not wait for the end of a payment, in order of arrival. The deadline applies to the time of the request, not
-// of this transaction.
+// of this transaction. OFFSET 0: see queuedSQL.
 const wantedSQL = `
 	SELECT j.id, j.campaign_id, j.payload, c.state, coalesce(c.board_version, 0), p.until, coalesce(j.accepted_at >= p.until, false)
 	FROM unnest($1::uuid[]) AS i (id)
-	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
 	LEFT JOIN campaigns c ON c.id = j.campaign_id
 	CROSS JOIN LATERAL (SELECT (c.policies ->> 'cancellation_until')::timestamptz AS until) p
 	WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = 'cancellation' AND j.campaign_id = ANY($2) ORDER BY j.accepted_at, j.id`

@@ -92,10 +92,11 @@ func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUI
 }
 
 // queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued purchases of the
-// campaigns $2 uuid[] and have not begun, in order of arrival.
+// campaigns $2 uuid[] and have not begun, in order of arrival. OFFSET 0 has each looked up by its
+// id, where the planner prefers the index of campaigns.
 const queuedSQL = `
 	SELECT j.id, j.campaign_id, j.client, j.payload FROM unnest($1::uuid[]) AS i (id)
-	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
 	WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = 'purchase' AND j.campaign_id = ANY($2) ORDER BY j.accepted_at, j.id`
 
 // hasSQL counts the positions of the users of jobs $1 uuid[], in those of their campaigns

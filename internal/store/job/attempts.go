@@ -42,7 +42,7 @@ func FindQueued(ctx context.Context, db postgres.DB, kind Kind, jobs []Ref) ([]A
 		return a, err
 	}, `
 		SELECT i.place, j.attempts FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS i (id, campaign_id, place)
-		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j
+		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = $3 AND j.campaign_id = i.campaign_id
 		ORDER BY j.attempts, j.id`, ids, campaigns, kind)
 	return queued, fault.At(err, "job.FindQueued")
