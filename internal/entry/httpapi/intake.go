@@ -244,7 +244,7 @@ func (s *intake) answerJob(ctx context.Context, c *call.Call, j job.Job, wait re
 	if err != nil {
 		return response.Job{}, err
 	}
-	answer := response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: replayed}
+	answer := response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: replayed, Problem: j.Problem}
 	if !j.State.Final() {
 		answer.Status, answer.RetryAfter = http.StatusAccepted, s.askAgainAfter(j)
 	}

@@ -75,7 +75,7 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 	answer, err := s.acceptUnless(ctx, s.noRuns.refusal(r.Campaign, selection.Selection), job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
 		Keep: s.settings.Retention.Purchases}, also...)
 	if err == nil && !answer.Replayed {
-		s.followRun(answer.ID, r.Campaign, selection.Selection) //nolint:contextcheck // it outlives the request
+		s.learnRun(answer, r.Campaign, selection.Selection) //nolint:contextcheck // it outlives the request
 	}
 	return answer, err
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -79,8 +81,12 @@ func (n *noRuns) isFresh(campaignID uuid.UUID, last noRun) bool {
 	return n.now().Before(last.until) || failpoint.Off("httpapi.runs.second", func() []string { return []string{campaignID.String()} })
 }
 
-// followRun learns how a purchase ends, whether or not its client waits.
-func (s *intake) followRun(id, campaignID uuid.UUID, sel inventory.Selection) {
+// learnRun learns how a purchase ends, whether or not its client has waited for it.
+func (s *intake) learnRun(answer response.Job, campaignID uuid.UUID, sel inventory.Selection) {
+	if answer.Status != http.StatusAccepted {
+		s.noRuns.learn(campaignID, sel, answer.Problem)
+		return
+	}
 	if !sel.Adjacent || s.draining.Err() != nil || !s.noRuns.followers.TryAcquire(1) {
 		return
 	}
@@ -88,9 +94,9 @@ func (s *intake) followRun(id, campaignID uuid.UUID, sel inventory.Selection) {
 		defer s.noRuns.followers.Release(1)
 		ctx, cancel := context.WithTimeout(s.draining, followedFor)
 		defer cancel()
-		waiter := s.jobs.Waiter(id)
+		waiter := s.jobs.Waiter(answer.ID)
 		defer waiter.Stop()
-		j, err := job.Get(ctx, s.db, id)
+		j, err := job.Get(ctx, s.db, answer.ID)
 		for err == nil && j.State == job.Queued {
 			select {
 			case j = <-waiter.Changes():

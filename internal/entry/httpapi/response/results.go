@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/store/job"
 )
 
 // Job answers with a job that is already encoded, because the answer of a
@@ -19,6 +20,7 @@ type Job struct {
 	Wait       Wait // as it was granted
 	RetryAfter int  // seconds; 0 for a final job
 	Replayed   bool
+	Problem    *job.Problem // of a job that has failed, unless it was replayed from Redis
 }
 
 // Send implements operations.Answer.
