@@ -122,9 +122,10 @@ func TestEverythingInADraftCanBeChangedBeforeItIsPublished(t *testing.T) {
 func TestWhatASaleLeavesUnsoldFollowsItsPolicy(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_SWEEPS_ENDED_SALES_INTERVAL=100ms"}})
-	over := time.Now().Add(time.Second)
-	staying, _ := sells(s, fleet.Fields{"sale_ends_at": over, "policies": fleet.Fields{"unsold": "stay"}})
-	cancelled, _ := sells(s, fleet.Fields{"sale_ends_at": over, "policies": fleet.Fields{"unsold": "cancel"}})
+	later := time.Now().Add(time.Hour)
+	staying, _ := sells(s, fleet.Fields{"sale_ends_at": later, "policies": fleet.Fields{"unsold": "stay"}})
+	cancelled, _ := sells(s, fleet.Fields{"sale_ends_at": later, "policies": fleet.Fields{"unsold": "cancel"}})
+	servers.Exec(t, s.DB, `UPDATE campaigns SET sale_ends_at = clock_timestamp() WHERE sale_ends_at = $1`, later)
 	state := func(path string) string {
 		return view(s, s.Do(0, s.Operator, http.MethodGet, path, nil, nil), http.StatusOK).State
 	}
