@@ -15,8 +15,14 @@ func Everything() Grant { return Grant{all: true} }
 // OfClient is the grant of an app: the resources of its client, of all of its users.
 func OfClient(client string) Grant { return Grant{client: client} }
 
-// OfUser is the grant of a user with a token: its resources at its client.
-func OfUser(client, user string) Grant { return Grant{client: client, user: user} }
+// OfUser is the grant of a user with a token: its resources at its client. Without a name it
+// selects nothing.
+func OfUser(client, user string) Grant {
+	if user == "" {
+		return Grant{}
+	}
+	return Grant{client: client, user: user}
+}
 
 // All reports whether the grant selects everything.
 func (g Grant) All() bool { return g.all }

@@ -14,6 +14,7 @@ func TestAGrantSelectsNoMoreThanItNames(t *testing.T) {
 	}{
 		"none":       {access.Grant{}, false, false, false},
 		"nobody":     {access.OfClient(""), false, false, false},
+		"no user":    {access.OfUser("shop", ""), false, false, false},
 		"everything": {access.Everything(), true, true, true},
 		"an app":     {access.OfClient("shop"), true, true, false},
 		"a user":     {access.OfUser("shop", "alice"), true, false, false},

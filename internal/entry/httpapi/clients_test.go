@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -150,7 +151,22 @@ func TestNoClientSeesOrChangesWhatIsAnothers(t *testing.T) {
 		return state
 	}
 	before := now()
+	board := "/v1/campaigns/" + open.String() + "/positions"
+	seat := fleet.As[struct {
+		Positions []shape.Position `json:"positions"`
+	}](t, s.Do(0, shop, http.MethodGet, "/v1/holds/"+mine["hold"], nil, nil)).Positions[0]
 	for _, caller := range callers {
+		if caller.role == "user" { // the board is everybody's; what is one's own on it is not
+			want := map[string]int{"alice": 2, "alice at another app": 2}[caller.name]
+			a := s.Do(caller.api, caller.credential, http.MethodGet, board, nil, nil)
+			if n := strings.Count(string(a.Body), `"user_id":"alice"`); a.Status != http.StatusOK || n != want {
+				t.Errorf("on the board %d positions are of %s, not %d: %v", n, caller.name, want, a)
+			}
+			a = s.Do(caller.api, caller.credential, http.MethodGet, fmt.Sprintf("%s/%d/%d", board, seat.Layer, seat.Column), nil, nil)
+			if a.Status != http.StatusOK || fleet.Contains(a.Body, "alice") != caller.sees {
+				t.Errorf("the position that alice holds, for %s: %v %s", caller.name, a, a.Body)
+			}
+		}
 		if after := now(); caller.name == "alice" && after != before { // those before her are others
 			t.Errorf("others have changed what alice has: %s, was %s", after, before)
 		}

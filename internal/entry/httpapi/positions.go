@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
@@ -60,7 +61,7 @@ func (s positionHandlers) view(ctx context.Context, r operations.ListPositionsRe
 	}
 	var own []inventory.Position
 	if who.User != "" {
-		if own, err = inventory.OfUser(ctx, s.db, r.Campaign, who.User); err != nil {
+		if own, err = inventory.OfUser(ctx, s.db, r.Campaign, who.App, who.User); err != nil {
 			return positions.View{}, err
 		}
 	}
@@ -74,7 +75,14 @@ func (s positionHandlers) GetPosition(ctx context.Context, r operations.GetPosit
 	if err != nil {
 		return nil, err
 	}
-	isOwn := found.UserID != nil && c.User != "" && *found.UserID == c.User
+	isOwn := false
+	if c.User != "" && found.UserID != nil && *found.UserID == c.User { // perhaps the same name at another client
+		own, err := inventory.OfUser(ctx, s.db, r.Campaign, c.App, c.User)
+		if err != nil {
+			return nil, err
+		}
+		isOwn = slices.ContainsFunc(own, func(p inventory.Position) bool { return p.Layer == r.Layer && p.Column == r.Column })
+	}
 	p := positions.Position(found, c.SeesOwners() || isOwn)
 	answer, err := response.TagAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: p.Price, State: p.State,
 		Prize: p.Prize, UserID: p.UserID, ExpiresAt: p.ExpiresAt, BlockReason: p.BlockReason, BoardVersion: found.AsOf})

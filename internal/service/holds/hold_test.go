@@ -100,7 +100,7 @@ func TestChosenPositionsAreHeldTogether(t *testing.T) {
 	if stored := fixture.HoldNow(t, db, made.ID); !stored.ExpiresAt.Equal(made.ExpiresAt) || !slices.Equal(placesOf(stored), placesOf(made)) {
 		t.Errorf("stored is %+v", stored)
 	}
-	own, err := inventory.OfUser(t.Context(), db, id, "a")
+	own, err := inventory.OfUser(t.Context(), db, id, "test", "a")
 	if err != nil || len(own) != 3 || own[0].State != inventory.Held || !own[0].ExpiresAt.Equal(made.ExpiresAt) {
 		t.Errorf("the board says %+v, %v", own, err)
 	}

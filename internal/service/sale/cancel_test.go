@@ -79,7 +79,7 @@ func TestACancelledPurchaseGivesBackPositionsCounterAndLimit(t *testing.T) {
 	if now, err := campaign.Get(t.Context(), db, id); err != nil || now.Counts.Sold != 0 || now.Counts.Available() != 10 {
 		t.Errorf("the counters: %+v, %v", now.Counts, err)
 	}
-	all, err := inventory.OfUser(t.Context(), db, id, "a")
+	all, err := inventory.OfUser(t.Context(), db, id, "test", "a")
 	if err != nil || len(all) != 0 {
 		t.Errorf("the user still has %+v, %v", all, err)
 	}
@@ -163,7 +163,7 @@ func TestACancellationThatIsDeliveredAgainLeavesTheNewOwnerAlone(t *testing.T) {
 	if j := fixture.Job(t, db, ref.ID); string(j.Result) != string(first.Result) {
 		t.Errorf("the job has changed: %s", j.Result)
 	}
-	if own, err := inventory.OfUser(t.Context(), db, id, "b"); err != nil || len(own) != 1 || own[0].State != inventory.Sold {
+	if own, err := inventory.OfUser(t.Context(), db, id, "test", "b"); err != nil || len(own) != 1 || own[0].State != inventory.Sold {
 		t.Errorf("the new owner has %+v, %v", own, err)
 	}
 	fixture.Sound(t, db)

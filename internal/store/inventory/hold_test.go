@@ -144,7 +144,7 @@ func TestAnExpiredHoldIsShownAsFree(t *testing.T) {
 			t.Errorf("position %d is shown as %+v", i, shown)
 		}
 	}
-	own, err := inventory.OfUser(t.Context(), db, id, "holder")
+	own, err := inventory.OfUser(t.Context(), db, id, "", "holder")
 	if err != nil || len(own) != 1 || own[0].Position != free[2].Position {
 		t.Errorf("its user has %+v, %v", own, err)
 	}

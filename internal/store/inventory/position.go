@@ -82,11 +82,12 @@ func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position,
 	return all, fault.At(err, "inventory.All(%s)", campaignID)
 }
 
-// OfUser returns the positions that a user holds, has reserved or has bought, by
+// OfUser returns the positions that a user of a client holds, has reserved or has bought, by
 // layer and column.
-func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, userID string) ([]Position, error) {
-	own, err := postgres.Collect(ctx, db, scanPosition,
-		`SELECT `+shown+named+`WHERE p.campaign_id = $1 AND user_id = $2 AND NOT `+isOver+` ORDER BY p.layer, col`, campaignID, userID)
+func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, client, userID string) ([]Position, error) {
+	own, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+named+`WHERE p.campaign_id = $1 AND user_id = $2 AND NOT `+isOver+`
+		  AND $3 = CASE state WHEN 'held' THEN (SELECT client FROM holds WHERE id = p.hold_id) ELSE (SELECT client FROM purchases WHERE id = p.purchase_id) END
+		ORDER BY p.layer, col`, campaignID, userID, client)
 	return own, fault.At(err, "inventory.OfUser(%s)", campaignID)
 }
 
