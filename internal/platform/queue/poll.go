@@ -30,39 +30,46 @@ const unreadable = 3 * time.Minute
 //	result   for each queue: 1 if a task can be taken, else 0; when the first delay is over
 //	         (Unix time, in s), -1 if none
 var pollScript = redis.NewScript(`
-local function is(key, kind) -- after it, the key is of that type or is not there
-	local found = redis.call('TYPE', key).ok
-	if found ~= kind and found ~= 'none' then
+local function read(command, key, ...) -- a key of another type is deleted first
+	local answer = redis.pcall(command, key, ...)
+	if type(answer) ~= 'table' or not answer.err then
+		return answer
+	end
+	if string.find(answer.err, 'WRONGTYPE', 1, true) then
 		redis.call('DEL', key)
 	end
+	return redis.call(command, key, ...)
 end
-local result, now = {}, redis.call('TIME')[1]
-is(KEYS[1], 'set')
+local result, now = {}, tonumber(redis.call('TIME')[1])
+read('SCARD', KEYS[1])
 for i = 2, #KEYS, 7 do
 	local waits, due, task = 0, -1, ARGV[(i + 12) / 7]
-	for j, kind in pairs({[0] = 'list', [2] = 'zset', [3] = 'zset', [4] = 'list', [5] = 'list', [6] = 'zset'}) do
-		is(KEYS[i + j], kind)
-	end
-	for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[i + 6], '-inf', now - ARGV[1], 'LIMIT', 0, 100)) do
+	read('LLEN', KEYS[i + 5])
+	for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[i + 6], '-inf', now - ARGV[1], 'LIMIT', 0, 100)) do
 		redis.call('LREM', KEYS[i + 5], 0, id)
 		redis.call('ZREM', KEYS[i + 6], id)
 		redis.call('DEL', task .. id)
 	end
-	if redis.call('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
+	local rings = read('LLEN', KEYS[i + 4])
+	if read('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
 		waits = 1
-		if redis.call('LLEN', KEYS[i + 4]) == 0 then
+		if rings == 0 then
 			redis.call('LPUSH', KEYS[i + 4], '')
 		end
 	end
 	for j = i + 2, i + 3 do
-		for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 100)) do
-			if redis.call('TYPE', task .. id).ok ~= 'hash' then
-				redis.call('ZREM', KEYS[j], id)
+		local function first() return tonumber(read('ZRANGE', KEYS[j], 0, 0, 'WITHSCORES')[2]) end
+		local at = first()
+		if at and at <= now then
+			for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 100)) do
+				if redis.call('TYPE', task .. id).ok ~= 'hash' then
+					redis.call('ZREM', KEYS[j], id)
+				end
 			end
+			at = first()
 		end
-		local first = tonumber(redis.call('ZRANGE', KEYS[j], 0, 0, 'WITHSCORES')[2])
-		if first and (due < 0 or first < due) then
-			due = math.max(first, 0)
+		if at and (due < 0 or at < due) then
+			due = math.max(at, 0)
 		end
 	end
 	result[#result + 1] = waits
