@@ -162,6 +162,9 @@ func TestNoClientSeesOrChangesWhatIsAnothers(t *testing.T) {
 			if n := strings.Count(string(a.Body), `"user_id":"alice"`); a.Status != http.StatusOK || n != want {
 				t.Errorf("on the board %d positions are of %s, not %d: %v", n, caller.name, want, a)
 			}
+			if n := strings.Count(string(a.Body), `"state":"available"`); n != 6 { // two are sold, and two held
+				t.Errorf("for %s %d positions are free: %s", caller.name, n, a.Body)
+			}
 			a = s.Do(caller.api, caller.credential, http.MethodGet, fmt.Sprintf("%s/%d/%d", board, seat.Layer, seat.Column), nil, nil)
 			if a.Status != http.StatusOK || fleet.Contains(a.Body, "alice") != caller.sees {
 				t.Errorf("the position that alice holds, for %s: %v %s", caller.name, a, a.Body)

@@ -81,7 +81,7 @@ func (s positionHandlers) GetPosition(ctx context.Context, r operations.GetPosit
 		if err != nil {
 			return nil, err
 		}
-		isOwn = slices.ContainsFunc(own, func(p inventory.Position) bool { return p.Layer == r.Layer && p.Column == r.Column })
+		isOwn = slices.ContainsFunc(own, func(p inventory.Position) bool { return p.UserID != nil && p.Layer == r.Layer && p.Column == r.Column })
 	}
 	p := positions.Position(found, c.SeesOwners() || isOwn)
 	answer, err := response.TagAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: p.Price, State: p.State,

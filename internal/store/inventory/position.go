@@ -66,9 +66,12 @@ const (
 	made = `NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1)`
 )
 
-func scanPosition(row pgx.CollectableRow) (p Position, err error) {
+func scanPosition(row pgx.CollectableRow) (Position, error) { return scanShown(row) }
+
+// scanShown scans the columns of shown, and more after them.
+func scanShown(row pgx.CollectableRow, more ...any) (p Position, err error) {
 	var changed *int64
-	err = row.Scan(&p.Layer, &p.Column, &p.Number, &p.Label, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.BlockReason, &p.Prize, &p.AsOf, &changed)
+	err = row.Scan(append([]any{&p.Layer, &p.Column, &p.Number, &p.Label, &p.Price, &p.State, &p.UserID, &p.ExpiresAt, &p.BlockReason, &p.Prize, &p.AsOf, &changed}, more...)...)
 	if p.Changed = unversioned; changed != nil {
 		p.Changed = *changed
 	}
@@ -83,12 +86,18 @@ func All(ctx context.Context, db postgres.DB, campaignID uuid.UUID) ([]Position,
 }
 
 // OfUser returns the positions that a user of a client holds, has reserved or has bought, by
-// layer and column.
+// layer and column. Those that a user of this name has at another client are among them, without
+// what only their own user sees.
 func OfUser(ctx context.Context, db postgres.DB, campaignID uuid.UUID, client, userID string) ([]Position, error) {
-	own, err := postgres.Collect(ctx, db, scanPosition, `SELECT `+shown+named+`WHERE p.campaign_id = $1 AND user_id = $2 AND NOT `+isOver+`
-		  AND $3 = CASE state WHEN 'held' THEN (SELECT client FROM holds WHERE id = p.hold_id) ELSE (SELECT client FROM purchases WHERE id = p.purchase_id) END
-		ORDER BY p.layer, col`, campaignID, userID, client)
-	return own, fault.At(err, "inventory.OfUser(%s)", campaignID)
+	all, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (p Position, err error) {
+		var own bool
+		if p, err = scanShown(row, &own); !own {
+			p.UserID, p.ExpiresAt = nil, nil
+		}
+		return p, err
+	}, `SELECT `+shown+`, coalesce($3 = CASE state WHEN 'held' THEN (SELECT client FROM holds WHERE id = p.hold_id) ELSE (SELECT client FROM purchases WHERE id = p.purchase_id) END, false)`+
+		named+`WHERE p.campaign_id = $1 AND user_id = $2 AND NOT `+isOver+` ORDER BY p.layer, col`, campaignID, userID, client)
+	return all, fault.At(err, "inventory.OfUser(%s)", campaignID)
 }
 
 // Get returns one position, or a not-found Error.
