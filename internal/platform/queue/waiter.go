@@ -29,13 +29,14 @@ const (
 // over yet. Everything else passes through, and never waits.
 type waiter struct {
 	ringer
-	rdb     *redis.Client
-	kind    string
-	keys    []string      // of the script that takes a task
-	longest time.Duration // see longestWait
-	now     func() time.Time
-	empty   bool // only asynq's processor, one goroutine, uses it
-	closed  chan struct{}
+	rdb        *redis.Client
+	kind       string
+	keys       []string      // of the script that takes a task
+	longest    time.Duration // see longestWait
+	now        func() time.Time
+	empty      bool // only asynq's processor, one goroutine, uses it and the next
+	unrecorded bool // the next task had no record after the last look
+	closed     chan struct{}
 
 	mu       sync.Mutex
 	blocking *redis.Client // its one connection is for the wait
@@ -112,15 +113,18 @@ func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd)
 	return cmd
 }
 
-// more tells whether the queue still has tasks: one has come since, or the script says "none" of
-// one without a record.
+// more tells whether to look again: the script says "none" also of a task without a record, which
+// it takes away, and others stand behind it. One with a record has a ring of its own.
 func (w *waiter) more(ctx context.Context) bool {
-	var tasks, paused *redis.IntCmd
+	var next *redis.StringCmd
+	var paused *redis.IntCmd
 	_, err := w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		tasks, paused = pipe.LLen(ctx, w.keys[0]), pipe.Exists(ctx, w.keys[1])
+		next, paused = pipe.LIndex(ctx, w.keys[0], -1), pipe.Exists(ctx, w.keys[1])
 		return nil
 	})
-	return err == nil && tasks.Val() > 0 && paused.Val() == 0
+	before := w.unrecorded
+	w.unrecorded = err == nil && paused.Val() == 0 && w.rdb.Exists(ctx, asynqKey(w.namespace, w.kind, "t:"+next.Val())).Val() == 0
+	return w.unrecorded || before && err == nil && paused.Val() == 0
 }
 
 // wait returns when the bell has rung for this worker, when it is time to look anyway, or

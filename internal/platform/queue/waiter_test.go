@@ -39,24 +39,27 @@ type answer string
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// oneTask answers that the queue has a task, whatever the script said.
-type oneTask struct{}
+// unrecorded answers that the queue has a task without a record, whatever the script said.
+type unrecorded struct{}
 
-func (oneTask) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (oneTask) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (unrecorded) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (oneTask) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (unrecorded) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return nil }
+}
+
+func (unrecorded) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, commands []redis.Cmder) error {
-		commands[0].(*redis.IntCmd).SetVal(1)
+		commands[0].(*redis.StringCmd).SetVal("task")
 		return nil
 	}
 }
 
-// A task that comes after the script has found none is taken at once. After NOSCRIPT asynq comes again at once, with the script.
+// A task behind one without a record is taken at once. After NOSCRIPT asynq comes again at once, with the script.
 func TestAPauseAfterAnErrorIsForErrorsOnlyAndEndsWithTheWaiter(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{}) // never connects
-	rdb.AddHook(oneTask{})
+	rdb.AddHook(unrecorded{})
 	w := newWaiter(rdb, "ns", "purchase")
 	synctest.Test(t, func(t *testing.T) {
 		w.closed = make(chan struct{}) // one of the simulated time
