@@ -16,7 +16,8 @@ ARG VERSION=
 RUN --mount=type=cache,target=/go/pkg/mod \
     --mount=type=cache,target=/cache/go-build \
     GOCACHE=/cache/go-build CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags="-s -w -X triprize/internal/domain/buildinfo.version=$VERSION" -o /out/ ./cmd/...
+    go build -trimpath -ldflags="-s -w -X triprize/internal/domain/buildinfo.version=$VERSION" -o /out/ \
+    ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/triprize
 
 # CA certificates, time zones and a user without rights; no shell, no packages.
 FROM gcr.io/distroless/static-debian12:nonroot

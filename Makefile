@@ -33,7 +33,7 @@ TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pk
 # Runs a command with the programs that tests use, and with servers unless there are some.
 # Binaries with the race detector would wait a second for reports at their end.
 WITH = TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint GORACE="atexit_sleep_ms=10 $$GORACE" \
-	$(if $(and $(TRIPRIZE_TEST_POSTGRES_URL),$(TRIPRIZE_TEST_REDIS_URL)),,./bin/failpoint/triprize with-servers)
+	$(if $(and $(TRIPRIZE_TEST_POSTGRES_URL),$(TRIPRIZE_TEST_REDIS_URL)),,./bin/failpoint/triprize-dev with-servers)
 
 .PHONY: help
 help: ## List the targets
@@ -56,16 +56,16 @@ go:
 	@tools/check-go.sh
 
 .PHONY: build
-build: go ## Build api, worker, scheduler and triprize into bin/
+build: go ## Build api, worker, scheduler, triprize and triprize-dev into bin/
 	go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: deps build ## Sell out a campaign to a crowd and draw it (ARGS="--buyers 1000")
-	./bin/triprize demo $(ARGS)
+	./bin/triprize-dev demo $(ARGS)
 
 .PHONY: dev
 dev: deps build ## Run the whole system on this machine until Ctrl-C (ARGS="--workers 4")
-	./bin/triprize dev $(ARGS)
+	./bin/triprize-dev dev $(ARGS)
 
 .PHONY: programs
 programs: go

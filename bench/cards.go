@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/simulator/stripesim"
+	"triprize/sandbox/stripesim"
 )
 
 // The secrets of the simulator of Stripe. Its money is none.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 )
 
 const (

@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/simulator/stripesim"
+	"triprize/sandbox/stripesim"
 )
 
 // system is what one measurement runs on: a fresh database with campaigns on sale, a

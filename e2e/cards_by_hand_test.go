@@ -11,10 +11,10 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 // The provider has paid a refund, and its event came while the key was refused; then an operator pays it by bank.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 // A restricted key loses the right to refund, and later the key expires: operators see what

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 func TestACancelledCardPurchaseIsRefundedOnce(t *testing.T) {

@@ -17,12 +17,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/platform/devstack"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 // tortureCards are the payment methods of a torture, the good ones most often.

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/keyring"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 // awaitCauses waits until a process, the n-th of the URLs, tells that exactly these causes

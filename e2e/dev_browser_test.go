@@ -14,7 +14,7 @@ import (
 	"triprize/internal/testkit/fleet"
 )
 
-// A page of the own machine, on any port, calls triprize dev with the token of its user. The settings of
+// A page of the own machine, on any port, calls triprize-dev dev with the token of its user. The settings of
 // the developer come before those of dev.
 func TestAPageIsDevelopedWithTokensOfDev(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestAPageIsDevelopedWithTokensOfDev(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, dev := startDev(t, dir, "--config", own)
-	signed, stderr, status := run(t, nil, "token", "--config", filepath.Join(dir, "triprize.yaml"), "--user", "alice")
+	signed, stderr, status := runDev(t, "token", "--config", filepath.Join(dir, "triprize.yaml"), "--user", "alice")
 	if status != 0 {
 		t.Fatal(stderr)
 	}

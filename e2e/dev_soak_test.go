@@ -49,7 +49,7 @@ func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
 		_ = response.Body.Close()
 		return response.StatusCode == http.StatusOK
 	})
-	if _, stderr, status := run(t, nil, "dev", "--data", dir, "--listen", "127.0.0.1:0"); status != 1 || !strings.Contains(stderr, "another process uses this folder") {
+	if _, stderr, status := runDev(t, "dev", "--data", dir, "--listen", "127.0.0.1:0"); status != 1 || !strings.Contains(stderr, "another process uses this folder") {
 		t.Errorf("a second dev on the folder: status %d, %s", status, stderr)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil { // Ctrl-C
@@ -68,7 +68,7 @@ func TestDevKeepsTheSystemRunningAndStopsItWhole(t *testing.T) {
 	}
 }
 
-// payAtSandbox makes a payment at the sandbox of a running triprize dev, and returns how
+// payAtSandbox makes a payment at the sandbox of a running triprize-dev dev, and returns how
 // many there are.
 func payAtSandbox(t *testing.T, a about) int {
 	t.Helper()
@@ -127,7 +127,7 @@ func TestDevFindsItsDataAndTheLeftoversOfAKilledRun(t *testing.T) {
 
 func TestTheDemoHoldsWhatItPromises(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, status := run(t, nil, "demo", "--json", "--base-length", "5", "--buyers", "40")
+	stdout, stderr, status := runDev(t, "demo", "--json", "--base-length", "5", "--buyers", "40")
 	var r struct {
 		Positions, Buyers, Accepted, Succeeded, Rejected, Sold, Draws int
 		Winners                                                       []struct{ Prize int }
@@ -148,7 +148,7 @@ func TestTheDemoHoldsWhatItPromises(t *testing.T) {
 
 func TestADemoThatIsInterruptedTellsWhatIsKnown(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(triprize(t), "demo", "--json", "--base-length", "50", "--buyers", "2000") // longer than an interrupt takes
+	cmd := exec.Command(triprize(t)+"-dev", "demo", "--json", "--base-length", "50", "--buyers", "2000") // longer than an interrupt takes
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()
@@ -187,11 +187,11 @@ func TestADemoThatIsInterruptedTellsWhatIsKnown(t *testing.T) {
 
 func TestADemoThatDoesNotSellOutDrawsNothing(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, status := run(t, nil, "demo", "--base-length", "4", "--buyers", "7")
+	stdout, stderr, status := runDev(t, "demo", "--base-length", "4", "--buyers", "7")
 	if status != 0 || !strings.Contains(stdout, "7 buyers for 10 positions: 7 succeeded, 0 refused, drawn 0 time(s)") {
 		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
 	}
-	if _, stderr, status := run(t, nil, "demo", "--buyers", "0"); status != 1 || !strings.Contains(stderr, "--buyers") {
+	if _, stderr, status := runDev(t, "demo", "--buyers", "0"); status != 1 || !strings.Contains(stderr, "--buyers") {
 		t.Errorf("without buyers: status %d, %s", status, stderr)
 	}
 }

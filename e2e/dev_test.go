@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -58,14 +58,14 @@ func alive(pid int) bool {
 // released are the programs as users have them, without failpoints.
 var released programs
 
-// startDev runs triprize dev on a folder, with further flags, and waits until it is up.
+// startDev runs triprize-dev dev on a folder, with further flags, and waits until it is up.
 func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 	t.Helper()
 	listen, err := devstack.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(released.build(t, "release"), "triprize"), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
+	cmd := exec.Command(filepath.Join(released.build(t, "release"), "triprize-dev"), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
 	output := filepath.Join(t.TempDir(), "output")
 	file, err := os.Create(output)
 	if err != nil {
@@ -100,6 +100,12 @@ func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 		t.Fatal(err)
 	}
 	return cmd, a
+}
+
+// runDev runs the developer's tool to its end.
+func runDev(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	return runCommand(t, exec.Command(triprize(t)+"-dev", args...), nil)
 }
 
 // openDir returns a throw-away folder that the user of Postgres can enter.

@@ -9,12 +9,12 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/service/lifecycle"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // The scenarios of the seed documents, over HTTP, with real processes.

@@ -19,13 +19,13 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // Operators, sweeps, further system jobs and redeliveries call for the same draws, fifty

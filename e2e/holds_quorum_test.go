@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"debug/buildinfo"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +23,20 @@ func TestOnlyTheAPILinksTheHTTPServer(t *testing.T) {
 		}
 		if linked != wanted {
 			t.Errorf("%s links Fiber: %v, wanted %v", name, linked, wanted)
+		}
+	}
+}
+
+// No program of an installation has what plays the world in development.
+func TestNoProgramOfAnInstallationLinksTheDevelopersTool(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", "triprize/cmd/api", "triprize/cmd/worker", "triprize/cmd/scheduler", "triprize/cmd/triprize").Output()
+	if err != nil || !strings.Contains(string(out), "triprize/internal/") {
+		t.Fatal(err)
+	}
+	for name := range strings.Lines(string(out)) {
+		if strings.HasPrefix(name, "triprize/devkit") || strings.HasPrefix(name, "triprize/sandbox") {
+			t.Errorf("it is linked: %s", name)
 		}
 	}
 }

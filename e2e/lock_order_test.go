@@ -17,13 +17,13 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 // The steps of the lock order, as docs/architecture.md has them.

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/platform/devstack"
-	"triprize/internal/simulator/stripesim"
-	"triprize/internal/simulator/tsasim"
+	"triprize/devkit/devstack"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
+	"triprize/sandbox/tsasim"
 )
 
 const (

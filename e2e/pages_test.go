@@ -153,8 +153,8 @@ func TestEveryCommandOfThePagesExists(t *testing.T) {
 					if len(words) > 1 && !strings.Contains(makefile, "\n"+words[1]+":") {
 						t.Errorf("%s: there is no make %s", file, words[1])
 					}
-				case "triprize":
-					commandExists(t, file, words[1:])
+				case "triprize", "triprize-dev":
+					commandExists(t, file, name, words[1:])
 				case "scheduler", "api", "worker":
 					out, _ := exec.Command(filepath.Join(filepath.Dir(triprize(t)), name), "--help").CombinedOutput()
 					flagsExist(t, file, words[1:], strings.ReplaceAll(string(out), "  -", "  --"))
@@ -168,7 +168,7 @@ func TestEveryCommandOfThePagesExists(t *testing.T) {
 
 // commandExists asks the tool for help about a command; what is not a flag and not in
 // small letters is its argument.
-func commandExists(t *testing.T, file string, words []string) {
+func commandExists(t *testing.T, file, tool string, words []string) {
 	t.Helper()
 	var names []string
 	for _, word := range words {
@@ -177,8 +177,8 @@ func commandExists(t *testing.T, file string, words []string) {
 		}
 		names = append(names, word)
 	}
-	out, err := exec.Command(triprize(t), append(slices.Clone(names), "--help")...).CombinedOutput()
-	if want := "triprize " + strings.Join(names, " "); err != nil || !bytes.Contains(out, []byte(want)) {
+	out, err := exec.Command(filepath.Join(filepath.Dir(triprize(t)), tool), append(slices.Clone(names), "--help")...).CombinedOutput()
+	if want := tool + " " + strings.Join(names, " "); err != nil || !bytes.Contains(out, []byte(want)) {
 		t.Errorf("%s: there is no %s: %v\n%s", file, want, err, out)
 	}
 	flagsExist(t, file, words, string(out))

@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/tsasim"
 )
 
 // stranger gets a public page without a key.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"

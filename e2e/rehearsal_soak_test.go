@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

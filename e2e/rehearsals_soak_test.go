@@ -19,11 +19,11 @@ import (
 
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/keyring"
-	"triprize/internal/simulator/drandsim"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
+	"triprize/sandbox/stripesim"
 )
 
 // Processes and servers are frozen, stopped and started again.

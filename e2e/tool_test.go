@@ -66,7 +66,11 @@ func triprize(t *testing.T) string {
 // run runs the tool to its end.
 func run(t *testing.T, env []string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := exec.Command(triprize(t), args...)
+	return runCommand(t, exec.Command(triprize(t), args...), env)
+}
+
+func runCommand(t *testing.T, cmd *exec.Cmd, env []string) (stdout, stderr string, status int) {
+	t.Helper()
 	cmd.Env = append(os.Environ(), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -81,7 +85,7 @@ func run(t *testing.T, env []string, args ...string) (stdout, stderr string, sta
 
 func TestEveryProgramSaysItsVersion(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"api", "worker", "scheduler", "triprize"} {
+	for _, name := range []string{"api", "worker", "scheduler", "triprize", "triprize-dev"} {
 		out, err := exec.Command(filepath.Join(filepath.Dir(triprize(t)), name), "--version").Output() // without any setting
 		if line := string(out); err != nil || !regexp.MustCompile(`^`+name+` \S+ \(go\S+, \w+/\w+\)\n$`).MatchString(line) {
 			t.Errorf("%s: %q, %v", name, line, err)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/otlp"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 // traced starts real processes that record a share of the traces, and send them soon.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

@@ -23,7 +23,7 @@ var updateMap = flag.Bool("update", false, "write the map of the packages")
 var docLinks = regexp.MustCompile(` \(\[[^)]*\]\)|[\[\]]`)
 
 // The floors, from the top.
-var floors = []string{"entry", "maintenance", "service", "store", "simulator", "platform", "domain", "testkit"}
+var floors = []string{"entry", "maintenance", "service", "store", "platform", "domain", "testkit"}
 
 // The map is the first sentence of each package's doc comment.
 func TestTheMapOfThePackagesIsCurrent(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
+	"triprize/sandbox/tsasim"
 )
 
 // fill puts a text into a field, and waits for what the page says then.

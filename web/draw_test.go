@@ -14,8 +14,8 @@ import (
 
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/shape"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
+	"triprize/sandbox/tsasim"
 )
 
 // draw describes a draw to make a proof of. The zero value is a triangle of three layers,

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/simulator/tsasim"
+	"triprize/sandbox/tsasim"
 )
 
 // saying tells which of some sentences a list has, by a part of each.

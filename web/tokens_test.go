@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
+	"triprize/sandbox/tsasim"
 )
 
 // signedParts returns what the signature of a token covers, and the signature.

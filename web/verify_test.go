@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
+	"triprize/sandbox/tsasim"
 )
 
 // draws are one of each kind, with a chain of a test where there is one.

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/testkit/servers"

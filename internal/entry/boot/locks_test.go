@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/testkit/servers"
 )

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/servers"
 )

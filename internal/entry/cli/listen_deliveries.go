@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"sync"
 	"time"
 
@@ -166,4 +167,17 @@ func (l *listening) forward(ctx context.Context, id string, message json.RawMess
 		l.say("%s %s %s %s; again in %s", time.Now().Format(time.TimeOnly), id, about.Type, answer.Text(), again)
 	}
 	return answer.Arrived() && ctx.Err() == nil
+}
+
+// writeJSON replaces a file in one step; only its owner can read it.
+func writeJSON(file string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	temporary := file + ".new"
+	if err := os.WriteFile(temporary, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, file)
 }

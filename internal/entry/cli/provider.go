@@ -16,6 +16,3 @@ import (
 func newProvider(settings config.Settings, rdb redis.UniversalClient) payprovider.Provider {
 	return stripe.New(settings.Payments.Stripe, rdb, settings.Redis.Namespace, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
-
-// eventTypes are the events that the simulated provider sends.
-func eventTypes() []string { return payprovider.EventTypes(stripe.NewReader(false)) }

@@ -10,10 +10,10 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // drafted is a campaign as far as these tests read it.

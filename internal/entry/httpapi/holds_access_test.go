@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"

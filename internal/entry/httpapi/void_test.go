@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // Relays are silent, and somebody without a key has the round: it draws.

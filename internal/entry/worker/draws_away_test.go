@@ -18,13 +18,13 @@ import (
 	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // stuck are relays and authorities that say nothing: relays until the test ends,

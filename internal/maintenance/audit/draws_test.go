@@ -16,10 +16,10 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // drawn draws a campaign with a beacon, or leaves it with its freeze.

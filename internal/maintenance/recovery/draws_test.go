@@ -10,11 +10,11 @@ import (
 
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 func (p *setup) execution(id uuid.UUID) (lock *uuid.UUID, version int64) {

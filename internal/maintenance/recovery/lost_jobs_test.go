@@ -11,9 +11,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"

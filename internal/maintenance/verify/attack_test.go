@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
 	"triprize/internal/testkit/forge"
+	"triprize/sandbox/tsasim"
 )
 
 // The operator makes a root of its own, names it in the rules, and waits for the round. Then it

@@ -11,9 +11,9 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
 	"triprize/internal/testkit/property"
+	"triprize/sandbox/tsasim"
 )
 
 // flips are what a byte is combined with.

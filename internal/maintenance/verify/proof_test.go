@@ -11,8 +11,8 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
+	"triprize/sandbox/tsasim"
 )
 
 func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
 	"triprize/internal/testkit/forge"
+	"triprize/sandbox/tsasim"
 )
 
 var update = flag.Bool("update", false, "make the vectors with tokens anew, with new authorities")

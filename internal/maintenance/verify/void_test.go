@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
+	"triprize/sandbox/tsasim"
 )
 
 // answer is what a server says of a draw whose round nobody has brought.

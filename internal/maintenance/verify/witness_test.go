@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/simulator/tsasim"
 	"triprize/internal/testkit/drawn"
+	"triprize/sandbox/tsasim"
 )
 
 func TestATokenMustBeOfAnAuthorityInTheRulesAndBeforeTheRoundIsDue(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 func TestRelaysThatAreAwayAreCountedAndTheOthersAsked(t *testing.T) {

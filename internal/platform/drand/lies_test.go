@@ -14,8 +14,8 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 var lies = map[string]drandsim.Faults{

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"triprize/internal/platform/devstack"
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/servers"
 	"triprize/migrations"

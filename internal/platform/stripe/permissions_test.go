@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/simulator/stripesim"
+	"triprize/sandbox/stripesim"
 )
 
 // The probes are answered as Stripe answers, and leave nothing behind.

@@ -19,7 +19,7 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/timestamp"
-	"triprize/internal/simulator/tsasim"
+	"triprize/sandbox/tsasim"
 )
 
 var digest = fairdraw.Hash(sha256.Sum256([]byte("a freeze record")))

@@ -19,13 +19,13 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/proof"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 var voided = campaigncancel.Order{By: "operator:ops", Reason: "the chain has ended", Void: true}

@@ -27,7 +27,6 @@ import (
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/proof"
 	"triprize/internal/service/sale"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/inventory"
@@ -35,6 +34,7 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }

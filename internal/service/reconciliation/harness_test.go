@@ -24,7 +24,6 @@ import (
 	"triprize/internal/service/reconciliation"
 	"triprize/internal/service/refunds"
 	"triprize/internal/service/sale"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/balance"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
@@ -34,6 +33,7 @@ import (
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }

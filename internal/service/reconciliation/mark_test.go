@@ -8,9 +8,9 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/reconciliation"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/balance"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 func TestWhatWeMakeHasTheIdOfOurInstallation(t *testing.T) {

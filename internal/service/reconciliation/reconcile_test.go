@@ -16,11 +16,11 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/service/reconciliation"
 	"triprize/internal/service/refunds"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/balance"
 	"triprize/internal/store/job"
 	"triprize/internal/store/refund"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 func TestBooksThatAgreeShowNoDifference(t *testing.T) {

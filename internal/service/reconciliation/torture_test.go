@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/property"
+	"triprize/sandbox/stripesim"
 )
 
 // history is a random one of two installations that share an account, with others and the

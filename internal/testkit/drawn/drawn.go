@@ -21,7 +21,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/timestamp"
-	"triprize/internal/simulator/tsasim"
+	"triprize/sandbox/tsasim"
 )
 
 // Draw is a campaign that was drawn. Tests change a part and have the rest follow.

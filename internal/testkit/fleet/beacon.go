@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"triprize/internal/simulator/drandsim"
+	"triprize/sandbox/drandsim"
 )
 
 // startBeacon starts relays of a chain of test rounds whose first round is due now, and

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/entry/boot"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/testkit/servers"
 )

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/platform/devstack"
-	"triprize/internal/simulator/stripesim"
+	"triprize/devkit/devstack"
+	"triprize/sandbox/stripesim"
 )
 
 // The secrets of a test's sandbox.

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
 )
 
 // TestMain stops the servers of the tests.

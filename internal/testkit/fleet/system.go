@@ -12,16 +12,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/entry/boot"
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/schema"
-	"triprize/internal/simulator/drandsim"
-	"triprize/internal/simulator/stripesim"
 	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
+	"triprize/sandbox/stripesim"
 )
 
 // Options choose how a system is made up.

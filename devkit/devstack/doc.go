@@ -1,4 +1,4 @@
-// Package devstack runs private servers and the real binaries for `triprize dev`, demo and
+// Package devstack runs private servers and the real binaries for `triprize-dev dev`, demo and
 // tests.
 //
 // A [Stack] is a Postgres cluster and a Redis in one folder, on free loopback ports. A

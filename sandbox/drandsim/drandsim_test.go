@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 var genesis = time.Unix(1_700_000_000, 0)

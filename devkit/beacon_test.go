@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"os"
@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 )
 
 func TestAFolderKeepsItsChainOfTestRounds(t *testing.T) {

@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"triprize/internal/simulator/drandsim"
+	"triprize/sandbox/drandsim"
 )
 
-// relays is how many relays triprize dev --beacon has.
+// relays is how many relays triprize-dev dev --beacon has.
 const relays = 3
 
 // testChain is the file of the chain of an environment's folder: rounds of one second,

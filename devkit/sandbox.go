@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"context"
@@ -14,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"triprize/internal/simulator/stripesim"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/stripe"
+	"triprize/sandbox/stripesim"
 )
 
 func sandboxCommand() *cobra.Command {
@@ -22,7 +24,7 @@ func sandboxCommand() *cobra.Command {
 		Use:   "sandbox",
 		Short: "Run a simulator of Stripe until Ctrl-C",
 		Long: `Run a simulator of Stripe: payments, refunds, events and signed webhooks, as the
-payment method says (docs/test-cards.md). No money moves. triprize dev has one
+payment method says (docs/test-cards.md). No money moves. triprize-dev dev has one
 already; this is for another program, or for a fleet of your own.`,
 		Args: cobra.NoArgs,
 	}
@@ -94,7 +96,7 @@ func (e *environment) startSandbox(ctx context.Context) error {
 		return err
 	}
 	running, err := stripesim.Start(ctx, "127.0.0.1:0", stripesim.Settings{Key: key, Dir: dir, WebhookURL: e.url() + "/webhooks/stripe",
-		WebhookSecret: secret, WebhookEvents: eventTypes(), Logger: e.fleet.Logger})
+		WebhookSecret: secret, WebhookEvents: payprovider.EventTypes(stripe.NewReader(false)), Logger: e.fleet.Logger})
 	if err != nil {
 		return err
 	}

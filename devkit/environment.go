@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"context"
@@ -16,13 +16,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
-	"triprize/internal/simulator/drandsim"
 	"triprize/internal/store/apikey"
+	"triprize/sandbox/drandsim"
 )
 
 // environment is the whole system on one machine: private servers and the real
@@ -174,7 +174,7 @@ func (e *environment) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	settings.Postgres.StatementTimeout = migrationTimeout // of the tool's own sessions: a release may find a folder with much data
+	settings.Postgres.StatementTimeout = time.Hour // of the tool's own sessions: a release may find a folder with much data
 	if e.db, err = postgres.Open(ctx, settings.Postgres, "triprize-dev"); err != nil {
 		return err
 	}
@@ -224,10 +224,10 @@ func (e *environment) writeSettings() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(e.settingsFile(), append([]byte("# Written by triprize dev at every start. Settings of your own: --config FILE.\n"), text...), 0o600)
+	return os.WriteFile(e.settingsFile(), append([]byte("# Written by triprize-dev dev at every start. Settings of your own: --config FILE.\n"), text...), 0o600)
 }
 
-// tokenSettings are the lines of the settings file by which triprize token is an issuer, unless
+// tokenSettings are the lines of the settings file by which triprize-dev token is an issuer, unless
 // its user has one. The secret stays that of the folder, and so do the tokens.
 func (e *environment) tokenSettings() (string, error) {
 	if e.own.Has("tokens.hs256_secret") || e.own.Has("tokens.jwks_url") {

@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"encoding/json"
@@ -9,12 +9,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 	"triprize/internal/store/drawrecord"
 )
 
-// demoReport is what `triprize demo --json` prints.
+// demoReport is what `triprize-dev demo --json` prints.
 type demoReport struct {
 	CampaignID         uuid.UUID           `json:"campaign_id"`
 	Positions          int                 `json:"positions"`

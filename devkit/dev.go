@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"errors"
@@ -6,14 +6,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/devstack"
 )
 
 func devCommand() *cobra.Command {
@@ -30,7 +28,7 @@ an earlier run wait on.
 
 The settings are those of DIR/triprize.yaml, written at each start: the defaults, what fits one
 machine, and before both those of --config. TRIPRIZE_… variables are not used. Pages of this
-machine may call the api (api.cors_origins), with tokens from triprize token.`,
+machine may call the api (api.cors_origins), with tokens from triprize-dev token.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:8080", "address of the api; loopback only")
@@ -67,7 +65,7 @@ machine may call the api (api.cors_origins), with tokens from triprize token.`,
 func ownSettings(file string, beacon bool, news io.Writer) (config.Overrides, error) {
 	for _, pair := range os.Environ() {
 		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TRIPRIZE_") && !strings.HasPrefix(name, "TRIPRIZE_TEST_") {
-			say(news, "%s is not used; triprize dev takes settings from --config FILE only", name)
+			say(news, "%s is not used; triprize-dev dev takes settings from --config FILE only", name)
 		}
 	}
 	if file == "" {
@@ -95,7 +93,7 @@ Triprize is running. Ctrl-C stops it.
   everything    %[4]s
   settings      %[5]s   (for: triprize … --config, scheduler --once)
   logs          %[6]s
-  tokens        triprize token --config %[5]s --user alice
+  tokens        triprize-dev token --config %[5]s --user alice
                 (for browsers: pages of http://localhost may call the api with them)
 
 To follow docs/walk-through.md and docs/api.md:
@@ -118,25 +116,4 @@ func checkLoopback(listen string) error {
 		return fmt.Errorf("--listen %s: a development system listens on loopback only, such as 127.0.0.1:8080", listen)
 	}
 	return nil
-}
-
-// withServersCommand is for the Makefile: the tests of all packages share one
-// Postgres and one Redis.
-func withServersCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:                "with-servers COMMAND [ARG …]",
-		Short:              "Run a command with throw-away test servers (TRIPRIZE_TEST_POSTGRES_URL, TRIPRIZE_TEST_REDIS_URL)",
-		Args:               cobra.MinimumNArgs(1),
-		DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			stack, err := devstack.Start(cmd.Context(), devstack.Options{Unsafe: true})
-			if err != nil {
-				return err
-			}
-			child := exec.Command(args[0], args[1:]...)
-			child.Env = append(os.Environ(), "TRIPRIZE_TEST_POSTGRES_URL="+stack.Postgres.URL("postgres"), "TRIPRIZE_TEST_REDIS_URL="+stack.Redis.URL())
-			child.Stdin, child.Stdout, child.Stderr = os.Stdin, cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return errors.Join(child.Run(), stack.Stop())
-		},
-	}
 }

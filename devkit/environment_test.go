@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"encoding/json"
@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/platform/devstack"
-	"triprize/internal/simulator/stripesim"
+	"triprize/devkit/devstack"
+	"triprize/sandbox/stripesim"
 )
 
 // occupied returns an address on which somebody answers every request with 200.

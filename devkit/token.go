@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"fmt"
@@ -15,11 +15,11 @@ func tokenCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token --user USER",
 		Short: "Sign a JSON Web Token of a user, for development, and print it",
-		Long: `Sign a JSON Web Token of a user with tokens.hs256_secret, and print it. The settings of triprize dev
+		Long: `Sign a JSON Web Token of a user with tokens.hs256_secret, and print it. The settings of triprize-dev dev
 have such a secret (--config DIR/triprize.yaml).`,
 		Args: cobra.NoArgs,
 	}
-	file := configFlag(c)
+	file := c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")
 	user := c.Flags().String("user", "", "the user, as in user_id")
 	role := c.Flags().String("role", string(token.User), "user or viewer")
 	lifetime := c.Flags().Duration("for", time.Hour, "how long it is valid")

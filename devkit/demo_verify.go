@@ -1,4 +1,4 @@
-package cli
+package devkit
 
 import (
 	"context"
@@ -27,7 +27,12 @@ func (d *demo) verify(ctx context.Context) error {
 		return fmt.Errorf("saving the proof of the draw: %w", err)
 	}
 	d.report.Proof = file
-	report, err := verifyInput{proof: file}.verify()
+	proof, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = proof.Close() }() // it was only read
+	report, err := verify.Proof(proof, verify.Options{})
 	if err != nil {
 		return err
 	}
