@@ -47,7 +47,7 @@ func deadly(t *testing.T, deliveries int) *fleet.System {
 	t.Helper()
 	return fleet.Start(t, fleet.Options{Binaries: true, Workers: 2, Restart: 200 * time.Millisecond, Env: []string{
 		fmt.Sprint("TRIPRIZE_WORKER_MAX_DELIVERIES=", deliveries), "TRIPRIZE_WORKER_HEARTBEAT_INTERVAL=200ms", "TRIPRIZE_WORKER_HEARTBEAT_TTL=600ms",
-		"TRIPRIZE_IDEMPOTENCY_CLAIM_TTL=600ms", "TRIPRIZE_SWEEPS_LOST_JOBS_INTERVAL=300ms", "TRIPRIZE_SWEEPS_LOST_JOBS_BACKOFF=500ms",
+		"TRIPRIZE_SWEEPS_LOST_JOBS_INTERVAL=300ms", "TRIPRIZE_SWEEPS_LOST_JOBS_BACKOFF=500ms",
 		"TRIPRIZE_SWEEPS_LOST_JOBS_MAX_BACKOFF=2s",
 	}, WorkerEnv: []string{"TRIPRIZE_TEST_FAILPOINTS=sale.commit@poison=kill"}})
 }

@@ -27,7 +27,7 @@ var (
 	workersAlive   = systemDesc("workers_alive", "Workers that send heartbeats.")
 	workersSilent  = systemDesc("workers_silent", "Workers that have stopped to send heartbeats in the last ten minutes, without a farewell.")
 	leadersAlive   = systemDesc("schedulers_alive", "Schedulers that lead and send heartbeats: one.")
-	redisKeys      = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests, and claims.")
+	redisKeys      = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.")
 	tasksUnleased  = systemDesc("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.", "kind")
 )
 

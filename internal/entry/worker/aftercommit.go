@@ -15,19 +15,12 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// afterCommit does the work that follows a commit, in the background: it announces
-// final jobs in Redis, gives their claims back, and deletes finished messages from the
-// outbox. This work may fail: clients that wait for a job also poll, claims expire, and
-// the sweep lost-jobs finds messages that were not deleted.
+// afterCommit does the work that follows a commit, in the background: it announces jobs
+// in Redis, and deletes finished messages from the outbox. This work may fail: clients that
+// wait for a job also poll, and the sweep lost-jobs finds messages that were not deleted.
 type afterCommit struct {
-	news     *batch.Coalescer[news, struct{}]
+	news     *batch.Coalescer[uuid.UUID, struct{}] // jobs that say something new
 	messages *batch.Coalescer[uuid.UUID, struct{}]
-}
-
-// news is a job that says something new.
-type news struct {
-	job   uuid.UUID
-	final bool
 }
 
 const (
@@ -38,27 +31,20 @@ const (
 	deleteTimeout = 5 * time.Second       // what a shutdown may wait for it; the sweep lost-jobs deletes the rest
 )
 
-func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, announcements *subscription.Announcements, logger *slog.Logger) *afterCommit {
+func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, announcements *subscription.Announcements, logger *slog.Logger) *afterCommit {
 	whole := func(error) bool { return true }
 	return &afterCommit{
 		news: batch.New(
 			batch.Options{Size: newsMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
-			func(ctx context.Context, all []news) ([]struct{}, error) {
+			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
 				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-					var ids, final []uuid.UUID
-					for _, one := range all {
-						ids = append(ids, one.job)
-						if one.final {
-							final = append(final, one.job)
-						}
-					}
 					announcements.Publish(ctx, pipe, ids)
-					return claims.Release(ctx, pipe, final)
+					return nil
 				})
 				if err != nil {
-					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(all), "error", err)
+					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
 				}
-				return make([]struct{}, len(all)), err
+				return make([]struct{}, len(ids)), err
 			}),
 		messages: batch.New(
 			batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: deleteTimeout, Whole: whole},
@@ -74,13 +60,13 @@ func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, claims *claims, a
 
 func (a *afterCommit) finalized(outcomes []job.Outcome) {
 	for _, o := range outcomes {
-		_ = a.news.Submit(news{o.ID, true}) // full: waiters poll, and claims expire
+		a.changed(o.ID)
 	}
 }
 
-// changed announces that a job which is not final says something new of itself.
+// changed announces that a job says something new of itself.
 func (a *afterCommit) changed(id uuid.UUID) {
-	_ = a.news.Submit(news{job: id}) // full: waiters poll
+	_ = a.news.Submit(id) // full: waiters poll
 }
 
 func (a *afterCommit) finished(message uuid.UUID) {

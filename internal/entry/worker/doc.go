@@ -1,6 +1,6 @@
 // Package worker is the entry point for tasks: it finalizes the jobs of outbox messages.
 //
-//	task ─▶ claim in Redis ─┬─▶ shards (batches of sales, of cancellations) ─┬─▶ announce ─▶ delete the message
+//	task ─▶ its key ────────┬─▶ shards (batches of sales, of cancellations) ─┬─▶ announce ─▶ delete the message
 //	                        ├─▶ redelivery (tried before) ───────────────────┤
 //	                        └─▶ serially (draws) ────────────────────────────┘
 //

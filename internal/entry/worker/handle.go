@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	errElsewhere = errors.New("another worker works on some of these jobs")
+	errElsewhere = errors.New("another worker has this task")
 	errDraining  = errors.New("this worker is shutting down")
 	errBusy      = errors.New("wallets or campaigns of these jobs are locked by another transaction")
 )
@@ -31,44 +31,43 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 			w.logger.Error("a task that names no jobs was dropped", "kind", task.Kind, "task", task.ID, "error", err)
 			return nil
 		}
-		w.started(ctx, message.ID)
-		defer w.finished(ctx, message.ID)
-		jobs, leftOut := w.claims.take(ctx, message)
-		defer w.claims.drop(jobs)
-		if len(jobs) > 0 {
+		if !w.claim(ctx, message.ID) {
+			return queue.Later(errElsewhere)
+		}
+		defer w.release(ctx, message.ID)
+		if len(message.Jobs) > 0 {
 			again := redelivered || message.Delivery > 1
-			defer w.metrics.begun(message.Kind, len(jobs), again)()
-			err := finalize(ctx, jobs, again)
-			if errors.Is(err, errParked) && !leftOut {
-				w.parkMessage(ctx, message)
+			defer w.metrics.begun(message.Kind, len(message.Jobs), again)()
+			err := finalize(ctx, message.Jobs, again)
+			if errors.Is(err, errParked) {
+				w.parking.park(message.ID)
 				return nil
 			}
 			if err != nil {
 				return err
 			}
 		}
-		if leftOut {
-			return queue.Later(errElsewhere)
-		}
 		w.afterCommit.finished(message.ID)
 		return nil
 	}
 }
 
-// started records in Redis that this worker works on a task.
-func (w *Worker) started(ctx context.Context, task uuid.UUID) {
+// claim reports whether this worker may do a task. Without Redis it may.
+func (w *Worker) claim(ctx context.Context, task uuid.UUID) bool {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	if err := w.heartbeat.Started(ctx, task); err != nil {
-		w.logger.Debug("the start of a task was not recorded", "task", task, "error", err)
+	mine, err := w.heartbeat.Claim(ctx, task)
+	if err != nil {
+		w.logger.Debug("a task is not claimed in Redis; Postgres decides", "task", task, "error", err)
 	}
+	return mine || err != nil
 }
 
-func (w *Worker) finished(ctx context.Context, task uuid.UUID) {
+func (w *Worker) release(ctx context.Context, task uuid.UUID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
-	if err := w.heartbeat.Finished(ctx, task); err != nil {
-		w.logger.Debug("the end of a task was not recorded", "task", task, "error", err)
+	if err := w.heartbeat.Release(ctx, task); err != nil {
+		w.logger.Debug("the claim on a task was not given back", "task", task, "error", err)
 	}
 }
 

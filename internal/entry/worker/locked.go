@@ -43,20 +43,6 @@ const (
 // message stays in the outbox.
 var errParked = queue.Later(errBusy)
 
-// parkMessage ends a task without its message: the jobs left wait for the next look.
-func (w *Worker) parkMessage(ctx context.Context, message outbox.Message) {
-	ids := make([]uuid.UUID, len(message.Jobs))
-	for i, ref := range message.Jobs {
-		ids[i] = ref.ID
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
-	defer cancel()
-	if err := w.claims.Release(ctx, w.rdb, ids); err != nil { // they expire
-		w.logger.Debug("claims on parked jobs are not given back", "message", message.ID, "error", err)
-	}
-	w.parking.park(message.ID)
-}
-
 // watchLocked looks after what is parked, until ctx ends.
 func (w *Worker) watchLocked(ctx context.Context) {
 	var looked time.Time

@@ -17,7 +17,6 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -40,7 +39,7 @@ func newScene(t *testing.T, url string) *scene {
 	settings := workerSettings(t)
 	settings.Redis.URL = url
 	settings.Sweeps.LostJobsBackoff, settings.Sweeps.LostJobsMaxBackoff = time.Millisecond, time.Millisecond
-	settings.Idempotency.ClaimTTL, settings.Worker.MaxDeliveries = time.Second, 1000
+	settings.Worker.MaxDeliveries = 1000
 	w := newWorkerOn(t, settings, prometheus.NewRegistry())
 	s := &scene{t: t, w: w, settings: settings, campaign: fixture.Campaign(t, w.db, fixture.Draft(8))}
 	cancelled, drawn := fixture.Campaign(t, w.db, fixture.Draft(8)), fixture.Campaign(t, w.db, fixture.Draft(3))
@@ -87,7 +86,6 @@ func (s *scene) take(messages ...outbox.Message) {
 	ctx, die := context.WithCancel(context.Background())
 	s.t.Cleanup(die)
 	go beat.Run(ctx, servers.Logger(s.t))
-	claims := idempotency.NewClaims(s.w.rdb, s.settings.Redis.Namespace, s.settings.Idempotency)
 	took, end := make(chan struct{}, len(messages)), make(chan struct{})
 	server := queue.NewServer(s.w.rdb, s.settings.Redis.Namespace, config.Worker{ShutdownTimeout: servers.Patience}, servers.Logger(s.t),
 		queue.Share{Kind: string(job.KindPurchase), Tasks: len(messages) - 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
@@ -95,15 +93,8 @@ func (s *scene) take(messages ...outbox.Message) {
 				took <- struct{}{}
 				return queue.LaterIn(context.Canceled, 2*time.Second)
 			}
-			m, err := outbox.MessageOf(task)
-			if err != nil {
-				return err
-			}
-			if busy, err := claims.Claim(ctx, m.ID.String(), []uuid.UUID{m.Jobs[0].ID}); err != nil || len(busy) > 0 {
-				s.t.Error(busy, err)
-			}
-			if err := beat.Started(ctx, task.ID); err != nil {
-				s.t.Error(err)
+			if mine, err := beat.Claim(ctx, task.ID); err != nil || !mine {
+				s.t.Error(mine, err)
 			}
 			took <- struct{}{}
 			<-end

@@ -12,7 +12,6 @@ import (
 
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -41,7 +40,6 @@ type Worker struct {
 	shares      []queue.Share
 	client      *queue.Client
 	heartbeat   *queue.Heartbeat
-	claims      *claims
 	dispatcher  *queue.Dispatcher
 	afterCommit *afterCommit
 	cards       *cards // nil: this worker leads no payments
@@ -85,8 +83,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
-	w.claims = newClaims(idempotency.NewClaims(rdb, namespace, settings.Idempotency), settings.Idempotency.ClaimTTL, logger)
-	w.afterCommit = newAfterCommit(rdb, db, w.claims, subscription.NewAnnouncements(rdb, namespace), logger)
+	w.afterCommit = newAfterCommit(rdb, db, subscription.NewAnnouncements(rdb, namespace), logger)
 	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, max(settings.Worker.Concurrency/2, 1))
 	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, max(settings.Worker.Concurrency/2, 1))
 	for range settings.Worker.Shards {
@@ -111,7 +108,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
-	background.Go(func() { w.claims.run(alive) })
 	background.Go(func() { w.watchLocked(w.draining) })
 	for i := range w.shares {
 		w.shares[i].Handle = named(w.shares[i])

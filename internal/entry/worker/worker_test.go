@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { servers.Main(m) }
 func workerSettings(t *testing.T) config.Settings {
 	t.Helper()
 	settings := servers.Settings(t)
-	settings.Postgres.IdleInTransactionTimeout, settings.Idempotency.ClaimTTL = time.Hour, time.Hour
+	settings.Postgres.IdleInTransactionTimeout = time.Hour
 	return settings
 }
 

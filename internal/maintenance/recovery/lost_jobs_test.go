@@ -43,7 +43,7 @@ func (p *setup) hold(messages []outbox.Message) (die func()) {
 	settings.ShutdownTimeout = servers.Patience
 	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, servers.Logger(p.t),
 		queue.Share{Kind: string(job.KindPurchase), Tasks: len(messages) + 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
-			if err := heartbeat.Started(ctx, task.ID); err != nil {
+			if _, err := heartbeat.Claim(ctx, task.ID); err != nil {
 				p.t.Error(err)
 			}
 			took.Add(1)

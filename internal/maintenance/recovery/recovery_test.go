@@ -281,22 +281,20 @@ func TestAMessageWithALiveWorkerIsLeftAloneAndWithADeadOneIssuedAgain(t *testing
 	}
 }
 
-// A killed worker leaves three things behind, which end at the same time, counted
-// from its death at the latest: its heartbeat; the backoff of the message, which was
-// last seen before the worker took it; and its claims on the jobs. The next run of
-// the sweep issues the message again. A new delivery that still finds a claim is
-// tried again after the first delay of the queue.
+// A killed worker leaves two things behind, which end at the same time, counted
+// from its death at the latest: its heartbeat, and the backoff of the message, which was
+// last seen before the worker took it. The next run of the sweep issues the message
+// again, as a new task.
 func TestByDefaultAJobOfAKilledWorkerRunsAgainWithin15Seconds(t *testing.T) {
 	t.Parallel()
 	const (
 		promise = 15 * time.Second
-		retry   = 1250 * time.Millisecond // the first delay of package queue, with its jitter
-		forward = time.Second             // how often package queue looks for tasks whose delay is over
-		poll    = time.Second             // how often it looks for tasks that no worker was woken for
+		forward = time.Second // how often package queue looks for tasks whose delay is over
+		poll    = time.Second // how often it looks for tasks that no worker was woken for
 	)
 	s := servers.Defaults(t)
-	over := max(s.Worker.HeartbeatTTL, s.Sweeps.LostJobsBackoff, s.Idempotency.ClaimTTL)
-	if worst := over + s.Sweeps.LostJobsInterval + retry + forward + poll; worst > promise {
+	over := max(s.Worker.HeartbeatTTL, s.Sweeps.LostJobsBackoff)
+	if worst := over + s.Sweeps.LostJobsInterval + forward + poll; worst > promise {
 		t.Errorf("it takes up to %s", worst)
 	}
 	if s.Worker.MaxDeliveries < 2 {

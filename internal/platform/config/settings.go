@@ -183,7 +183,6 @@ type Worker struct {
 type Idempotency struct {
 	Budget     time.Duration `mapstructure:"budget" constant:"50ms"`    // of a look-up in Redis; a request waits for three at most, and then asks Postgres
 	RequestTTL time.Duration `mapstructure:"request_ttl" constant:"5m"` // how long a key's answer is kept in Redis, 12h at most; Postgres keeps it for retention.*, which is longer; with jobRemembered in the api less than any retention
-	ClaimTTL   time.Duration `mapstructure:"claim_ttl" constant:"6s"`   // a worker's claim on a job; extended during the work
 }
 
 // Campaigns bounds what operators and buyers may ask for.

@@ -16,9 +16,8 @@ type State string
 
 // The states, as they stand in Redis.
 const (
-	InProgress State = "IN_PROGRESS" // of a claim
-	Success    State = "SUCCESS"
-	Failed     State = "FAILED"
+	Success State = "SUCCESS"
+	Failed  State = "FAILED"
 )
 
 // Request names an idempotency key in its scope.
@@ -44,8 +43,6 @@ func requestKey(namespace string, r Request) string {
 	digest.Write([]byte(r.Key))
 	return namespace + ":request:" + base64.RawURLEncoding.EncodeToString(digest.Sum(nil))
 }
-
-func jobKey(namespace string, job uuid.UUID) string { return namespace + ":job:" + job.String() }
 
 // encode writes "<state> <hash> <job> <answer>".
 func (r Record) encode() []byte {

@@ -23,7 +23,6 @@ type store struct {
 	namespace string
 	settings  config.Idempotency
 	requests  *idempotency.Requests
-	claims    *idempotency.Claims
 }
 
 // newStore opens a store with the default settings, but for the budget: it must
@@ -36,7 +35,7 @@ func newStore(t *testing.T, change ...func(*config.Idempotency)) store {
 		c(&settings.Idempotency)
 	}
 	rdb, namespace := servers.Redis(t, settings), settings.Redis.Namespace
-	s := store{rdb: rdb, namespace: namespace, settings: settings.Idempotency, claims: idempotency.NewClaims(rdb, namespace, settings.Idempotency)}
+	s := store{rdb: rdb, namespace: namespace, settings: settings.Idempotency}
 	s.requests = s.with(t, s.settings.Budget)
 	return s
 }

@@ -88,7 +88,7 @@ func (f *Finder) find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 		switch state := r.state.Val(); {
 		case waits && r.size.Val() > 0:
 			states[id] = Pending
-		case state == "active" && slices.Contains(present[RoleWorker].Alive, r.worker.Val()):
+		case state == "active" && slices.Contains(present[RoleWorker].Alive, holderOf(r.worker.Val())):
 			states[id] = Active
 		case state == "active", state == "archived", state == "completed": // asynq will not deliver it again, or is too slow
 			states[id] = Orphaned
@@ -137,7 +137,7 @@ func unanswered(commands []redis.Cmder, err error) error {
 	return err
 }
 
-// Forget removes the records of which worker had these tasks, and asynq's of those that are missing.
+// Forget deletes the idempotency keys of these tasks, and asynq's of those that are missing.
 func (f *Finder) Forget(ctx context.Context, kind string, states map[uuid.UUID]TaskState) error {
 	var keys []string
 	for id, state := range states {

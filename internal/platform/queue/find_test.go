@@ -88,7 +88,7 @@ func TestTasksHandedOutAreToldApartByTheirWorkers(t *testing.T) {
 	want := make(map[uuid.UUID]queue.TaskState)
 	note := func(id uuid.UUID, worker *queue.Heartbeat, state queue.TaskState) {
 		if worker != nil {
-			if err := worker.Started(t.Context(), id); err != nil {
+			if _, err := worker.Claim(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -126,12 +126,12 @@ func TestATaskIsNoLongerActiveOnceItIsFinishedOrForgotten(t *testing.T) {
 	s.handOut(dropped, forgotten, kept)
 	p := s.beat()
 	for _, id := range []uuid.UUID{dropped, forgotten, kept} {
-		if err := p.Started(t.Context(), id); err != nil {
+		if _, err := p.Claim(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		servers.Eventually(t, "the task is held", func() bool { return s.states(id)[id] == queue.Active })
 	}
-	if err := p.Finished(t.Context(), dropped); err != nil {
+	if err := p.Release(t.Context(), dropped); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.finder.Forget(t.Context(), purchase, map[uuid.UUID]queue.TaskState{forgotten: queue.Orphaned}); err != nil {
@@ -179,7 +179,7 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	id := s.enqueue(purchase)
-	if err := s.beat().Started(t.Context(), id); err != nil {
+	if _, err := s.beat().Claim(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	s.handOut(id)

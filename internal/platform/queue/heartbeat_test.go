@@ -257,12 +257,12 @@ func TestKeysOfHeartbeatsAreThoseOfItsNamespace(t *testing.T) {
 	s := newSpace(t)
 	p := s.beat()
 	task := uuid.New()
-	if err := p.Started(t.Context(), task); err != nil {
+	if _, err := p.Claim(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
 	worker := s.heard()
-	if has, err := s.rdb.Get(t.Context(), s.namespace+":active-task:"+task.String()).Result(); err != nil || has != worker {
+	if has, err := s.rdb.Get(t.Context(), s.namespace+":active-task:"+task.String()).Result(); err != nil || has != "IN_PROGRESS "+worker {
 		t.Errorf("%s has the task, not %s, %v", has, worker, err)
 	}
 	// Another namespace on the same Redis sees none of it.
@@ -279,7 +279,7 @@ func TestARecordOfATaskEndsByItself(t *testing.T) {
 	s := newSpace(t)
 	worker, task := s.beat(), s.enqueue(purchase)
 	s.handOut(task)
-	if err := worker.Started(t.Context(), task); err != nil {
+	if _, err := worker.Claim(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the task is held", func() bool { return s.states(task)[task] == queue.Active })
@@ -294,4 +294,34 @@ func TestARecordOfATaskEndsByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "nobody has the task", func() bool { return s.states(task)[task] == queue.Orphaned })
+}
+
+// A worker may have been frozen for so long that another one has taken its task over.
+func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	frozen := queue.NewHeartbeat(s.rdb, s.namespace, "frozen", config.Worker{TaskTimeout: time.Hour})
+	task := uuid.New()
+	claim := func(worker *queue.Heartbeat, want bool) {
+		t.Helper()
+		if mine, err := worker.Claim(t.Context(), task); err != nil || mine != want {
+			t.Errorf("it has the task: %v, %v", mine, err)
+		}
+	}
+	claim(frozen, true)
+	claim(frozen, true) // its own key, from a delivery before
+	heir := s.beat()
+	servers.Eventually(t, "the heir is heard", func() bool { return s.heard() != "" })
+	claim(heir, true)
+	if err := frozen.Release(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	claim(frozen, false)
+	if err := heir.Release(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	claim(frozen, true)
+	if rest := s.rdb.PTTL(t.Context(), s.namespace+":active-task:"+task.String()).Val(); rest <= 0 || rest > time.Hour {
+		t.Errorf("it ends after %s", rest)
+	}
 }

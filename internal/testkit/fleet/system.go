@@ -50,7 +50,7 @@ var unhurried = []string{
 
 // swift are the settings by which what a crash leaves behind is found in seconds.
 var swift = []string{
-	"TRIPRIZE_WORKER_HEARTBEAT_INTERVAL=500ms", "TRIPRIZE_WORKER_HEARTBEAT_TTL=3s", "TRIPRIZE_IDEMPOTENCY_CLAIM_TTL=3s",
+	"TRIPRIZE_WORKER_HEARTBEAT_INTERVAL=500ms", "TRIPRIZE_WORKER_HEARTBEAT_TTL=3s",
 	"TRIPRIZE_SWEEPS_LOST_JOBS_INTERVAL=500ms", "TRIPRIZE_SWEEPS_LOST_JOBS_BACKOFF=1500ms",
 }
 
