@@ -33,7 +33,7 @@ type contract struct {
 // stripeContract is read once.
 var stripeContract = sync.OnceValues(func() (*contract, error) {
 	_ = os.Getenv("TRIPRIZE_TEST_RUN") // Go's cache of results does not see what a command reads
-	raw, err := exec.Command("go", "mod", "download", "-modfile=../../../tools/go.mod", "-json", "github.com/stripe/stripe-mock").Output()
+	raw, err := exec.Command("go", "mod", "download", "-modfile=../../tools/go.mod", "-json", "github.com/stripe/stripe-mock").Output()
 	if err != nil {
 		return nil, fmt.Errorf("stripe-mock cannot be had: %w", err)
 	}

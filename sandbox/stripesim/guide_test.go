@@ -11,7 +11,7 @@ import (
 
 func guide(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile("../../../docs/test-cards.md")
+	data, err := os.ReadFile("../../docs/test-cards.md")
 	if err != nil {
 		t.Fatal(err)
 	}
