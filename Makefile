@@ -40,7 +40,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: deps
-deps: ## Find PostgreSQL, Redis and openssl, or install them (Debian, Ubuntu)
+deps: ## Find PostgreSQL and Redis, or install them (Debian, Ubuntu)
 	@tools/deps.sh
 
 .PHONY: npm
@@ -96,12 +96,12 @@ alerts: ## Check and test the rules of Prometheus and the routes of Alertmanager
 
 .PHONY: soak
 soak: deps programs ## Run crashes, attacks, crowds, many cases, fuzzing: some minutes
-	@tools/deps.sh prometheus
+	@tools/deps.sh prometheus openssl
 	@$(WITH) tools/soak.sh
 
 .PHONY: soak-long
 soak-long: deps programs ## The same with every moment, more cases and rounds: an hour
-	@tools/deps.sh prometheus
+	@tools/deps.sh prometheus openssl
 	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x SOAK_FUZZ="-fuzz ." $(WITH) tools/soak.sh
 
 .PHONY: lint

@@ -15,7 +15,6 @@ import (
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/stripesim"
-	"triprize/sandbox/tsasim"
 )
 
 const (
@@ -46,9 +45,7 @@ var monitoredProcesses = []string{"api", "worker", "scheduler"}
 // startMonitored starts a fleet with everything that can be configured and counted.
 func startMonitored(t *testing.T) *monitored {
 	t.Helper()
-	authority := tsasim.Start(t, tsasim.Options{})
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Beacon: 1, Sandbox: &stripesim.Settings{}, Env: []string{
-		"TRIPRIZE_TIMESTAMPS_AUTHORITIES=" + authority.URL + " " + authority.Chain, "TRIPRIZE_TIMESTAMPS_TIMEOUT=4s", "TRIPRIZE_TIMESTAMPS_MARGIN=3s"}})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Beacon: 1, Sandbox: &stripesim.Settings{}})
 	listen := func() string {
 		address, err := devstack.FreeAddress()
 		if err != nil {

@@ -130,29 +130,6 @@ END $$;
 CREATE TRIGGER draws_keep_their_rules BEFORE INSERT ON draws
     FOR EACH ROW EXECUTE FUNCTION draws_keep_their_rules();
 
--- RFC 3161 tokens over the hash of a freeze record. None comes after the draw.
-CREATE TABLE timestamp_tokens (
-    campaign_id uuid        NOT NULL REFERENCES freezes,
-    authority   bytea       NOT NULL CHECK (octet_length(authority) = 32), -- SHA-256 of its root certificate
-    token       bytea       NOT NULL,                                      -- DER
-    gen_time    timestamptz NOT NULL,
-    PRIMARY KEY (campaign_id, authority)
-);
--- +goose StatementBegin
-CREATE FUNCTION timestamp_tokens_before_the_draw() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF EXISTS (SELECT FROM draws WHERE campaign_id = NEW.campaign_id) THEN
-        RAISE EXCEPTION 'campaign % is drawn: no token comes later', NEW.campaign_id
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'timestamp_tokens_before_the_draw';
-    END IF;
-    RETURN NEW;
-END $$;
--- +goose StatementEnd
-CREATE TRIGGER timestamp_tokens_before_the_draw BEFORE INSERT ON timestamp_tokens
-    FOR EACH ROW EXECUTE FUNCTION timestamp_tokens_before_the_draw();
-CREATE TRIGGER timestamp_tokens_are_immutable BEFORE UPDATE OR DELETE ON timestamp_tokens FOR EACH ROW EXECUTE FUNCTION refuse_change();
-CREATE TRIGGER timestamp_tokens_are_not_truncated BEFORE TRUNCATE ON timestamp_tokens FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
-
 -- The announcement that a draw with a beacon is voided: its round has been due for 24 hours, and
 -- nobody has it. Until voids_at anybody may still post it.
 CREATE TABLE draw_voids (
@@ -222,5 +199,5 @@ CREATE TABLE draw_key_check (
 
 -- +goose Down
 DROP TRIGGER draws_are_voided_late ON campaigns;
-DROP TABLE draw_key_check, draw_waits, draw_voids, timestamp_tokens, draws, freeze_subtrees, freezes, beacon_rounds, beacon_chains, draw_secrets, commitments;
-DROP FUNCTION draws_are_voided_late, draw_voids_are_late, draw_rounds, timestamp_tokens_before_the_draw, draws_keep_their_rules, freezes_come_before_their_round;
+DROP TABLE draw_key_check, draw_waits, draw_voids, draws, freeze_subtrees, freezes, beacon_rounds, beacon_chains, draw_secrets, commitments;
+DROP FUNCTION draws_are_voided_late, draw_voids_are_late, draw_rounds, draws_keep_their_rules, freezes_come_before_their_round;

@@ -3,12 +3,12 @@
 #
 #   PostgreSQL 15 or newer (initdb and postgres; no cluster, no service)
 #   Redis 7 or newer       (redis-server; no service)
-#   openssl                (tests run a timestamp authority with it)
 #
 # and what its arguments name:
 #
 #   compiler   of C        (the race detector links with it: make race)
 #   python     3.9 or newer (tests run the script of docs/draw.md: make web)
+#   openssl                (the page about webhooks verifies with it: make soak)
 #   nginx                  (a proxy that compresses: make web; no service)
 #   prometheus and amtool   (they check and run the alerts: make alerts, make soak; no service)
 #
@@ -50,6 +50,8 @@ has_compiler() {
 
 has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
 
+has_openssl() { command -v openssl >/dev/null; }
+
 has_nginx() { command -v nginx >/dev/null || [ -x /usr/sbin/nginx ]; }
 
 has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >/dev/null || return 1; done; }
@@ -57,17 +59,15 @@ has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
 
-has_openssl() { command -v openssl >/dev/null; }
-
 missing() {
     has_postgres || echo "PostgreSQL $oldest_postgres or newer"
     has_redis || echo "Redis (redis-server) $oldest_redis or newer"
     ! wants compiler || has_compiler || echo "a C compiler"
     ! wants python || has_python || echo "Python 3.9 or newer (python3)"
+    ! wants openssl || has_openssl || echo "openssl"
     ! wants nginx || has_nginx || echo "nginx"
     ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
     has_certificates || echo "CA certificates"
-    has_openssl || echo "openssl"
 }
 
 as_root() {
@@ -113,7 +113,7 @@ install_on_debian() {
     no_services
     has_certificates || apt_install ca-certificates
     ! wants compiler || has_compiler || apt_install gcc libc6-dev
-    has_openssl || apt_install openssl
+    ! wants openssl || has_openssl || apt_install openssl
     ! wants python || has_python || apt_install python3
     if ! has_postgres; then
         no_cluster

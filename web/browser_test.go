@@ -203,7 +203,6 @@ func (r report) with(status string) (names []string) {
 // told is what the user of the engine says besides the files.
 type told struct {
 	ChainHashes []string `json:"chainHashes,omitempty"`
-	Authorities []string `json:"authorities,omitempty"`
 	Commitment  string   `json:"commitment,omitempty"`
 	FreezeHash  string   `json:"freezeHash,omitempty"`
 }

@@ -15,22 +15,19 @@ import (
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/drawn"
-	"triprize/sandbox/tsasim"
 )
 
 // draw describes a draw to make a proof of. The zero value is a triangle of three layers,
 // all sold, with a prize in layer 2 and two in layer 3, and no beacon.
 type draw struct {
-	layers      []int // positions of each; no triangle
-	base        int   // base length of a triangle; 0: 3
-	prizes      []fairdraw.Prize
-	beacon      bool
-	authorities []*tsasim.Authority
-	unsold      func(layer, column int) bool
-	ahead       time.Duration // of the operator's clock
+	layers []int // positions of each; no triangle
+	base   int   // base length of a triangle; 0: 3
+	prizes []fairdraw.Prize
+	beacon bool
+	unsold func(layer, column int) bool
 }
 
-// chain has a round that is due hours after the tests, so that an authority is always in time.
+// chain has the rounds of all draws with a beacon.
 var chain = sync.OnceValue(func() *drawn.Chain { return drawn.NewChain("web", time.Now()) })
 
 func chainHash() string { return fairdraw.Hash(chain().Hash()).String() }
@@ -65,8 +62,7 @@ func (d draw) rules() fairdraw.Rules {
 // proof returns the proof document, and that of the purchase that has a line of the list.
 func (d draw) proof(t *testing.T, line int) (proof, purchase []byte) {
 	t.Helper()
-	made := drawn.New(d.rules(), d.unsold).WithWitness(d.authorities...)
-	made.FrozenAt = made.FrozenAt.Add(d.ahead)
+	made := drawn.New(d.rules(), d.unsold)
 	if d.beacon {
 		made.Chain = chain()
 	}
@@ -100,4 +96,24 @@ func changed(t *testing.T, document []byte, change func(map[string]any)) []byte 
 		t.Fatal(err)
 	}
 	return text
+}
+
+func commitmentOf(t *testing.T, proof []byte) string {
+	t.Helper()
+	var document struct{ Commitment string }
+	if err := json.Unmarshal(proof, &document); err != nil {
+		t.Fatal(err)
+	}
+	return document.Commitment
+}
+
+func freezeHashOf(t *testing.T, proof []byte) fairdraw.Hash {
+	t.Helper()
+	var document struct {
+		FreezeHash fairdraw.Hash `json:"freeze_hash"`
+	}
+	if err := json.Unmarshal(proof, &document); err != nil {
+		t.Fatal(err)
+	}
+	return document.FreezeHash
 }

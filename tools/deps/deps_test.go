@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// machine is a PATH with what the script needs, openssl, a Python that says by its status
+// machine is a PATH with what the script needs, a Python that says by its status
 // whether it is new enough, and servers that say which version they are. It has no package
 // manager and no compiler.
 func machine(t *testing.T, postgres, redis, python string) (path string) {
@@ -25,7 +25,7 @@ func machine(t *testing.T, postgres, redis, python string) (path string) {
 		}
 	}
 	for name, script := range map[string]string{
-		"openssl": "", "python3": python, "initdb": "echo " + postgres, "postgres": "echo " + postgres, "redis-server": "echo " + redis,
+		"python3": python, "initdb": "echo " + postgres, "postgres": "echo " + postgres, "redis-server": "echo " + redis,
 	} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
@@ -46,6 +46,7 @@ func TestAServerThatIsTooOldIsMissing(t *testing.T) {
 		"an older Python":     {postgres, redis, "exit 1", "Python 3.9 or newer", "python"},
 		"a Python for nobody": {postgres, redis, "exit 1", "", ""},
 		"no compiler":         {postgres, redis, "exit 0", "a C compiler", "compiler"},
+		"no openssl":          {postgres, redis, "exit 0", "openssl", "openssl"},
 		"no Prometheus":       {postgres, redis, "exit 0", "Prometheus and amtool", "prometheus"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "../deps.sh", strings.Fields(c.also)...)

@@ -1847,8 +1847,6 @@ export interface components {
             cancellation_until?: string | null;
             /** @description Whether the draw waits for public randomness that nobody can choose or know before (drand), published after the list of buyers is frozen. Without it the draw rests on trust in the operator. Left out, it is what the installation says: true, if its operator has not changed that. An installation that asks no beacon refuses true. */
             beacon?: boolean;
-            /** @description Whether timestamp authorities (RFC 3161) see the frozen list before the beacon's round is due; it needs `beacon`. A draw that none of them answered in time goes on, and its proof says so. Left out, it is what the installation says, false by default. An installation that knows no authorities refuses true. */
-            witness?: boolean;
         };
         /** @description A campaign to be created. */
         CampaignDraft: {
@@ -1908,8 +1906,6 @@ export interface components {
             cancellation_until: string | null;
             /** @description Whether the draw waits for public randomness. */
             beacon: boolean;
-            /** @description Whether timestamp authorities see the frozen list before the round is due. */
-            witness: boolean;
         };
         Layer: {
             layer: number;
@@ -2933,8 +2929,6 @@ export interface components {
              * @description When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
              */
             voids_at: string | null;
-            /** @description Who has timestamped the freeze record. Empty after the draw: nobody has. */
-            timestamps: components["schemas"]["Timestamp"][];
             /** @description What the campaign waits for after its sale; null: for nothing. */
             waiting: components["schemas"]["CampaignWait"] | null;
             /** @description The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds. */
@@ -2985,18 +2979,6 @@ export interface components {
              * @description With `payments`: by then all of them are paid or given up; later only while the provider does not answer, and null while money is being taken. With `draw`: when it goes on, or tries again.
              */
             until: string | null;
-        };
-        /** @description A timestamp of the freeze record (RFC 3161). */
-        Timestamp: {
-            /** @description SHA-256 of the authority's root certificate, in hex. */
-            authority: string;
-            /** Format: date-time */
-            time: string;
-            /**
-             * Format: byte
-             * @description The token in DER, as base64: the proof has it, too.
-             */
-            token: string;
         };
         /** @description How far the draw of a sold-out campaign is. */
         DrawProgress: {
@@ -3072,8 +3054,6 @@ export interface components {
             round: number | null;
             freeze_hash: components["schemas"]["Hash"];
             beacon: components["schemas"]["ProofBeacon"] | null;
-            /** @description RFC 3161 tokens; empty: none came in time. */
-            witness: string[];
             winners: components["schemas"]["ProofWinner"][];
             /** @enum {string} */
             trust: "operator" | "beacon";
@@ -3953,7 +3933,6 @@ export type Draw = components['schemas']['Draw'];
 export type BeaconChain = components['schemas']['BeaconChain'];
 export type Freeze = components['schemas']['Freeze'];
 export type CampaignWait = components['schemas']['CampaignWait'];
-export type Timestamp = components['schemas']['Timestamp'];
 export type DrawProgress = components['schemas']['DrawProgress'];
 export type DrawRoundSignature = components['schemas']['DrawRoundSignature'];
 export type DrawRound = components['schemas']['DrawRound'];

@@ -15,7 +15,6 @@ const (
 	CheckRound      = "round"
 	CheckSignature  = "signature"
 	CheckRandomness = "randomness"
-	CheckWitness    = "witness"
 	CheckWinners    = "winners"
 	CheckTrust      = "trust"
 )

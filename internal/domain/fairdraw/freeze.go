@@ -29,8 +29,8 @@ type FreezeRecord struct {
 // Canonical returns the record as RFC 8785 canonical JSON, the bytes that FreezeHash takes.
 func (r FreezeRecord) Canonical() ([]byte, error) { return canonical(r) }
 
-// FreezeHash returns H("triprize-draw/1 freeze" || 0x00 || record): what a witness
-// timestamps.
+// FreezeHash returns H("triprize-draw/1 freeze" || 0x00 || record): what people note before
+// the round is due.
 func FreezeHash(record []byte) Hash {
 	return sha256.Sum256(append([]byte(Version+" freeze\x00"), record...))
 }

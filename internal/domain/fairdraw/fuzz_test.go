@@ -99,6 +99,6 @@ func FuzzRulesAreReadInTheirOnlySpellingOrRefused(f *testing.F) {
 
 func operatorLaw() Rules {
 	law := NewRules(seedID("fuzz", 0), shape.Triangle(3), prizes(1, 2, 3), bound(testChain.Chain))
-	law.Witness, law.Unsold = []Hash{{1}, {2}}, &Unsold{EndsAt: At(testChain.DueAt(7))}
+	law.Unsold = &Unsold{EndsAt: At(testChain.DueAt(7))}
 	return law
 }

@@ -26,7 +26,6 @@ type Proof struct {
 	Round      *uint64         `json:"round"`
 	FreezeHash Hash            `json:"freeze_hash"`
 	Beacon     *ProofBeacon    `json:"beacon"`
-	Witness    [][]byte        `json:"witness"` // RFC 3161 tokens (DER); as text, base64. Empty: unwitnessed
 	Winners    []ProofWinner   `json:"winners"`
 	Trust      string          `json:"trust"`
 }

@@ -15,7 +15,7 @@ const maxMember = 16 << 20
 // proofMembers are the members of a proof document in canonical order.
 var proofMembers = []string{
 	"beacon", "campaign_id", "commitment", "count", "freeze_hash", "frozen_at", "root", "round", "rules", "secret",
-	"sold", "trust", "version", "winners", "witness",
+	"sold", "trust", "version", "winners",
 }
 
 // ReadProof reads a proof document and hands over its list of sold positions line by line.
@@ -29,7 +29,7 @@ func ReadProof(r io.Reader, each func(SoldLine) error) (Proof, error) {
 	values := map[string]any{
 		"beacon": &head.Beacon, "campaign_id": &head.CampaignID, "commitment": &head.Commitment, "count": &head.Count,
 		"freeze_hash": &head.FreezeHash, "frozen_at": &head.FrozenAt, "root": &head.Root, "round": &head.Round,
-		"secret": &head.Secret, "trust": &tail.Trust, "version": &tail.Version, "winners": &tail.Winners, "witness": &tail.Witness,
+		"secret": &head.Secret, "trust": &tail.Trust, "version": &tail.Version, "winners": &tail.Winners,
 	}
 	for i, name := range proofMembers {
 		if err := s.name(proofMembers, i); err != nil {
@@ -51,7 +51,7 @@ func ReadProof(r io.Reader, each func(SoldLine) error) (Proof, error) {
 	p := Proof{
 		Version: tail.Version, CampaignID: head.CampaignID, Rules: head.Rules, Commitment: head.Commitment, Secret: head.Secret,
 		Root: head.Root, Count: head.Count, FrozenAt: head.FrozenAt, Round: head.Round, FreezeHash: head.FreezeHash,
-		Beacon: head.Beacon, Witness: tail.Witness, Winners: tail.Winners, Trust: tail.Trust,
+		Beacon: head.Beacon, Winners: tail.Winners, Trust: tail.Trust,
 	}
 	if err := s.end(); err != nil {
 		return Proof{}, fmt.Errorf("fairdraw.ReadProof: %w", err)
@@ -73,17 +73,10 @@ func (p Proof) checkValues() error {
 		return malformed("round", "is %d, which is no integer from 0 to 2^53 − 1", *p.Round)
 	case p.Winners == nil:
 		return malformed("winners", "is no list")
-	case p.Witness == nil:
-		return malformed("witness", "is no list")
 	}
 	if b := p.Beacon; b != nil {
 		if err := b.checkValues(); err != nil {
 			return err
-		}
-	}
-	for i, token := range p.Witness {
-		if len(token) == 0 {
-			return malformed("witness", "has an empty token at %d", i)
 		}
 	}
 	for i, w := range p.Winners {

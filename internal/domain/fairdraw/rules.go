@@ -27,7 +27,6 @@ type Rules struct {
 	Prizes     []Prize   `json:"prizes"`
 	Beacon     *Beacon   `json:"beacon"` // nil: trust rests on the operator
 	Unsold     *Unsold   `json:"unsold,omitempty"`
-	Witness    []Hash    `json:"witness,omitempty"` // SHA-256 of each authority's root certificate (DER)
 }
 
 // Unsold allows a draw at the end of the sale over what is sold by then. Without it only a
@@ -91,17 +90,6 @@ func (r Rules) Check(campaignID uuid.UUID) error {
 		return fmt.Errorf("the rules are those of campaign %s", r.CampaignID)
 	case r.Beacon != nil && (r.Beacon.PeriodS < 1 || r.Beacon.PeriodS > math.MaxUint32):
 		return fmt.Errorf("the beacon of the rules has a period of %d s", r.Beacon.PeriodS)
-	case len(r.Witness) > 0 && r.Beacon == nil:
-		return errors.New("the rules name witnesses, but no beacon")
-	case len(r.Witness) > MaxAuthorities:
-		return fmt.Errorf("the rules name %d authorities, more than %d", len(r.Witness), MaxAuthorities)
-	}
-	named := make(map[Hash]bool, len(r.Witness))
-	for _, authority := range r.Witness {
-		if named[authority] {
-			return fmt.Errorf("the rules name the authority %s twice", authority)
-		}
-		named[authority] = true
 	}
 	if err := r.checkLayers(); err != nil {
 		return err

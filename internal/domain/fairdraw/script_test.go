@@ -54,7 +54,7 @@ func judge(t *testing.T, script, file string, chain *Hash) (v verdict, passed bo
 		result, name, _ := strings.Cut(strings.TrimSpace(text), " ")
 		v[result] = append(v[result], name)
 	}
-	if n := len(v["ok"]) + len(v["failed"]) + len(v["not-made"]); n != 15 {
+	if n := len(v["ok"]) + len(v["failed"]) + len(v["not-made"]); n != 14 {
 		t.Fatalf("%s: %d checks: %v", file, n, v)
 	}
 	want := 0
@@ -76,28 +76,11 @@ func TestTheScriptOfTheSpecificationVerifiesEveryProof(t *testing.T) {
 	for _, p := range index(t).Proofs {
 		v, passed := judge(t, path, p.File, p.ChainHash)
 		var leftOut []string
-		proof := load(t, p.File)
-		if proof.Beacon != nil {
+		if load(t, p.File).Beacon != nil {
 			leftOut = append(leftOut, CheckSignature)
-		}
-		if promised := bytes.Contains(proof.Rules, []byte(`"witness":[`)); promised != (len(v["unwitnessed:"]) == 1) {
-			t.Errorf("%s: a witness is promised: %t; it says %v", p.Name, promised, v)
 		}
 		if !passed || len(v["failed"]) > 0 || !slices.Equal(v["not-made"], leftOut) {
 			t.Errorf("%s: %v", p.Name, v)
-		}
-	}
-}
-
-// The script checks no tokens and knows no authority, and says how little they show then.
-func TestTheScriptOfTheSpecificationTakesNoTokenForAWitness(t *testing.T) {
-	t.Parallel()
-	path := script(t)
-	for _, p := range indexIn(t, "testdata/witness-vectors.json").Proofs[:8] {
-		v, passed := judge(t, path, p.File, p.ChainHash)
-		stamped := len(load(t, p.File).Witness) > 0
-		if !passed || slices.Contains(v["not-made"], CheckWitness) != stamped || (len(v["stamped"]) == 1) != stamped || (len(v["unwitnessed:"]) == 1) == stamped {
-			t.Errorf("%s: it says %v", p.Name, v)
 		}
 	}
 }
@@ -115,14 +98,14 @@ func load(t *testing.T, file string) Proof {
 	return p
 }
 
-// Each wrong document is wrong in one thing only, so only the named check fails. The two that
+// Each wrong document is wrong in one thing only, so only the named check fails. The one that
 // the script leaves out it must not call ok.
 func TestTheScriptOfTheSpecificationRefusesEveryWrongProof(t *testing.T) {
 	t.Parallel()
 	path := script(t)
 	for _, w := range index(t).WrongProofs {
 		v, passed := judge(t, path, w.File, w.ChainHash)
-		if slices.Contains(v["not-made"], w.Check) && (w.Check == CheckSignature || w.Check == CheckWitness) {
+		if slices.Contains(v["not-made"], w.Check) && w.Check == CheckSignature {
 			continue
 		}
 		others := len(v["failed"]) > 1 && w.Check != CheckChain // without a beacon in one of both, its round cannot fit either

@@ -33,17 +33,6 @@ func (m *made) rightBounds(t testing.TB) {
 		m.proof(t, name, d.freeze(t))
 	}
 	slices.SortFunc(m.Proofs[len(m.Proofs)-3:], func(a, b proofVector) int { return strings.Compare(a.Name, b.Name) })
-	m.proof(t, "sixteen authorities", witnessedBy(t, 16))
-}
-
-// witnessedBy has rules with some authorities, none of which answered.
-func witnessedBy(t testing.TB, authorities int) *document {
-	t.Helper()
-	d := beaconDraw(t)
-	for i := range authorities {
-		d.law.Witness = append(d.law.Witness, seed("authority", i))
-	}
-	return d.all(t)
 }
 
 // wrongBounds are beyond their bound.
@@ -119,5 +108,4 @@ func (m *made) wrongRules(t testing.TB) {
 		d.law.Beacon.PeriodS = period
 		m.wrong(t, CheckRules, fmt.Sprintf("a period of %d", period), d.all(t))
 	}
-	m.wrong(t, CheckRules, "seventeen authorities", witnessedBy(t, 17))
 }

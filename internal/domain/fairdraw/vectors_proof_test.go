@@ -172,8 +172,7 @@ func TestTheProofVectorsAreThoseThatTheProcedureMakes(t *testing.T) {
 	}
 }
 
-// stored returns the files of proofs under testdata. Tokens of witnesses are made by real
-// authorities, so their documents cannot be made anew; they stand beside, in proofs/witness.
+// stored returns the files of proofs under testdata.
 func stored(t testing.TB) (paths []string) {
 	t.Helper()
 	entries, err := os.ReadDir("testdata/proofs")
@@ -181,9 +180,7 @@ func stored(t testing.TB) (paths []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if !e.IsDir() {
-			paths = append(paths, "proofs/"+e.Name())
-		}
+		paths = append(paths, "proofs/"+e.Name())
 	}
 	return paths
 }
@@ -204,10 +201,4 @@ func (m *made) rightProofs(t testing.TB) {
 	m.proof(t, "hall", hallDraw(t), 0, 59, 119)
 	m.proof(t, "raffle", raffleDraw(t), 0, 1024, 2499)
 	m.proof(t, "no prizes in a hall", shapedDraw(t, "no prizes in a hall", shape.New([]shape.Layer{{Positions: 3}, {Positions: 3}})), 5)
-	law := NewRules(seedID("unwitnessed", 0), shape.Triangle(3), prizes(1, 2), bound(testChain.Chain))
-	law.Witness = []Hash{seed("authority", 0), seed("authority", 1)}
-	unwitnessed := open("unwitnessed", law, slices.Collect(shape.Triangle(3).All())).rounds(testChain, RoundsAhead).all(t)
-	m.proof(t, "unwitnessed", unwitnessed)
-	unwitnessed.Witness = [][]byte{[]byte("no token")}
-	m.wrong(t, CheckWitness, "no token", unwitnessed)
 }

@@ -156,7 +156,6 @@ func (m *made) wrongSales(t testing.TB) {
 		{CheckRules, "more prizes than positions", func(d *document) *document { d.law.Prizes = prizes(1, 1, 3); return d.all(t) }},
 		{CheckRules, "prize of no layer", func(d *document) *document { d.law.Prizes = prizes(1, 2, 4); return d.all(t) }},
 		{CheckRules, "no triangle", func(d *document) *document { d.law.Layers[2].Positions = 4; return d.all(t) }},
-		{CheckRules, "witness without beacon", func(d *document) *document { d.law.Witness = []Hash{{1}}; return d.all(t) }},
 		{CheckCommitment, "another secret", func(d *document) *document { d.Secret = seed("another", 0); return d.grow().freeze(t).draw() }},
 		{CheckCommitment, "another prize", func(d *document) *document {
 			d.law.Prizes[0].Name, d.Rules = "gold bar", bytes.Replace(d.Rules, []byte("coffee cup"), []byte("gold bar"), 1)
@@ -172,7 +171,6 @@ func (m *made) wrongSales(t testing.TB) {
 		{CheckRoot, "another root", func(d *document) *document { d.Root[0] ^= 1; return d.freeze(t).draw() }},
 		{CheckFreezeHash, "another time", func(d *document) *document { return d.before() }},
 		{CheckFreezeHash, "of another record", func(d *document) *document { d.FreezeHash = seed("another", 0); return d }},
-		{CheckWitness, "token without a witness in the rules", func(d *document) *document { d.Witness = [][]byte{{0x30, 0}}; return d }},
 	} {
 		m.wrong(t, c.check, c.name, c.lie(operatorDraw(t)))
 	}

@@ -31,7 +31,6 @@ type (
 		Trust   string        `json:"trust"`
 		Version string        `json:"version"`
 		Winners []ProofWinner `json:"winners"`
-		Witness [][]byte      `json:"witness"`
 	}
 )
 
@@ -83,9 +82,6 @@ func (p Proof) parts() (head, tail []byte, err error) {
 	if p.Winners == nil {
 		p.Winners = []ProofWinner{}
 	}
-	if p.Witness == nil {
-		p.Witness = [][]byte{}
-	}
 	if err := p.checkValues(); err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +92,7 @@ func (p Proof) parts() (head, tail []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if tail, err = canonical(proofTail{Trust: p.Trust, Version: p.Version, Winners: p.Winners, Witness: p.Witness}); err != nil {
+	if tail, err = canonical(proofTail{Trust: p.Trust, Version: p.Version, Winners: p.Winners}); err != nil {
 		return nil, nil, err
 	}
 	return head, tail, nil

@@ -26,9 +26,8 @@ standard input. Each check says what it found, and the last lines what the proof
 and what it does not. docs/draw.md has the procedure and the list of the checks.
 
 A document with a beacon must be of drand's quicknet, or of a chain that you name with
---chain-hash. Its tokens count as witnesses when you name their authorities with --authority:
-an operator can be its own authority. --commitment and --freeze-hash compare with what you
-noted before the sale and before the draw: nothing else shows that nothing changed. --void
+--chain-hash. --commitment and --freeze-hash compare with what you noted before the sale and
+before the draw: nothing else shows that nothing changed. --void
 computes the winners that a voided draw would have had, from the signature of its round.
 --labels names the winning positions as people do; the labels are the server's words, and no
 part of the proof. Status 1 when a check fails, 2 when a file cannot be read, or is no proof
@@ -41,7 +40,6 @@ but a refusal of the server.`,
 	c.Flags().StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
 	c.Flags().StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
 	c.Flags().StringArrayVar(&in.chains, "chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
-	c.Flags().StringArrayVar(&in.authorities, "authority", nil, "SHA-256 of the root certificate (DER) of a timestamp authority that you trust: 64 hex digits; may be repeated")
 	c.Flags().StringVar(&in.commitment, "commitment", "", "the commitment that you noted before the sale: 64 hex digits")
 	c.Flags().StringVar(&in.freezeHash, "freeze-hash", "", "the hash of the freeze record that you noted before the draw: 64 hex digits")
 	in.void.flags(c)
@@ -75,7 +73,7 @@ but a refusal of the server.`,
 type verifyInput struct {
 	stdin                    io.Reader
 	proof, purchase, against string
-	chains, authorities      []string
+	chains                   []string
 	commitment, freezeHash   string
 	void                     voidInput
 }
@@ -124,9 +122,6 @@ func (in verifyInput) verify() (report verify.Report, err error) {
 // options returns what the hashes say.
 func (in verifyInput) options() (o verify.Options, err error) {
 	if o.Chains, err = hashesOf("--chain-hash", in.chains); err != nil {
-		return o, err
-	}
-	if o.Authorities, err = hashesOf("--authority", in.authorities); err != nil {
 		return o, err
 	}
 	for _, noted := range []struct {

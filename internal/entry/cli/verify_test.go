@@ -84,7 +84,7 @@ func TestVerifySaysWhatEachCheckFoundAndWhatTheProofShows(t *testing.T) {
 	}
 	out, _, status = run("verify", proof, "--json")
 	var report verify.Report
-	if err := json.Unmarshal([]byte(out), &report); err != nil || status != 0 || !report.OK || len(report.Checks) != 15 {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || status != 0 || !report.OK || len(report.Checks) != 14 {
 		t.Errorf("status %d, %v: %s", status, err, out)
 	}
 }
@@ -124,7 +124,7 @@ func TestVerifyEndsWithTwoWhenItCannotSayAnything(t *testing.T) {
 	t.Parallel()
 	proof, _ := drawnCampaign(t, 1)
 	for _, args := range [][]string{{"verify"}, {"verify", proof, proof}, {"verify", "/nowhere/proof.json"}, {"verify", proof, "--purchase", "/nowhere"},
-		{"verify", proof, "--against", "/nowhere"}, {"verify", proof, "--chain-hash", "52db"}, {"verify", proof, "--authority", "52db"},
+		{"verify", proof, "--against", "/nowhere"}, {"verify", proof, "--chain-hash", "52db"},
 		{"verify", proof, "--commitment", ""}, {"verify", proof, "--commitment", "zz"}, {"verify", proof, "--freeze-hash", strings.Repeat("0", 63)}, {"verify", proof, "--unknown"}, {"verify", t.TempDir()}} {
 		if out, errs, status := run(args...); status != 2 || errs == "" || out != "" {
 			t.Errorf("%v: status %d, %s%s", args, status, out, errs)

@@ -7,7 +7,6 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 )
@@ -15,7 +14,7 @@ import (
 // defaultPolicies are those of a request that does not say, in an installation with these
 // settings.
 func defaultPolicies(settings config.Settings) campaign.Policies {
-	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default, Witness: settings.Timestamps.Default}
+	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default}
 }
 
 // draftOf is a requested campaign. Policies that it does not name are as in defaults.
@@ -56,7 +55,6 @@ func optional[T any](n nullable.Nullable[T]) campaign.Optional[T] {
 
 func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campaign.Policies {
 	if draft == nil {
-		policies.Witness = policies.Witness && policies.Beacon
 		return policies
 	}
 	if draft.LatePayment != nil {
@@ -67,10 +65,6 @@ func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campa
 	}
 	if draft.Beacon != nil {
 		policies.Beacon = *draft.Beacon
-	}
-	policies.Witness = policies.Witness && policies.Beacon // the default is for campaigns with a beacon
-	if draft.Witness != nil {
-		policies.Witness = *draft.Witness
 	}
 	policies.CancellationUntil = draft.CancellationUntil
 	return policies
@@ -89,7 +83,7 @@ func layersOf(drafts []contract.LayerDraft) []campaign.Layer {
 
 // campaignBounds are the limits of the settings on campaigns.
 func campaignBounds(settings config.Settings) campaign.Bounds {
-	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, Beacon: settings.Beacon.Enabled(), Timestamps: settings.Timestamps.Enabled()}
+	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, Beacon: settings.Beacon.Enabled()}
 }
 
 // bindingsOf are what campaigns can bind themselves to in an installation with these settings.
@@ -102,6 +96,5 @@ func bindingsOf(settings config.Settings) (bindings lifecycle.Bindings, err erro
 		return bindings, err
 	}
 	bindings.Chain = &chain
-	bindings.Authorities, err = timestamp.Roots(settings.Timestamps)
-	return bindings, err
+	return bindings, nil
 }

@@ -11,11 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
@@ -27,30 +25,28 @@ import (
 	"triprize/sandbox/drandsim"
 )
 
-// stuck are relays and authorities that say nothing: relays until the test ends,
-// authorities until they are not asked any more.
+// stuck are relays that say nothing until free is closed, or, without it, until they are
+// not asked any more.
 type stuck struct {
 	free chan struct{}
 
 	mu         sync.Mutex
 	open, most int
-	stamping   bool
 }
 
-func (s *stuck) hang(begun func(), ended <-chan struct{}) {
+func (s *stuck) Latest(ctx context.Context, _ beacon.Chain) (beacon.Round, error) {
 	s.mu.Lock()
-	begun()
 	s.open++
 	s.most = max(s.most, s.open)
 	s.mu.Unlock()
-	<-ended
+	if s.free != nil {
+		<-s.free
+	} else {
+		<-ctx.Done()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open--
-}
-
-func (s *stuck) Latest(context.Context, beacon.Chain) (beacon.Round, error) {
-	s.hang(func() {}, s.free)
 	return beacon.Round{}, context.DeadlineExceeded
 }
 
@@ -58,15 +54,10 @@ func (s *stuck) Round(ctx context.Context, c beacon.Chain, _ uint64) (beacon.Rou
 	return s.Latest(ctx, c)
 }
 
-func (s *stuck) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]timestamp.Token, error) {
-	s.hang(func() { s.stamping = true }, ctx.Done())
-	return nil, ctx.Err()
-}
-
-func (s *stuck) see() (open, most int, stamping bool) {
+func (s *stuck) see() (open, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.open, s.most, s.stamping
+	return s.open, s.most
 }
 
 // soldOut returns the message of an order that sells a campaign out.
@@ -86,11 +77,11 @@ func longRounds(t *testing.T) *drandsim.Chain {
 }
 
 // bound publishes a campaign whose draw needs a beacon.
-func bound(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, authorities ...fairdraw.Hash) uuid.UUID {
+func bound(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) uuid.UUID {
 	t.Helper()
 	draft := fixture.Draft(3)
-	draft.Policies.Beacon, draft.Policies.Witness = true, len(authorities) > 0
-	return fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain, Authorities: authorities})
+	draft.Policies.Beacon = true
+	return fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
 }
 
 // running runs a worker until stop is called.
@@ -117,7 +108,7 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	servers.Eventually(t, "a relay is asked", func() bool { open, _, _ := s.see(); return open > 0 })
+	servers.Eventually(t, "a relay is asked", func() bool { open, _ := s.see(); return open > 0 })
 	plain := fixture.Campaign(t, w.db, fixture.Draft(3))
 	if err := client.Enqueue(t.Context(), soldOut(t, w, plain).Task()); err != nil {
 		t.Fatal(err)
@@ -126,7 +117,7 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 		c, err := campaign.Get(t.Context(), w.db, plain)
 		return err == nil && c.State == campaign.Completed
 	})
-	if open, most, _ := s.see(); open != 1 || most != 1 {
+	if open, most := s.see(); open != 1 || most != 1 {
 		t.Errorf("%d questions are under way, once it were %d", open, most)
 	}
 	close(s.free)
@@ -140,14 +131,13 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	settings := workerSettings(t)
 	settings.Draw.Timeout = time.Hour // no question ends by itself
 	s := &stuck{}
-	chain := longRounds(t)
-	w, client, stop := running(t, settings, draw.Options{Beacon: chain, Stamper: s})
-	id := bound(t, w.db, chain, fairdraw.Hash{1})
+	w, client, stop := running(t, settings, draw.Options{Beacon: s})
+	id := bound(t, w.db, longRounds(t))
 	message := soldOut(t, w, id)
 	if err := client.Enqueue(t.Context(), message.Task()); err != nil {
 		t.Fatal(err)
 	}
-	servers.Eventually(t, "an authority is asked", func() bool { _, _, stamping := s.see(); return stamping })
+	servers.Eventually(t, "a relay is asked", func() bool { open, _ := s.see(); return open > 0 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

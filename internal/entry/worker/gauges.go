@@ -83,7 +83,7 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator has to see to, or to the key: GET /v1/refunds lists them. Should stay 0.")
 	differences := desc("payment_differences_open",
 		"What the provider's books and ours disagree about and no operator has explained, by kind: GET /v1/payment-differences lists it. Should stay 0.", "kind")
-	draws := desc("draws_waiting", "Draws that wait for a round of the beacon or a timestamp, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
+	draws := desc("draws_waiting", "Draws that wait for a round of the beacon, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
 	oldest := desc("agenda_oldest_due_seconds",
 		"For how long the oldest item is due for which no task was made, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
 	return w.gauges(func(ctx context.Context) (all []prometheus.Metric, err error) {

@@ -46,7 +46,7 @@ type drawRecords struct {
 // redo repeats one freeze and its draw, and returns what is wrong, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
 	e := drawRecords{id: id}
-	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkSold, e.checkTokens, e.checkRecord, e.checkRounds, e.checkDraw} {
+	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkSold, e.checkRecord, e.checkRounds, e.checkDraw} {
 		if wrong, err := check(ctx, tx); err != nil || wrong != "" {
 			return wrong, err
 		}
@@ -165,24 +165,6 @@ func (e *drawRecords) checkRecord(context.Context, pgx.Tx) (wrong string, err er
 	}
 	if now := e.chain.RoundAt(f.FrozenAt); *f.Round < now+fairdraw.RoundsAhead || *f.Round > now+fairdraw.MostRoundsAhead {
 		return fmt.Sprintf("its round %d is not %d to %d rounds after %d, the newest at the freeze", *f.Round, fairdraw.RoundsAhead, fairdraw.MostRoundsAhead, now), nil
-	}
-	return "", nil
-}
-
-// checkTokens checks that each token is of an authority that the rules name, and was made
-// before the round was due. The tokens themselves are for verifiers.
-func (e *drawRecords) checkTokens(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
-	tokens, err := drawrecord.TokensOf(ctx, tx, e.id)
-	if err != nil {
-		return "", err
-	}
-	for _, t := range tokens {
-		if e.frozen.Round == nil || !slices.Contains(e.rules.Witness, t.Authority) {
-			return fmt.Sprintf("it has a token of %s, which its rules do not name", t.Authority), nil
-		}
-		if !t.GenTime.Before(e.chain.DueAt(*e.frozen.Round)) {
-			return fmt.Sprintf("its token of %s was made at %s, when its round was due", t.Authority, t.GenTime.UTC()), nil
-		}
 	}
 	return "", nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/fairdraw"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
@@ -80,7 +79,6 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{waiting, "the secret in its freeze record is not the one committed to",
 			`UPDATE freezes SET record = regexp_replace(record, '"secret":"[0-9a-f]{64}"', '"secret":"` + strings.Repeat("ab", 32) + `"') WHERE campaign_id = $1`},
 		{complete, "its freeze and its rules do not agree on a beacon", `UPDATE freezes SET round = NULL WHERE campaign_id = $1`},
-		{complete, "which its rules do not name", `INSERT INTO timestamp_tokens VALUES ($1, sha256('authority'), 'token', now())`},
 		{complete, "the chain that its rules name is not stored as they name it", `UPDATE beacon_chains SET beacon_id = 'another' WHERE $1::uuid IS NOT NULL`},
 		{complete, "its round is not stored", `DELETE FROM beacon_rounds WHERE $1::uuid IS NOT NULL`},
 		{complete, "the signature of its round is not the chain's", `UPDATE beacon_rounds SET signature = 'forged', randomness = sha256('forged') WHERE $1::uuid IS NOT NULL`},
@@ -96,8 +94,7 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 		{complete, "the prizes were not awarded as published", `UPDATE prizes SET winning_column = NULL WHERE campaign_id = $1`},
 		{complete, "only a draw under way waits for something", `INSERT INTO draw_waits VALUES ($1, 'nothing', now())`},
 		{complete, "a published campaign has its sealed secret", `DELETE FROM draw_secrets WHERE campaign_id = $1`},
-		{waiting, "the beacon and the witness that its policies promise", `UPDATE commitments SET rules = regexp_replace(rules, '"beacon":[{][^}]*[}]', '"beacon":null') WHERE campaign_id = $1`},
-		{waiting, "the beacon and the witness that its policies promise", `UPDATE campaigns SET policies = '{"beacon": true, "witness": true, "unsold": "stay"}' WHERE id = $1`},
+		{waiting, "the beacon that its policies promise", `UPDATE commitments SET rules = regexp_replace(rules, '"beacon":[{][^}]*[}]', '"beacon":null') WHERE campaign_id = $1`},
 		{waiting, "a campaign is frozen only while it is drawing", `UPDATE campaigns SET state = 'active' WHERE id = $1`},
 		{waiting, "when its draw is void", `UPDATE campaigns SET state = 'cancelled', draw_started_at = now() - interval '2 days', cancelled_at = now(), cancelled_by = 'operator:ops' WHERE id = $1`},
 		{waiting, "when its draw is void", `WITH late AS (INSERT INTO draw_voids VALUES ($1, now(), now() + interval '168 hours')) UPDATE campaigns SET state = 'cancelled', draw_started_at = now() - interval '2 days', cancelled_at = now(), cancelled_by = 'operator:ops' WHERE id = $1`},
@@ -111,32 +108,13 @@ func TestWhatBreaksAFreezeOrADrawIsFound(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A token was made before its round was due.
-func TestATokenThatCameTooLateIsFound(t *testing.T) {
-	t.Parallel()
-	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := servers.DB(t)
-	id := drawn(t, db, chain, false)
-	authority := fairdraw.Hash{1}
-	for late, want := range map[string]bool{"1 second": false, "1 hour": true} {
-		found := foundAfter(t, db, `WITH named AS (UPDATE commitments SET rules = regexp_replace(rules, '}$', ',"witness":["`+authority.String()+`"]}') WHERE campaign_id = $1 RETURNING campaign_id)
-			INSERT INTO timestamp_tokens SELECT campaign_id, decode('`+authority.String()+`', 'hex'), 'token', now() + interval '`+late+`' FROM named`, id)
-		if strings.Contains(found, "when its round was due") != want {
-			t.Errorf("made in %s: found %q", late, found)
-		}
-	}
-}
-
 // foundAfter returns what the audit finds after a statement that no trigger refuses, and
 // takes it back.
 func foundAfter(t *testing.T, db *pgxpool.Pool, sql string, args ...any) (found string) {
 	t.Helper()
 	undo := errors.New("undone")
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		for _, table := range []string{"campaigns", "commitments", "freezes", "freeze_subtrees", "timestamp_tokens", "beacon_chains", "beacon_rounds", "draws", "draw_voids"} {
+		for _, table := range []string{"campaigns", "commitments", "freezes", "freeze_subtrees", "beacon_chains", "beacon_rounds", "draws", "draw_voids"} {
 			if _, err := tx.Exec(t.Context(), `ALTER TABLE `+table+` DISABLE TRIGGER USER`); err != nil {
 				return err
 			}

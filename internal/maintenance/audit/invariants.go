@@ -130,11 +130,10 @@ var invariants = []invariant{
 		WHERE (m.rules::jsonb -> 'unsold' ->> 'ends_at')::timestamptz IS DISTINCT FROM c.draws_at`},
 	// An earlier release accepted unsold: draw and did nothing about it: the invariant above is
 	// all that can be said of it.
-	{check: "draw_promises", name: "the rules of a published campaign name the beacon and the witness that its policies promise", sql: `
-		SELECT format('campaign %s has the policies %s, and its rules say: beacon %s, witness %s', c.id, c.policies, m.rules::jsonb -> 'beacon', m.rules::jsonb -> 'witness')
+	{check: "draw_promises", name: "the rules of a published campaign name the beacon that its policies promise", sql: `
+		SELECT format('campaign %s has the policies %s, and its rules say: beacon %s', c.id, c.policies, m.rules::jsonb -> 'beacon')
 		FROM campaigns c JOIN commitments m ON m.campaign_id = c.id
-		WHERE c.policies ->> 'beacon' = 'true' AND coalesce(m.rules::jsonb -> 'beacon', 'null') = 'null'
-		   OR c.policies ->> 'witness' = 'true' AND NOT m.rules::jsonb ? 'witness'`},
+		WHERE c.policies ->> 'beacon' = 'true' AND coalesce(m.rules::jsonb -> 'beacon', 'null') = 'null'`},
 	{check: "early_freezes", name: "a list without all positions was frozen after the end of the sale that the rules name", sql: `
 		SELECT format('campaign %s: %s of %s frozen at %s, it is drawn at %s', c.id, f.sold, c.positions_total, f.frozen_at, c.draws_at)
 		FROM freezes f JOIN campaigns c ON c.id = f.campaign_id

@@ -1,7 +1,7 @@
 // Package verify checks proof documents of draws offline, and computes everything again.
 //
 //	form ─▶ rules ─▶ commitment  sold-list  count  root  freeze-time  freeze-hash
-//	              ─▶ chain  round  signature  randomness  witness
+//	              ─▶ chain  round  signature  randomness
 //	              ─▶ winners  trust
 //	with values that the user noted: noted-commitment  noted-freeze-hash
 //	with a proof of purchase:       purchase-form  purchase-campaign  inclusion

@@ -8,7 +8,7 @@ import (
 	"triprize/internal/testkit/drawn"
 )
 
-// The largest triangle, and 1,000 prizes: about 100 MB. ADR 26 has figures.
+// The largest triangle, and 1,000 prizes: about 100 MB.
 func BenchmarkTheLargestProof(b *testing.B) {
 	m := drawn.Triangle(1000)
 	m.Rules.Prizes = m.Rules.Prizes[:1000]

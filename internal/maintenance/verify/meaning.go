@@ -1,30 +1,6 @@
 package verify
 
-import (
-	"fmt"
-	"slices"
-)
-
-// headline says in a few words how far a proof goes whose checks are all ok.
-func headline(d *document) string {
-	switch promised, witnesses := len(d.rules.Witness), d.witnesses(); {
-	case promised == 0:
-		return "verified"
-	case len(d.stamps) == 0:
-		return "verified, unwitnessed"
-	case witnesses == 0:
-		return "verified, stamped only by " + strangers(len(d.stamps)) + " that the operator named"
-	default:
-		return fmt.Sprintf("verified, witnessed by %d of %d", witnesses, promised)
-	}
-}
-
-func strangers(n int) string {
-	if n == 1 {
-		return "an authority"
-	}
-	return "authorities"
-}
+import "fmt"
 
 // meaning says in words what a proof shows whose checks are all ok, and what it does not.
 // docs/draw.md has the same as a table of who could do what.
@@ -55,38 +31,11 @@ func meaning(d *document) (shows, remains []string) {
 	if d.Beacon.ChainHash != quicknet {
 		remains = append(remains, "That nobody knew the round: you named its chain, and the maker of a chain can know every round beforehand.")
 	}
-	stamped, open := witnessed(d)
-	return append(shows, stamped...), append(remains, open...)
-}
-
-// witnessed says what the tokens show, and what they do not.
-func witnessed(d *document) (shows, remains []string) {
-	n, all := d.witnesses(), len(d.stamps)
-	if n > 0 {
-		shows = append(shows, fmt.Sprintf("%d of the authorities that you named saw the freeze record before the round was due: the list, the secret and the choice of the round are older than the randomness.", n))
-		remains = append(remains, "A witness shows that this record existed in time, not that it was the only one: an operator could have several records witnessed and keep the one whose outcome suits. "+
-			"Nor does it show who made the record: the secret is public from the freeze on, and an authority stamps for anybody. What counts is the record that the operator showed to all before the round was due.")
-		if all > n {
-			remains = append(remains, "Anything more by the other tokens: they are of "+strangers(all-n)+" that only the operator named.")
-		}
+	made := "That the record is older than the round. It could have been made afterwards, with an old time in it, choosing among the nonces and times until the outcome suited."
+	if d.user.FreezeHash != nil {
+		made += " It is older if you noted its freeze hash before " + due(d).String() + "."
 	} else {
-		made := "It could have made the record afterwards, with an old time in it, choosing among the nonces and times until the outcome suited."
-		if d.user.FreezeHash != nil {
-			made += " It is older if you noted its freeze hash before " + due(d).String() + "."
-		} else {
-			made += " A freeze hash that was noted before the round was due tells."
-		}
-		switch {
-		case all > 0:
-			remains = append(remains, "That the record is older than the round. It is stamped by "+strangers(all)+" that only the operator named, which may be the operator itself: the tokens show no more than the beacon alone. "+made)
-		case len(d.rules.Witness) > 0:
-			remains = append(remains, "That the record is older than the round. The proof is unwitnessed: the rules promise a witness, and no token is there. "+made)
-		default:
-			remains = append(remains, "That the record is older than the round. The rules promise no witness. "+made)
-		}
+		made += " A freeze hash that was noted before the round was due tells."
 	}
-	if slices.ContainsFunc(d.stamps, func(s stamp) bool { return s.early }) {
-		remains = append(remains, "Which clock is right: a token is of more than a minute before the freeze record says that the list was frozen.")
-	}
-	return shows, remains
+	return shows, append(remains, made)
 }

@@ -12,13 +12,10 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/testkit/drawn"
-	"triprize/sandbox/tsasim"
 )
 
 func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 	t.Parallel()
-	witness := tsasim.Start(t, tsasim.Options{Accuracy: "secs:1"})
-	other := tsasim.Start(t, tsasim.Options{ECDSA: true, Intermediate: true})
 	unsold := func(m *drawn.Draw) *drawn.Draw {
 		m.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.FrozenAt.Add(-time.Second))}
 		return m
@@ -36,7 +33,6 @@ func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 	}{
 		"operator":           {drawn.Triangle(3), "The winners follow from the rules", "trust in the operator alone"},
 		"beacon":             {drawn.Triangle(3).WithBeacon(), "unless most of the beacon's members work together", "held a draw back"},
-		"witness":            {drawn.Triangle(3).WithBeacon().WithWitness(witness, other), "2 of the authorities that you named", "not that it was the only one"},
 		"no triangle":        {seats, "", ""},
 		"one position sold":  {empty, "", ""},
 		"nothing sold":       {nothing, "", ""},
@@ -45,9 +41,7 @@ func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := optionsOf(c.Draw)
-			o.Authorities = c.Rules.Witness
-			r := verified(t, c.Text(t), o)
+			r := verified(t, c.Text(t), optionsOf(c.Draw))
 			if !r.OK || len(r.Failed()) > 0 || len(r.Checks) != 1+len(checks) || r.CampaignID != c.ID {
 				t.Errorf("%+v", r)
 			}
@@ -55,19 +49,6 @@ func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {
 				t.Errorf("it shows %q; what remains: %q", r.Shows, r.Remains)
 			}
 		})
-	}
-}
-
-func TestAProofWithoutATokenOfItsWitnessesSaysUnwitnessed(t *testing.T) {
-	t.Parallel()
-	m := drawn.Triangle(3).WithBeacon()
-	m.Rules.Witness = []fairdraw.Hash{{1}, {2}}
-	r := verified(t, m.Text(t), optionsOf(m))
-	if at := checkOf(r, fairdraw.CheckWitness); !r.OK || !strings.HasPrefix(at.Words, "unwitnessed: there is no token of the 2") || r.Headline != "verified, unwitnessed" {
-		t.Errorf("%+v", r)
-	}
-	if !strings.Contains(strings.Join(r.Remains, "\n"), "The proof is unwitnessed") {
-		t.Errorf("what remains: %q", r.Remains)
 	}
 }
 
@@ -135,7 +116,6 @@ func TestOneWrongThingFailsItsOwnCheck(t *testing.T) {
 		"the next round's signature":   {check: "signature", also: "randomness", proof: func(p *fairdraw.Proof) { p.Beacon.Signature = stranger.Sign(p.Beacon.Round) }},
 		"a short signature":            {check: "signature", also: "randomness", proof: func(p *fairdraw.Proof) { p.Beacon.Signature = p.Beacon.Signature[:47] }},
 		"another randomness":           {check: "randomness", also: "winners", proof: func(p *fairdraw.Proof) { p.Beacon.Randomness[0]++ }},
-		"tokens nobody asked for":      {check: "witness", proof: func(p *fairdraw.Proof) { p.Witness = [][]byte{{1}} }},
 		"another winner":               {check: "winners", proof: func(p *fairdraw.Proof) { column := *p.Winners[2].Column%3 + 1; p.Winners[2].Column = &column }},
 		"a winner of another name":     {check: "winners", proof: func(p *fairdraw.Proof) { p.Winners[0].Name = "A bicycle" }},
 		"a prize that is withheld": {check: "winners", proof: func(p *fairdraw.Proof) {
@@ -198,11 +178,7 @@ func TestAListOutOfOrderOrWithAPositionTwiceIsNoList(t *testing.T) {
 // A check is made of what stands in the document, also where another has failed: both verifiers say the same.
 func TestACheckIsMadeOfWhatStandsInTheDocument(t *testing.T) {
 	t.Parallel()
-	authority := tsasim.Start(t, tsasim.Options{ECDSA: true})
-	chosen := drawn.Triangle(3).WithBeacon().WithWitness(authority)
-	chosen.Ahead = 100
-	far := drawn.Triangle(3).WithBeacon().WithWitness(authority)
-	round, many := uint64(fairdraw.MaxInteger), drawn.Triangle(3)
+	far, many := drawn.Triangle(3).WithBeacon(), drawn.Triangle(3)
 	many.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(many.FrozenAt.Add(time.Hour))}
 	foreign := fairdraw.Lines(many.Sold)
 	foreign[5].Column = 9
@@ -213,11 +189,6 @@ func TestACheckIsMadeOfWhatStandsInTheDocument(t *testing.T) {
 		check string
 		want  Status
 	}{
-		"a token before a round that is chosen": {chosen.Text(t), optionsOf(chosen), "witness", OK},
-		"a token before a round that never is": {far.Text(t, func(p *fairdraw.Proof) {
-			p.Round, p.Beacon.Round, p.Beacon.PeriodS = &round, round, fairdraw.MaxInteger
-		}), optionsOf(far), "witness", OK},
-		"a token without a beacon":             {bare, optionsOf(far), "witness", NotMade},
 		"a round without a beacon":             {bare, optionsOf(far), "round", Failed},
 		"a signature without a beacon":         {bare, optionsOf(far), "signature", NotMade},
 		"randomness without a beacon":          {bare, optionsOf(far), "randomness", OK},
@@ -241,7 +212,7 @@ func TestAfterAWrongFormOrWrongRulesWhatNeedsThemIsNotMade(t *testing.T) {
 		}
 	}
 	r = verified(t, m.Text(t, func(p *fairdraw.Proof) { p.Rules = []byte("{}") }), Options{})
-	notMade := []string{"sold-list", "count", "freeze-time", "chain", "round", "signature", "witness", "winners", "trust"}
+	notMade := []string{"sold-list", "count", "freeze-time", "chain", "round", "signature", "winners", "trust"}
 	for _, c := range r.Checks {
 		if got := c.Status == NotMade; got != slices.Contains(notMade, c.Name) {
 			t.Errorf("without rules, %s is %s", c.Name, c.Status)

@@ -31,7 +31,7 @@ type Check struct {
 // Report is what a verification found.
 type Report struct {
 	OK         bool                   `json:"ok"`       // every check is
-	Headline   string                 `json:"headline"` // how far the proof goes, in a few words of docs/draw.md
+	Headline   string                 `json:"headline"` // "verified", or "not verified"
 	CampaignID uuid.UUID              `json:"campaign_id"`
 	Checks     []Check                `json:"checks"`
 	Won        []fairdraw.ProofWinner `json:"won,omitempty"`     // prizes of the proof of purchase, if everything is ok

@@ -22,9 +22,6 @@ type Draw struct {
 		Hash   fairdraw.Hash         `json:"hash"`
 		Record fairdraw.FreezeRecord `json:"record"`
 	} `json:"freeze"`
-	Timestamps []struct {
-		Token []byte `json:"token"`
-	} `json:"timestamps"`
 }
 
 // Void verifies the proof document that a draw would have left: of the answer about the draw, the list
@@ -88,9 +85,6 @@ func (d Draw) proof(l fairdraw.List, sold []fairdraw.SoldLine, signature []byte)
 	p := fairdraw.Proof{
 		Version: record.Version, CampaignID: record.CampaignID, Rules: rules, Commitment: record.Commitment, Secret: *d.Secret, Root: record.Root,
 		Count: record.Count, FrozenAt: record.FrozenAt, Round: record.Round, FreezeHash: d.Freeze.Hash, Beacon: &chain, Trust: fairdraw.TrustBeacon,
-	}
-	for _, stamped := range d.Timestamps {
-		p.Witness = append(p.Witness, stamped.Token)
 	}
 	entropy := fairdraw.Entropy(p.Secret[:], p.CampaignID, p.Root, chain.Randomness[:])
 	p.Winners = fairdraw.Winners(fairdraw.Select(d.Rules.Prizes, sold, fairdraw.NewStream(entropy)))

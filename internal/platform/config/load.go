@@ -158,7 +158,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkTracing(settings.Tracing), checkCORS(settings.API), checkTokens(settings.Tokens), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon), checkTimestamps(settings.Timestamps, settings.Beacon))
+		return errors.Join(checkTracing(settings.Tracing), checkCORS(settings.API), checkTokens(settings.Tokens), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {

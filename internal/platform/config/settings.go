@@ -26,7 +26,6 @@ type Settings struct {
 	Payments    Payments    `mapstructure:"payments"`
 	Draw        Draw        `mapstructure:"draw"`
 	Beacon      Beacon      `mapstructure:"beacon"`
-	Timestamps  Timestamps  `mapstructure:"timestamps"`
 	Webhooks    Webhooks    `mapstructure:"webhooks"`
 	Retention   Retention   `mapstructure:"retention"`
 	Scheduler   Scheduler   `mapstructure:"scheduler"`

@@ -75,9 +75,6 @@ func (a *attempt) steps(ctx, held context.Context) (outcome job.Outcome, err err
 	if err := a.freeze(held); err != nil {
 		return outcome, err
 	}
-	if err := a.timestamp(held); err != nil {
-		return outcome, err
-	}
 	randomness, err := a.await(held)
 	if err != nil {
 		return outcome, err

@@ -309,14 +309,4 @@ func TestAWorkerThatShutsDownEndsItsQuestions(t *testing.T) {
 			t.Error("it was frozen without an answer")
 		}
 	}
-	s.PeriodS = 600 // they are asked for long
-	id := withBeacon(t, db, s, first)
-	a := hangingAuthority{make(chan struct{}, 1)}
-	drawer := drawerWith(t, db, draw.Options{Stamper: a})
-	ended := make(chan error, 1)
-	ref := fixture.SellOut(t, db, id)
-	go func() { _, err := drawer.Run(t.Context(), ref); ended <- err }()
-	<-a.begun
-	drawer.EndQuestions()
-	_ = waits(t, <-ended)
 }

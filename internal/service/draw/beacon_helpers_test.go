@@ -160,12 +160,10 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 }
 
 // withBeacon publishes a campaign that is drawn with rounds of a chain.
-func withBeacon(t *testing.T, db *pgxpool.Pool, s signer, authorities ...fairdraw.Hash) uuid.UUID {
+func withBeacon(t *testing.T, db *pgxpool.Pool, s signer) uuid.UUID {
 	t.Helper()
 	keep(t, db, func(tx pgx.Tx) error { return drawrecord.KeepChain(t.Context(), tx, s.Chain) })
-	return bound(t, db, func(r *fairdraw.Rules) {
-		r.Beacon, r.Witness = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS}, authorities
-	})
+	return bound(t, db, func(r *fairdraw.Rules) { r.Beacon = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS} })
 }
 
 // keep does something in a transaction.

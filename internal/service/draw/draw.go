@@ -13,13 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/platform/timestamp"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
@@ -35,19 +33,10 @@ type Beacon interface {
 	Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error)
 }
 
-// Stamper asks timestamp authorities, each named by the SHA-256 of its root certificate,
-// for tokens over the hash of a freeze record. It returns those that answered with a token
-// that verifies, and why the others did not.
-type Stamper interface {
-	Stamp(ctx context.Context, digest fairdraw.Hash, authorities []fairdraw.Hash) ([]timestamp.Token, error)
-}
-
 // Options are what a Drawer may have beside its database and keys. The zero value has no
-// beacon and no timestamp authority: draws whose rules need one wait, those of others go on.
+// beacon: draws whose rules need one wait, those of others go on.
 type Options struct {
 	Beacon   Beacon
-	Stamper  Stamper
-	Margin   time.Duration         // before a round is due: from then on no authority is asked
 	AtOnce   int                   // how many questions to relays may be under way; 0: one
 	Registry prometheus.Registerer // nil: nothing is counted
 	Holder   string                // the name of the process, in the rows that it claims

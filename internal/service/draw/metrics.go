@@ -75,7 +75,6 @@ const (
 // Why draws wait and attempts fail.
 const (
 	causeBeacon   = "beacon"
-	causeWitness  = "witness"
 	causeKey      = "key"
 	causePostgres = "postgres"
 	causeInternal = "internal"
@@ -85,7 +84,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "triprize_draw_attempts_total",
-			Help: "Attempts at draws by this worker, by outcome: drawn (the job is final), refused (the campaign cannot be drawn), waiting (for a round or a timestamp), busy (another worker has it), fenced (another worker took over), finalized (nothing was left to do), failed. cause tells why it waits or failed: beacon, witness, key, postgres, internal.",
+			Help: "Attempts at draws by this worker, by outcome: drawn (the job is final), refused (the campaign cannot be drawn), waiting (for a round), busy (another worker has it), fenced (another worker took over), finalized (nothing was left to do), failed. cause tells why it waits or failed: beacon, key, postgres, internal.",
 		}, []string{"outcome", "cause"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "triprize_draw_attempt_duration_seconds", Help: "Duration of one attempt at a draw. Between two attempts a draw waits, for the beacon too: that is not in it.",
@@ -97,7 +96,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}),
 	}
 	for outcome, causes := range map[string][]string{drawn: {""}, refused: {""}, busy: {""}, fenced: {""}, finalized: {""},
-		waits: {causeBeacon, causeWitness, causePostgres}, failed: {causeBeacon, causeKey, causePostgres, causeInternal}} {
+		waits: {causeBeacon, causePostgres}, failed: {causeBeacon, causeKey, causePostgres, causeInternal}} {
 		m.duration.WithLabelValues(outcome)
 		for _, cause := range causes {
 			m.attempts.WithLabelValues(outcome, cause)

@@ -8,9 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -40,57 +38,24 @@ func (d deadlines) Latest(ctx context.Context, chain beacon.Chain) (beacon.Round
 	return newest(ctx, d.db, chain)
 }
 
-func (d deadlines) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]timestamp.Token, error) {
-	d.note(ctx, "stamp")
-	return nil, errSilent
-}
-
 // After its question an attempt has time left to store the answer, or to say that there was none.
 func TestNoQuestionTakesTheWholeAttempt(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	s, d := newSigner(t), deadlines{db, make(map[string]time.Duration)}
-	ref := fixture.SellOut(t, db, withBeacon(t, db, s, first))
+	ref := fixture.SellOut(t, db, withBeacon(t, db, s))
 	limit := 8 * time.Second // short, so that no other bound is shorter than its part
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d, Stamper: d}, servers.Logger(t))
+	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: limit}, draw.Options{Beacon: d}, servers.Logger(t))
 	servers.Eventually(t, "all is asked", func() bool {
 		if _, err := drawer.Run(t.Context(), ref); err == nil {
 			t.Error("it was drawn")
 		}
 		clock.MoveOn(time.Minute)
-		return len(d.takes) == 3
+		return len(d.takes) == 2
 	})
 	for question, takes := range d.takes {
 		if takes > limit/4 {
 			t.Errorf("%s: a question may take %s of the %s that an attempt has", question, takes, limit)
 		}
 	}
-}
-
-// hangingAuthority answers for the first authority; the second hangs.
-type hangingAuthority struct{ begun chan struct{} }
-
-func (h hangingAuthority) Stamp(ctx context.Context, _ fairdraw.Hash, _ []fairdraw.Hash) ([]timestamp.Token, error) {
-	select {
-	case h.begun <- struct{}{}:
-	default:
-	}
-	<-ctx.Done()
-	return []timestamp.Token{{Authority: first, DER: []byte("one"), GenTime: time.Now(), Accuracy: time.Second}}, ctx.Err()
-}
-
-func TestAnAuthorityThatHangsDoesNotLoseTheTokenOfAnother(t *testing.T) {
-	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	s.PeriodS = 600 // they are asked for long
-	id := withBeacon(t, db, s, first, second)
-	ref := fixture.SellOut(t, db, id)
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: 4 * time.Second},
-		draw.Options{Beacon: &relays{db: db}, Stamper: hangingAuthority{make(chan struct{}, 1)}}, servers.Logger(t))
-	servers.Eventually(t, "the token of the first is stored", func() bool {
-		if _, err := drawer.Run(t.Context(), ref); err == nil {
-			t.Error("it was drawn")
-		}
-		return servers.Value[int](t, db, `SELECT count(*) FROM timestamp_tokens WHERE authority = $1`, first[:]) == 1
-	})
 }

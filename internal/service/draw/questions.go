@@ -67,7 +67,7 @@ func newQuestions(atOnce int) *questions {
 	return q
 }
 
-// EndQuestions ends the questions to relays and authorities that are under way, and lets
+// EndQuestions ends the questions to relays that are under way, and lets
 // none begin: a worker that shuts down waits for nobody's answer. A drawn campaign
 // needs none.
 func (d *Drawer) EndQuestions() { d.questions.end() }

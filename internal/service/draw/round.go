@@ -68,7 +68,7 @@ func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round,
 	return round, nil
 }
 
-// patience bounds one question to relays or authorities: an attempt has time left to store
+// patience bounds one question to relays: an attempt has time left to store
 // the answer, or to say that there was none.
 func (d *Drawer) patience() time.Duration { return d.limit / 4 }
 

@@ -43,7 +43,7 @@ func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 	var log servers.Journal
 	logger := slog.New(slog.NewTextHandler(io.MultiWriter(&log), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	drawer := draw.NewDrawer(db, fixture.Key(t), settings, draw.Options{Beacon: &relays{db: db}}, logger)
-	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s), withBeacon(t, db, s), withBeacon(t, db, s, first)}
+	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s), withBeacon(t, db, s), withBeacon(t, db, s)}
 	spoilt, mixed := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	ids = append(ids, spoilt, mixed)
 	var secrets [][]byte

@@ -15,7 +15,6 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/timestamp"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"
@@ -29,18 +28,15 @@ import (
 // drawn as if it had not been there.
 func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 	t.Parallel()
-	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.timestamp", "draw.fetch", "draw.fetched", "draw.record"} {
+	for _, moment := range []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.fetch", "draw.fetched", "draw.record"} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			db, clock := servers.DBWithClock(t)
 			s := newSigner(t)
-			id := withBeacon(t, db, s, first)
+			id := withBeacon(t, db, s)
 			ref := fixture.SellOut(t, db, id)
 			served := &relays{db: db, round: func(n uint64) (beacon.Round, error) { return s.sign(n), nil }}
-			stamp := func() ([]timestamp.Token, error) {
-				return []timestamp.Token{{Authority: first, DER: []byte("token"), GenTime: time.Now().Add(-time.Minute)}}, nil
-			}
-			other := drawerWith(t, db, draw.Options{Beacon: served, Stamper: &authorities{stamp: stamp}})
+			other := drawerWith(t, db, draw.Options{Beacon: served})
 			paused := false
 			defer failpoint.Set(moment, id.String(), func() {
 				if paused { // the other worker passes
@@ -48,12 +44,15 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 				}
 				paused = true
 				silence(t, db, id)
+				if moment == "draw.frozen" { // the other one goes on only when the round is due
+					clock.MoveOn(time.Hour)
+				}
 				_, err := other.Run(t.Context(), ref)
 				if _, waits := errors.AsType[*draw.Waiting](err); err != nil && !waits {
 					t.Errorf("the other worker: %v", err)
 				}
 			})()
-			drawer := drawerWith(t, db, draw.Options{Beacon: served, Stamper: &authorities{stamp: stamp}})
+			drawer := drawerWith(t, db, draw.Options{Beacon: served})
 			fenced := false
 			servers.Eventually(t, "it is drawn", func() bool {
 				_, err := drawer.Run(t.Context(), ref)

@@ -49,8 +49,8 @@ func retry(due, now time.Time) time.Duration { return clamp(now.Sub(due)/2, firs
 func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least), most) }
 
 // lookAhead returns a wait when it is known, without a claim, that the campaign's round is
-// not due and that no authority can be asked any more, or that the round is due and nobody
-// can be asked for it now. Then nothing is claimed for it.
+// not due, or that the round is due and nobody can be asked for it now. Then nothing is
+// claimed for it.
 func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) {
 	frozen, ok, err := drawrecord.FreezeOf(ctx, d.db, id)
 	if err != nil || !ok || frozen.Round == nil {
@@ -73,12 +73,6 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 			return notAsked(*frozen.Round, no, due, now), nil
 		}
 		return nil, nil
-	}
-	if now.Before(due.Add(-d.options.Margin)) {
-		missing, err := missingTokens(ctx, d.db, id, plan.rules.Witness)
-		if err != nil || len(missing) > 0 {
-			return nil, err
-		}
 	}
 	return notDue(*frozen.Round, due, now), nil
 }

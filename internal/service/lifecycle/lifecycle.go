@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
@@ -33,8 +32,7 @@ const rowWait = 250 * time.Millisecond
 
 // Bindings are what a campaign can bind itself to at its publication, beside its own rules.
 type Bindings struct {
-	Chain       *beacon.Chain   // of policies.beacon; nil: this installation asks no beacon
-	Authorities []fairdraw.Hash // of policies.witness: the authorities' root certificates; none: it knows no authorities
+	Chain *beacon.Chain // of policies.beacon; nil: this installation asks no beacon
 }
 
 // New returns a Service. It seals the secrets of campaigns with key; render makes the

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
@@ -284,28 +283,17 @@ func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
 // What Publish refuses for its policies costs no positions.
 func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
 	t.Parallel()
-	chain := beacon.Quicknet()
-	for name, c := range map[string]struct {
-		policies campaign.Policies
-		bindings lifecycle.Bindings
-	}{
-		"no relays":      {campaign.Policies{Beacon: true}, lifecycle.Bindings{}},
-		"no authorities": {campaign.Policies{Beacon: true, Witness: true}, lifecycle.Bindings{Chain: &chain}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db, id, d := servers.DB(t), uuidv7.New(), fixture.Draft(large)
-			d.Policies.Beacon, d.Policies.Witness = c.policies.Beacon, c.policies.Witness
-			if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
-				t.Fatal(err)
-			}
-			service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, c.bindings, func(lifecycle.Details) any { return nil })
-			if err := publish(t.Context(), service, id); fault.CodeOf(err) != fault.StateConflict {
-				t.Errorf("published: %v", err)
-			}
-			if n := rows(t, db, `SELECT (SELECT count(*) FROM positions) + (SELECT count(*) FROM position_fills)`); n != 0 {
-				t.Errorf("%d rows were made", n)
-			}
-		})
+	db, id, d := servers.DB(t), uuidv7.New(), fixture.Draft(large)
+	d.Policies.Beacon = true
+	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
+		t.Fatal(err)
+	}
+	noRelays := lifecycle.Bindings{}
+	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, noRelays, func(lifecycle.Details) any { return nil })
+	if err := publish(t.Context(), service, id); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("published: %v", err)
+	}
+	if n := rows(t, db, `SELECT (SELECT count(*) FROM positions) + (SELECT count(*) FROM position_fills)`); n != 0 {
+		t.Errorf("%d rows were made", n)
 	}
 }

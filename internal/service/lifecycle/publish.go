@@ -53,7 +53,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, bindings Bindi
 			return err
 		}
 	}
-	bound, secret, err := commit(c, plan.Shape, prizes, chain, authoritiesOf(c, bindings))
+	bound, secret, err := commit(c, plan.Shape, prizes, chain)
 	if err != nil {
 		return err
 	}
@@ -69,12 +69,8 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, bindings Bindi
 // check returns a state-conflict Error when a campaign with these policies cannot bind
 // itself to these bindings.
 func (t Bindings) check(p campaign.Policies) error {
-	switch {
-	case p.Beacon && t.Chain == nil:
+	if p.Beacon && t.Chain == nil {
 		return fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
-			"change the policy, or the setting")
-	case p.Witness && len(t.Authorities) == 0:
-		return fault.New(fault.StateConflict, "the campaign has policies.witness, but this installation knows no timestamp authorities any more (its setting timestamps.authorities is empty); "+
 			"change the policy, or the setting")
 	}
 	return nil
@@ -92,16 +88,8 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, bindings Bindi
 	return &fairdraw.Beacon{ChainHash: bindings.Chain.Hash(), PeriodS: bindings.Chain.PeriodS}, nil
 }
 
-// authoritiesOf returns how the rules name the authorities that a campaign binds itself to.
-func authoritiesOf(c campaign.Campaign, bindings Bindings) []fairdraw.Hash {
-	if !c.Policies.Witness {
-		return nil
-	}
-	return bindings.Authorities
-}
-
 // commit makes a random secret, and the commitment to rules and secret.
-func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chain *fairdraw.Beacon, authorities []fairdraw.Hash) (bound campaign.Commitment, secret []byte, err error) {
+func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chain *fairdraw.Beacon) (bound campaign.Commitment, secret []byte, err error) {
 	listed := make([]fairdraw.Prize, len(prizes))
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
@@ -110,7 +98,6 @@ func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chai
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
 	}
-	promised.Witness = authorities
 	rules, err := promised.Canonical()
 	if err != nil {
 		return campaign.Commitment{}, nil, err

@@ -97,7 +97,7 @@ func (s *Service) refusal(ctx context.Context, id uuid.UUID, then string) error 
 	}
 }
 
-// addFreeze adds what was frozen, the round and the tokens.
+// addFreeze adds what was frozen, and the round.
 func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof, randomness []byte) error {
 	frozen, ok, err := drawrecord.FreezeOf(ctx, s.db, p.CampaignID)
 	if err != nil {
@@ -108,13 +108,6 @@ func (s *Service) addFreeze(ctx context.Context, p *fairdraw.Proof, randomness [
 	}
 	p.Root, p.Count, p.FrozenAt, p.Round = frozen.Root, frozen.Count, fairdraw.At(frozen.FrozenAt), frozen.Round
 	p.FreezeHash = fairdraw.FreezeHash(frozen.Record)
-	tokens, err := drawrecord.TokensOf(ctx, s.db, p.CampaignID)
-	if err != nil {
-		return err
-	}
-	for _, t := range tokens {
-		p.Witness = append(p.Witness, t.Token)
-	}
 	if frozen.Round != nil {
 		p.Beacon, err = s.beaconOf(ctx, p.Rules, *frozen.Round, randomness)
 	}
@@ -162,7 +155,7 @@ func winnersOf(d drawrecord.Draw) []fairdraw.ProofWinner {
 // and the commitment for the rules.
 func tagOf(p fairdraw.Proof, d drawrecord.Draw) string {
 	winners, _ := json.Marshal(p.Winners) // cannot fail
-	return hashOf(append([][]byte{[]byte(p.Version), p.CampaignID[:], p.Commitment[:], p.FreezeHash[:], p.Secret[:], d.Randomness, []byte(p.Trust), winners}, p.Witness...))
+	return hashOf([][]byte{[]byte(p.Version), p.CampaignID[:], p.Commitment[:], p.FreezeHash[:], p.Secret[:], d.Randomness, []byte(p.Trust), winners})
 }
 
 func hashOf(parts [][]byte) string {

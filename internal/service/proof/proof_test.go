@@ -299,15 +299,12 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	}
 }
 
-// bound makes a drawn campaign whose rules have a beacon and a witness, with the record of
-// the test's own.
-func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, round beacon.Round, token drawrecord.Token) {
+// bound makes a drawn campaign whose rules have a beacon, with the record of the test's own.
+func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, round beacon.Round) {
 	t.Helper()
 	id, chain = uuid.New(), beacon.Quicknet()
 	chain.GenesisTime = time.Now().Add(-time.Hour).Unix()
-	witness := fairdraw.Hash(sha256.Sum256([]byte("root")))
 	rules := fairdraw.NewRules(id, shape.Triangle(3), nil, &fairdraw.Beacon{ChainHash: chain.Hash(), PeriodS: chain.PeriodS})
-	rules.Witness = []fairdraw.Hash{witness}
 	text, err := rules.Canonical()
 	if err != nil {
 		t.Fatal(err)
@@ -345,15 +342,14 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 		!now.Progress.RoundDueAt.Equal(chain.DueAt(number)) || now.Campaign.Waiting == nil || now.Campaign.Waiting.Reason != "round due" || now.Trust != fairdraw.TrustBeacon {
 		t.Errorf("while it waits the draw shows %+v, %v", now.Progress, err)
 	}
-	token = drawrecord.Token{Authority: witness, Token: []byte("token"), GenTime: fairdraw.At(time.Now()).Time}
 	signature := []byte("a signature") // verifying is not this package's business
 	round = beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
 	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(drawrecord.InsertTokens(t.Context(), tx, id, []drawrecord.Token{token}), drawrecord.KeepRound(t.Context(), tx, chain.Hash(), round),
+		return errors.Join(drawrecord.KeepRound(t.Context(), tx, chain.Hash(), round),
 			drawrecord.InsertDraw(t.Context(), tx, &drawrecord.Draw{CampaignID: id, Trust: fairdraw.TrustBeacon, Root: frozen.Root, Secret: secret,
 				Randomness: round.Randomness[:], Winners: []drawrecord.Winner{{Prize: 1, Layer: 1, Name: "nobody's"}}, Version: 1}))
 	})
-	return id, chain, round, token
+	return id, chain, round
 }
 
 func in(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
@@ -363,10 +359,10 @@ func in(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
 	}
 }
 
-func TestAProofHasTheRoundItsChainAndTheTokens(t *testing.T) {
+func TestAProofHasTheRoundAndItsChain(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id, chain, round, token := bound(t, db)
+	id, chain, round := bound(t, db)
 	_, text := written(t, db, id)
 	p, _ := parsed(t, text)
 	b := p.Beacon
@@ -374,9 +370,6 @@ func TestAProofHasTheRoundItsChainAndTheTokens(t *testing.T) {
 		b.PeriodS != chain.PeriodS || !bytes.Equal(b.GenesisSeed, chain.GenesisSeed) || b.Round != round.Number || *p.Round != round.Number ||
 		!bytes.Equal(b.Signature, round.Signature) || b.Randomness != round.Randomness || p.Trust != fairdraw.TrustBeacon {
 		t.Errorf("the round is %+v", b)
-	}
-	if len(p.Witness) != 1 || !bytes.Equal(p.Witness[0], token.Token) {
-		t.Errorf("the tokens are %q", p.Witness)
 	}
 	if len(p.Winners) != 1 || p.Winners[0].Awarded == nil || *p.Winners[0].Awarded || p.Winners[0].Column != nil {
 		t.Errorf("a prize that is not awarded is %+v", p.Winners)

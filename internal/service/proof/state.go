@@ -24,9 +24,8 @@ type State struct {
 	Chain      *beacon.Chain  // of the beacon in the rules; nil: none, or before publication
 	Progress   drawrecord.Progress
 	Freeze     *fairdraw.FreezeRecord // nil: not frozen yet
-	Timestamps []drawrecord.Token
-	Draw       *drawrecord.Draw // nil: not drawn yet
-	Shape      shape.Shape      // empty before publication
+	Draw       *drawrecord.Draw       // nil: not drawn yet
+	Shape      shape.Shape            // empty before publication
 }
 
 // StateOf returns the state of a draw, or a not-found Error. Its parts are read one after
@@ -77,6 +76,5 @@ func StateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s State, err er
 	if err := json.Unmarshal(s.Progress.Record, s.Freeze); err != nil {
 		return s, fmt.Errorf("proof.StateOf(%s): the freeze record: %w", id, err)
 	}
-	s.Timestamps, err = drawrecord.TokensOf(ctx, db, id)
-	return s, err
+	return s, nil
 }

@@ -71,8 +71,7 @@ type Policies struct {
 	LatePayment       string     `json:"late_payment"` // refund or reassign
 	Unsold            string     `json:"unsold"`       // stay, cancel or draw
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
-	Witness           bool       `json:"witness"` // authorities timestamp the freeze record
-	Beacon            bool       `json:"beacon"`  // the draw waits for public randomness
+	Beacon            bool       `json:"beacon"` // the draw waits for public randomness
 }
 
 // The values of the policies; the first of each is the default.

@@ -22,7 +22,6 @@ const MaxPrizes = 10_000
 type Bounds struct {
 	MaxPositions int  // of a campaign
 	Beacon       bool // whether it asks a beacon, so that campaigns can have one
-	Timestamps   bool // whether it knows timestamp authorities
 }
 
 // Check returns an invalid-request Error that names every wrong field. Layers
@@ -79,12 +78,6 @@ func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
 	}
 	if p.Beacon && !bounds.Beacon {
 		bad("/policies/beacon", "this installation draws without a public beacon (its setting beacon.relays is empty); leave it out")
-	}
-	if p.Witness && !bounds.Timestamps {
-		bad("/policies/witness", "this installation knows no timestamp authorities (its setting timestamps.authorities is empty); leave it out")
-	}
-	if p.Witness && !p.Beacon {
-		bad("/policies/witness", "an authority sees the freeze record before the round of a beacon: it needs policies.beacon")
 	}
 }
 

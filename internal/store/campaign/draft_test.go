@@ -78,7 +78,6 @@ func TestADraftIsCheckedFieldByField(t *testing.T) {
 		{"unsold: nothing", func(d draft) { d.Policies.Unsold = "" }, "/policies/unsold"},
 		{"unsold: something else", func(d draft) { d.Policies.Unsold = "burn" }, "/policies/unsold"},
 		{"a beacon that nobody asks", func(d draft) { d.Policies.Beacon = true }, "/policies/beacon"},
-		{"a witness that nobody knows, without a beacon", func(d draft) { d.Policies.Witness = true }, "/policies/witness /policies/witness"},
 		{"several faults", func(d draft) { d.Name, d.Currency, d.Policies.Unsold = "", "yen", "" }, "/name /currency /policies/unsold"},
 		{"layers are looked at when the rest is right", func(d draft) { d.Name, d.Layers = "", nil }, "/name"},
 	} {

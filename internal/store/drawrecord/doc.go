@@ -3,7 +3,6 @@
 //	publication   draw_secrets   the secret of the campaign, encrypted
 //	              beacon_chains  the chain of public randomness that the rules name
 //	freeze        freezes        the freeze record; freeze_subtrees: its list, with nodes of its tree
-//	              timestamp_tokens RFC 3161 tokens over the record
 //	the round     beacon_rounds  verified rounds
 //	draw          draws          the result: one row per campaign, by its primary key
 //

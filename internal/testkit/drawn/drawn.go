@@ -7,9 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
-	"log/slog"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,21 +16,17 @@ import (
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
 	"triprize/internal/domain/shape"
-	"triprize/internal/platform/config"
-	"triprize/internal/platform/timestamp"
-	"triprize/sandbox/tsasim"
 )
 
 // Draw is a campaign that was drawn. Tests change a part and have the rest follow.
 type Draw struct {
-	ID        uuid.UUID
-	Rules     fairdraw.Rules
-	Secret    fairdraw.Hash
-	Sold      []fairdraw.Sold
-	FrozenAt  time.Time
-	Chain     *Chain
-	Ahead     uint64 // rounds between the freeze and its round
-	Witnesses []*tsasim.Authority
+	ID       uuid.UUID
+	Rules    fairdraw.Rules
+	Secret   fairdraw.Hash
+	Sold     []fairdraw.Sold
+	FrozenAt time.Time
+	Chain    *Chain
+	Ahead    uint64 // rounds between the freeze and its round
 }
 
 // Chain is a chain that tests have the key of.
@@ -42,9 +35,7 @@ type Chain struct {
 	key *bls.PrivateKey[bls.KeyG2SigG1]
 }
 
-// Hour is the period of a Chain. Tokens are of the moment of the test, and however slow the
-// machine is, that is before the round of a list frozen at the same moment. The list is
-// frozen in the middle of a round.
+// Hour is the period of a Chain. The list is frozen in the middle of a round.
 const Hour = 3600 // seconds
 
 // NewChain returns a chain for a list that is frozen at a time.
@@ -102,15 +93,6 @@ func (d *Draw) WithBeacon() *Draw {
 	return d
 }
 
-// WithWitness binds it to authorities.
-func (d *Draw) WithWitness(authorities ...*tsasim.Authority) *Draw {
-	for _, a := range authorities {
-		d.Rules.Witness = append(d.Rules.Witness, a.Root)
-	}
-	d.Witnesses = authorities
-	return d
-}
-
 // Proof returns the document without its list.
 func (d *Draw) Proof(t testing.TB) fairdraw.Proof {
 	t.Helper()
@@ -132,29 +114,9 @@ func (d *Draw) Proof(t testing.TB) fairdraw.Proof {
 	record, err := p.Record().Canonical()
 	must(t, err)
 	p.FreezeHash = fairdraw.FreezeHash(record)
-	p.Witness = Tokens(t, d.Witnesses, p.FreezeHash)
 	entropy := fairdraw.Entropy(d.Secret[:], d.ID, root, randomness)
 	p.Winners = fairdraw.Winners(fairdraw.Select(d.Rules.Prizes, fairdraw.Lines(d.Sold), fairdraw.NewStream(entropy)))
 	return p
-}
-
-// Tokens returns the tokens of authorities over a digest, as they stand in a proof.
-func Tokens(t testing.TB, authorities []*tsasim.Authority, digest fairdraw.Hash) [][]byte {
-	t.Helper()
-	list := make([]string, len(authorities))
-	for i, a := range authorities {
-		list[i] = a.URL + " " + a.Chain
-	}
-	client, err := timestamp.New(config.Timestamps{Authorities: strings.Join(list, ","), Timeout: time.Minute}, nil, slog.New(slog.DiscardHandler))
-	must(t, err)
-	tokens, err := client.Stamp(t.Context(), digest, client.Authorities())
-	must(t, err)
-	slices.SortFunc(tokens, func(a, b timestamp.Token) int { return bytes.Compare(a.Authority[:], b.Authority[:]) })
-	der := make([][]byte, len(tokens))
-	for i, token := range tokens {
-		der[i] = token.DER
-	}
-	return der
 }
 
 // Text returns the document.

@@ -63,13 +63,3 @@ export function equal(a, b) {
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
 }
-
-// unbase64 returns bytes, or null for any but the one right spelling.
-export function unbase64(text) {
-  try {
-    const raw = atob(text);
-    return btoa(raw) === text ? Uint8Array.from(raw, (c) => c.charCodeAt(0)) : null; // atob takes other spellings, too
-  } catch {
-    return null;
-  }
-}

@@ -3,13 +3,11 @@
 
 import { sha256 } from "@noble/hashes/sha2.js";
 import { chainHash, dueAt, isSigned, newestAt, quicknet, testID } from "./beacon.js";
-import { concat, hex, unbase64, unhex, utf8 } from "./bytes.js";
+import { concat, hex, unhex, utf8 } from "./bytes.js";
 import { FormError, encode } from "./canonical.js";
-import { TokenError } from "./der.js";
 import { rulesForm, version } from "./form.js";
 import { selectFor } from "./selection.js";
 import { microseconds, show } from "./time.js";
-import { checkToken } from "./token.js";
 import { rootOf } from "./tree.js";
 
 // A check returns what it found in words; it throws Failed, or NotMade, with the reason.
@@ -34,16 +32,9 @@ export function rules(d) {
   const layers = checkLayers(r);
   checkPrizes(r, layers);
   if (r.beacon && (r.beacon.period_s < 1 || r.beacon.period_s > largest)) fail(`no beacon has a period of ${r.beacon.period_s} s`);
-  if (r.witness) {
-    if (r.witness.length === 0) fail("witness is there and names nobody");
-    if (!r.beacon) fail("there is a witness without a beacon: it would have no time to be in");
-    if (r.witness.length > mostAuthorities) fail(`there are ${count(r.witness.length, "authority")}, and at most ${mostAuthorities} may be named`);
-    if (new Set(r.witness).size < r.witness.length) fail("an authority is named twice");
-  }
   return `${count(r.layers.length, "layer")} with ${count(positionsOf(r), "position")}, ${count(r.prizes.length, "prize")}.`;
 }
 
-const mostAuthorities = 16;
 const largest = 0xffffffff; // number of a layer, a column, or of seconds between rounds
 
 function checkLayers(r) {
@@ -168,57 +159,6 @@ export function randomness(d) {
   const found = hex(sha256(unhex(d.beacon.signature)));
   if (found !== d.beacon.randomness) fail(`the signature has the hash ${found}, and the document says ${d.beacon.randomness}`);
   return "The randomness is the hash of that signature.";
-}
-
-// witness puts what the tokens say into d.stamps: {authority, time, early} of each. authorities (a
-// Set) are those that the user trusts.
-export function witness(d, { authorities }) {
-  const roots = d.rules.witness;
-  d.stamps = [];
-  if (!roots) {
-    if (d.witness.length > 0) fail("there are timestamps, and the rules name no authority");
-    return "The rules promise no witness; there is nothing to check.";
-  }
-  if (d.witness.length === 0) return `Unwitnessed: the rules promise ${count(roots.length, "authority")}, and there is no timestamp.`;
-  if (d.witness.length > roots.length) fail(`there are ${count(d.witness.length, "timestamp")}, and the rules name ${count(roots.length, "authority")}`);
-  if (!d.beacon || d.round === null || d.beacon.period_s < 1) throw new NotMade("without a round there is no time to be in");
-  const due = dueAt(d.beacon, d.round), accepted = new Set(roots);
-  let before = "";
-  d.stamps = d.witness.map((text, i) => {
-    const { authority, time, accuracy } = oneToken(text, i, d.freeze_hash, accepted);
-    if (authority <= before) fail(`timestamp ${i + 1}: its authority is named twice, or out of order`);
-    before = authority;
-    if (time + accuracy >= due) fail(`timestamp ${i + 1} is of ${show(time)}, and the round was due at ${show(due)}`);
-    return { authority, time, early: time + accuracy + minute < microseconds(d.frozen_at) };
-  });
-  return d.stamps.map(({ authority, time, early }) =>
-    `Stamped at ${show(time)}, before the round was due, by the authority ${authority}, which ${authorities.has(authority) ? "you named" : "only the operator named"}.` +
-    (early ? ` That is more than a minute before the list was frozen at ${d.frozen_at}: a clock is wrong.` : "")).join(" ");
-}
-
-const minute = 60_000_000n; // microseconds
-
-// What was found of the last tokens: a caller that checks many files with them waits once for each.
-const tokens = new Map();
-
-function oneToken(text, i, freezeHash, accepted) {
-  const key = [freezeHash, ...accepted, text].join();
-  if (!tokens.has(key)) {
-    if (tokens.size >= mostAuthorities) tokens.clear();
-    tokens.set(key, lookAt(text, freezeHash, accepted));
-  }
-  const { token, error } = tokens.get(key);
-  if (error instanceof TokenError) fail(`timestamp ${i + 1}: ${error.message}`);
-  if (error) throw error;
-  return token;
-}
-
-function lookAt(text, freezeHash, accepted) {
-  try {
-    return { token: checkToken(unbase64(text), unhex(freezeHash), accepted) };
-  } catch (error) {
-    return { error };
-  }
 }
 
 export function winners(d) {

@@ -1,7 +1,7 @@
 // The form of the documents: which members there are, and how each is spelled.
 
 import { FormError, largestMember, read } from "./canonical.js";
-import { putHex, unbase64 } from "./bytes.js";
+import { putHex } from "./bytes.js";
 import { microseconds } from "./time.js";
 import { leafSize } from "./tree.js";
 
@@ -22,9 +22,6 @@ const hexText = (value, path) => {
 const id = matching(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, "a UUID in lower case");
 const instant = (value, path) => {
   if (typeof value !== "string" || microseconds(value) === null) throw new FormError(`${path} must be a time such as 2026-11-22T09:30:00.123456Z`);
-};
-const base64 = (value, path) => {
-  if (typeof value !== "string" || value === "" || unbase64(value) === null) throw new FormError(`${path} must be base64 with padding, of a byte at least`);
 };
 const constant = (wanted) => (value, path) => {
   if (value !== wanted) throw new FormError(`${path} must be ${JSON.stringify(wanted)}`);
@@ -67,7 +64,7 @@ const proof = object({
     chain_hash: hash, public_key: publicKey, genesis_time: whole, genesis_seed: hash, beacon_id: text, period_s: whole,
     round: whole, signature: hexText, randomness: hash,
   })),
-  witness: list(base64), winners: list(winner), trust: text,
+  winners: list(winner), trust: text,
 });
 
 // Of the rules document; the check `rules` uses it.
@@ -76,7 +73,7 @@ export const rulesForm = object({
   layers: list(object({ layer: whole, positions: whole })),
   prizes: list(object({ number: whole, layer: whole, name: text })),
   beacon: orNull(object({ chain_hash: hash, period_s: whole })),
-  "unsold?": object({ ends_at: instant }), "witness?": list(hash),
+  "unsold?": object({ ends_at: instant }),
 });
 
 const purchaseProof = object({

@@ -2,22 +2,8 @@
 
 import { quicknet } from "./beacon.js";
 
-// named returns the timestamps of authorities (a Set) that the user trusts. A proof can name any
-// others: also one that the operator made itself.
-const named = (document, authorities) => document.stamps.filter(({ authority }) => authorities.has(authority));
-
-// headline says in a few words how far a proof goes.
-export function headline(document, { authorities }) {
-  const promised = document.rules.witness?.length ?? 0;
-  if (promised === 0) return "verified";
-  if (document.stamps.length === 0) return "verified, unwitnessed";
-  const witnesses = named(document, authorities).length;
-  if (witnesses > 0) return `verified, witnessed by ${witnesses} of ${promised}`;
-  return `verified, stamped only by ${document.stamps.length === 1 ? "an authority" : "authorities"} that the operator named`;
-}
-
 // meaning returns {shows, open}: sentences. commitment and freezeHash are what the user noted, or null.
-export function meaning(document, { authorities, commitment, freezeHash }) {
+export function meaning(document, { commitment, freezeHash }) {
   const shows = ["The winners follow from rules, secret and list."];
   const open = [
     "The names of the buyers. The operator may have bought as well.",
@@ -36,19 +22,6 @@ export function meaning(document, { authorities, commitment, freezeHash }) {
   shows.push("The winners hang on a round of the beacon that was named in the freeze record. Nobody can choose a round, and nobody knows it before it is due, unless most of the beacon's members work together.");
   open.unshift("That every draw was published: an operator can withhold one, or go back to a backup and freeze again. Then there are two records.");
   if (document.beacon.chain_hash !== quicknet) open.unshift("That nobody knew the round: you named its chain, and the maker of a chain can know every round beforehand.");
-  const { stamps } = document, witnesses = named(document, authorities);
-  if (stamps.some(({ early }) => early)) open.unshift("Which clock is right: a timestamp is of more than a minute before the freeze record says that the list was frozen.");
-  if (witnesses.length > 0) {
-    shows.push(`${witnesses.length === 1 ? "An authority that you named says" : "Authorities that you named say"} that the freeze record was there before the round was due.`);
-    open.unshift("That the record was the only one: an operator with database and key could have had several timestamped, and kept the one that pleased.");
-  } else {
-    open.unshift(whenMade(document.rules, stamps) + " The operator could have made several records after the round was known, and kept the one that pleased. The hash of the record tells, if you noted it before the round was due.");
-  }
-  if (stamps.length > witnesses.length && witnesses.length > 0) open.unshift(`Anything more by the other ${stamps.length - witnesses.length === 1 ? "timestamp: it is of an authority" : "timestamps: they are of authorities"} that only the operator named.`);
+  open.unshift("When the freeze record was made: nobody but the operator says so here. The operator could have made several records after the round was known, and kept the one that pleased. The hash of the record tells, if you noted it before the round was due.");
   return { shows, open };
-}
-
-function whenMade({ witness }, stamps) {
-  if (stamps.length > 0) return `When the freeze record was made. It is stamped by ${stamps.length === 1 ? "an authority" : "authorities"} that only the operator named: it shows no more than the beacon alone.`;
-  return `When the freeze record was made: nobody but the operator says so here${witness ? " (unwitnessed)" : ""}.`;
 }

@@ -5,7 +5,7 @@ import * as checks from "./checks.js";
 import { FormError } from "./canonical.js";
 import { readProof, readPurchaseProof } from "./form.js";
 import { inclusion, outcomeOf, purchaseCampaign } from "./purchase.js";
-import { headline, meaning } from "./meaning.js";
+import { meaning } from "./meaning.js";
 
 // In this order; each with its name in docs/draw.md. Those that need rules are not made without.
 const all = [
@@ -20,7 +20,6 @@ const all = [
   ["round", checks.round, ["rules"]],
   ["signature", checks.signature, ["rules"]],
   ["randomness", checks.randomness],
-  ["witness", checks.witness, ["rules"]],
   ["winners", checks.winners, ["rules", "sold-list"]],
   ["trust", checks.trust, ["rules"]],
 ];
@@ -32,11 +31,11 @@ const longestText = 2000; // characters of what a check says: it may quote a doc
 // verify returns {verdict, headline, onlyChainUnknown, checks: [{name, status, text}], campaign, purchase}.
 // The verdict is "verified" if every check holds, or "failed". proof and purchase are bytes, or null
 // for a file that is too long; purchase is undefined if there is none. All else is what the user says,
-// hashes in lower-case hex: chainHashes and authorities are those that it trusts (quicknet's chain
-// is), commitment and freezeHash what it noted, or null. progress is called with what is done and how
-// much of it, from 0 to 1.
-export function verify(proof, { purchase, chainHashes = [], authorities = [], commitment = null, freezeHash = null, progress = () => {} } = {}) {
-  const options = { chainHashes, authorities: new Set(authorities), commitment, freezeHash };
+// hashes in lower-case hex: chainHashes are those of chains that it trusts (quicknet's is), commitment
+// and freezeHash what it noted, or null. progress is called with what is done and how much of it, from
+// 0 to 1.
+export function verify(proof, { purchase, chainHashes = [], commitment = null, freezeHash = null, progress = () => {} } = {}) {
+  const options = { chainHashes, commitment, freezeHash };
   const results = [];
   const run = (name, needs, work) => {
     const missing = needs.find((n) => results.find((r) => r.name === n)?.status !== "ok");
@@ -67,7 +66,7 @@ export function verify(proof, { purchase, chainHashes = [], authorities = [], co
   const verified = bad.length === 0;
   return {
     verdict: verified ? "verified" : "failed",
-    headline: verified ? headline(document, options) : "not verified",
+    headline: verified ? "verified" : "not verified",
     onlyChainUnknown: bad.length === 1 && bad[0].unknownChain === true,
     checks: results,
     campaign: form ? campaignOf(document, ok("rules", "sold-list")) : null,

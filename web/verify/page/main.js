@@ -36,20 +36,19 @@ async function check() {
 
 // Fields with hashes, and what is wrong with another text.
 const fields = {
-  "chain-hash": { wrong: "The chain hash must be 64 hex digits." },
-  authorities: { several: true, wrong: "Each authority must be the SHA-256 hash of its root certificate, 64 hex digits." },
-  commitment: { wrong: "The commitment must be 64 hex digits." },
-  "freeze-hash": { wrong: "The hash of the freeze record must be 64 hex digits." },
+  "chain-hash": "The chain hash must be 64 hex digits.",
+  commitment: "The commitment must be 64 hex digits.",
+  "freeze-hash": "The hash of the freeze record must be 64 hex digits.",
 };
 
 // readOptions returns what the fields tell the engine. It throws for a text that is no hash.
 function readOptions() {
-  const [chainHashes, authorities, [commitment], [freezeHash]] = Object.entries(fields).map(([id, { several, wrong }]) => {
-    const hashes = byID(id).value.toLowerCase().split(/[\s,]+/).filter(Boolean);
-    if (!hashes.every(isHash) || (hashes.length > 1 && !several)) throw new Error(wrong);
-    return hashes;
+  const [chain, commitment, freezeHash] = Object.entries(fields).map(([id, wrong]) => {
+    const hash = byID(id).value.toLowerCase().trim();
+    if (hash && !isHash(hash)) throw new Error(wrong);
+    return hash || undefined;
   });
-  return { chainHashes, authorities, commitment, freezeHash };
+  return { chainHashes: chain ? [chain] : [], commitment, freezeHash };
 }
 
 // A proof of purchase begins with its campaign, the proof of a draw with its beacon.

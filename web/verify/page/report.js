@@ -35,13 +35,11 @@ export function showBack(shown) {
 }
 
 // verdictOf returns [class, words] of a report.
-function verdictOf({ verdict, headline, onlyChainUnknown, campaign }) {
+function verdictOf({ verdict, onlyChainUnknown, campaign }) {
   if (onlyChainUnknown) return ["failed", "All other checks hold. The draw is as good as its chain, and this page does not know it: its maker may know its rounds beforehand. If you trust it, name it above."];
   if (verdict === "failed") return ["failed", "A check failed. This is not the proof of an honest draw, or not in its true form."];
   if (campaign.ownChain) return ["weaker", "Every check holds, on a chain that is not drand’s public one: its maker may know every round beforehand."];
-  if (headline === "verified" || headline.startsWith("verified, witnessed")) return ["verified", "Every check holds."];
-  if (headline === "verified, unwitnessed") return ["weaker", "Every check holds. The rules promise a witness, and none is there: only the operator says when the freeze record was made."];
-  return ["weaker", "Every check holds. The timestamps show no more than the beacon alone. If you trust an authority of the check “witness”, name it above."];
+  return ["verified", "Every check holds."];
 }
 
 // showReport shows a report, or nothing for null.

@@ -955,9 +955,6 @@ type Draw struct {
 	// VoidsAt When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
 	VoidsAt *time.Time `json:"voids_at"`
 
-	// Timestamps Who has timestamped the freeze record. Empty after the draw: nobody has.
-	Timestamps []Timestamp `json:"timestamps"`
-
 	// Waiting What the campaign waits for after its sale; null: for nothing.
 	Waiting *CampaignWait `json:"waiting"`
 
@@ -1031,9 +1028,6 @@ type DrawProof struct {
 	Trust   DrawProofTrust   `json:"trust"`
 	Version DrawProofVersion `json:"version"`
 	Winners []ProofWinner    `json:"winners"`
-
-	// Witness RFC 3161 tokens; empty: none came in time.
-	Witness []string `json:"witness"`
 }
 
 // DrawProofTrust defines model for DrawProof.Trust.
@@ -1523,9 +1517,6 @@ type Policies struct {
 	CancellationUntil *time.Time `json:"cancellation_until"`
 	LatePayment       string     `json:"late_payment"`
 	Unsold            string     `json:"unsold"`
-
-	// Witness Whether timestamp authorities see the frozen list before the round is due.
-	Witness bool `json:"witness"`
 }
 
 // PoliciesDraft Rules for special cases; members that are left out have their defaults.
@@ -1541,9 +1532,6 @@ type PoliciesDraft struct {
 
 	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
 	Unsold *PoliciesDraftUnsold `json:"unsold,omitempty"`
-
-	// Witness Whether timestamp authorities (RFC 3161) see the frozen list before the beacon's round is due; it needs `beacon`. A draw that none of them answered in time goes on, and its proof says so. Left out, it is what the installation says, false by default. An installation that knows no authorities refuses true.
-	Witness *bool `json:"witness,omitempty"`
 }
 
 // PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
@@ -2106,16 +2094,6 @@ type TimelineEntry struct {
 
 // TimelineEntryEvent defines model for TimelineEntry.Event.
 type TimelineEntryEvent string
-
-// Timestamp A timestamp of the freeze record (RFC 3161).
-type Timestamp struct {
-	// Authority SHA-256 of the authority's root certificate, in hex.
-	Authority string    `json:"authority"`
-	Time      time.Time `json:"time"`
-
-	// Token The token in DER, as base64: the proof has it, too.
-	Token []byte `json:"token"`
-}
 
 // Transfer defines model for Transfer.
 type Transfer struct {

@@ -14,7 +14,7 @@ import (
 
 // Draw is what is public of a draw.
 func Draw(now proof.State) contract.Draw {
-	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{}, Timestamps: []contract.Timestamp{},
+	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{},
 		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt, VoidsAt: now.Progress.VoidsAt}
 	if now.Commitment != nil {
 		d.Commitment, d.Trust, d.Rules = hexOf(now.Commitment), &now.Trust, now.Rules
@@ -27,9 +27,6 @@ func Draw(now proof.State) contract.Draw {
 	if now.Freeze != nil {
 		d.Root, d.Secret = hexOf(&now.Freeze.Root), hexOf(now.Freeze.Secret)
 		d.Freeze = freeze(now.Progress)
-	}
-	for _, w := range now.Timestamps {
-		d.Timestamps = append(d.Timestamps, contract.Timestamp{Authority: w.Authority.String(), Time: w.GenTime, Token: w.Token})
 	}
 	if drawn := now.Draw; drawn != nil {
 		d.Secret, d.Trust, d.ExecutedAt = hexOf(&drawn.Secret), &drawn.Trust, &drawn.ExecutedAt
