@@ -2,9 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -73,53 +70,6 @@ func TestEveryLinkOfThePagesLeadsToAFileAndAHeading(t *testing.T) {
 			} else if anchor != "" && strings.HasSuffix(to, ".md") && !slices.Contains(anchors(document(t, to)), anchor) {
 				t.Errorf("%s links to #%s, which %s does not have", file, anchor, to)
 			}
-		}
-	}
-}
-
-// Prose is wrapped; tables, links and code may be longer.
-func TestTheReadmeHasLinesThatCanBeRead(t *testing.T) {
-	t.Parallel()
-	for _, file := range []string{readme, operations, promises, walkThrough, "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md"} {
-		for line := range strings.Lines(fenced.ReplaceAllString(document(t, file), "")) {
-			if len([]rune(line)) > 110 && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "!") {
-				t.Errorf("%s: %d characters: %s", file, len(line), line)
-			}
-		}
-	}
-}
-
-func TestThePicturesAreWellFormedAndSayWhatTheyShow(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("../docs/*.svg")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		text := document(t, file)
-		decoder, depth := xml.NewDecoder(strings.NewReader(text)), 0
-		for {
-			token, err := decoder.Token()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			switch token.(type) {
-			case xml.StartElement:
-				depth++
-			case xml.EndElement:
-				depth--
-			}
-		}
-		for _, want := range []string{"<title", "<desc", `role="img"`, "prefers-color-scheme: dark"} {
-			if depth != 0 || !strings.Contains(text, want) {
-				t.Errorf("%s has no %s", file, want)
-			}
-		}
-		if strings.Contains(text, "<script") || strings.Contains(text, "href") {
-			t.Errorf("%s does more than show something", file)
 		}
 	}
 }

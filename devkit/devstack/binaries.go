@@ -35,7 +35,7 @@ func Binaries(ctx context.Context, dir string, tags ...string) (string, error) {
 	for _, name := range fleetBinaries {
 		args = append(args, "./cmd/"+name)
 	}
-	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the arguments are this program's own
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("devstack: go build: %w\n%s", err, out)

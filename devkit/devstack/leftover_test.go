@@ -2,7 +2,9 @@ package devstack
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -10,7 +12,11 @@ import (
 
 func TestAPIDFileEndsOnlyTheProcessItMeans(t *testing.T) {
 	t.Parallel()
-	c := raise(t, &Child{Command: sleeper})
+	c := &Child{Name: "child", Command: func() *exec.Cmd { return exec.Command("sleep", "1000") }, Logger: slog.New(slog.DiscardHandler)}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop(syscall.SIGKILL, patience) })
 	pid := c.PID()
 	file := filepath.Join(t.TempDir(), "child.pid")
 	follow := func(content, what string) {

@@ -21,11 +21,8 @@ import (
 const (
 	roleVariable   = "DEVSTACK_TEST_ROLE"
 	dirVariable    = "DEVSTACK_TEST_DIR"
-	tagsVariable   = "DEVSTACK_TEST_TAGS"
 	orphanVariable = "DEVSTACK_TEST_ORPHANS" // servers outlive the process that started them
 )
-
-const cannotHide = "cannot hide what is installed: "
 
 // told is what another process says of itself.
 type told struct {
@@ -46,16 +43,6 @@ func TestMain(m *testing.M) {
 		say, end = playStack()
 	case "remove leftovers":
 		RemoveLeftovers()
-	case "find binaries":
-		dir, err := Binaries(context.Background(), os.Getenv(dirVariable), strings.Fields(os.Getenv(tagsVariable))...)
-		say = told{Dir: dir, Error: text(err)}
-	case "find postgres":
-		if err := hide("/usr/lib/postgresql"); err != nil {
-			say.Error = cannotHide + err.Error()
-			break
-		}
-		_, err := postgresBin()
-		say.Error = text(err)
 	default:
 		say.Error = "there is no role " + role
 	}

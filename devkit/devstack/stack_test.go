@@ -1,7 +1,6 @@
 package devstack
 
 import (
-	"errors"
 	"net"
 	"net/url"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 )
@@ -154,28 +152,6 @@ func TestStopLeavesNoProcessAndNoLock(t *testing.T) {
 	}
 }
 
-func TestAFolderServesOneStackAtATime(t *testing.T) {
-	t.Parallel()
-	dir := openDir(t)
-	other := play(t, "stack", dirVariable+"="+dir)
-	if other.Error != "" {
-		t.Fatal(other.Error)
-	}
-	s, err := Start(t.Context(), Options{Dir: dir, Unsafe: true})
-	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("a second one: %v, %v", s, err)
-	}
-	ask(t, other.PostgresURL, `SELECT 'unharmed'`)
-	if err := cache(t, other.RedisURL).Ping(t.Context()).Err(); err != nil {
-		t.Errorf("the first one: %v", err)
-	}
-	_ = other.stdin.Close()
-	if err := other.cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	begin(t, Options{Dir: dir, Unsafe: true})
-}
-
 func TestServersDieWithTheProcessThatStartedThem(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -282,39 +258,4 @@ func TestNobodyGetsInWithoutThePassword(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, info.Mode(), err)
 		}
 	}
-}
-
-func TestWhenOneServerIsMissingTheOtherDoesNotStay(t *testing.T) {
-	t.Parallel()
-	dir := openDir(t)
-	bin, err := postgresBin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := openDir(t) // Postgres can be found there, Redis cannot
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"postgres", "initdb"} {
-		if err := os.Symlink(filepath.Join(bin, name), filepath.Join(path, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	failed := play(t, "stack", dirVariable+"="+dir, "PATH="+path)
-	for _, want := range []string{"redis-server", "make deps", "Redis 7"} {
-		if !strings.Contains(failed.Error, want) {
-			t.Errorf("%q does not say %q", failed.Error, want)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "postgres", "PG_VERSION")); err != nil {
-		t.Fatalf("Postgres was not started: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "postgres", "postmaster.pid")); err == nil {
-		t.Error("Postgres is still there")
-	}
-	lock := flock.New(filepath.Join(dir, lockFile)) // the process that failed lives on
-	if free, err := lock.TryLock(); !free {
-		t.Errorf("the folder is still locked: %v", err)
-	}
-	_ = lock.Unlock()
 }

@@ -1,12 +1,10 @@
 package drandsim_test
 
 import (
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
-	"math/big"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
 )
 
@@ -113,71 +110,6 @@ func TestARoundOfATestChainVerifiesOnItAndOnNoOther(t *testing.T) {
 	}
 }
 
-// The randomness is the hash of the signature's bytes. If the same point had two
-// encodings, a relay could choose between two outcomes.
-func TestASignatureHasOneEncoding(t *testing.T) {
-	t.Parallel()
-	modulus, _ := new(big.Int).SetString("1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab", 16)
-	chain := chainOf(t, "s")
-	for number := uint64(1); ; number++ {
-		signature := chain.Sign(number).Signature
-		flags, x := signature[0]&0xe0, bytes.Clone(signature)
-		x[0] &^= 0xe0
-		larger := new(big.Int).Add(new(big.Int).SetBytes(x), modulus)
-		if larger.BitLen() > 381 {
-			continue // it has no room beside the flags; another round has
-		}
-		twin := larger.FillBytes(make([]byte, beacon.SignatureSize))
-		twin[0] |= flags
-		if _, err := chain.Verify(number, twin); !errors.Is(err, beacon.ErrSignature) {
-			t.Errorf("round %d: %x passes beside %x", number, twin, signature)
-		}
-		for bit := range 8 * beacon.SignatureSize {
-			if bit%61 != 0 && bit >= 3 { // the flags, and some of the others
-				continue
-			}
-			flipped := bytes.Clone(signature)
-			flipped[bit/8] ^= 0x80 >> (bit % 8)
-			if _, err := chain.Verify(number, flipped); err == nil {
-				t.Errorf("round %d passes with bit %d flipped", number, bit)
-			}
-		}
-		return
-	}
-}
-
-func TestChainsThatCannotBeAreRefused(t *testing.T) {
-	t.Parallel()
-	seed := []byte(strings.Repeat("s", 32))
-	for name, err := range map[string]error{
-		"a short seed":    second(drandsim.NewChain(seed[:31], genesis, time.Second)),
-		"half a second":   second(drandsim.NewChain(seed, genesis, time.Second/2)),
-		"a fraction":      second(drandsim.NewChain(seed, genesis, 3*time.Second/2)),
-		"before 1970":     second(drandsim.NewChain(seed, time.Unix(-1, 0), time.Second)),
-		"longer than fit": second(drandsim.NewChain(seed, genesis, (1<<32)*time.Second)),
-	} {
-		if err == nil {
-			t.Errorf("%s: accepted", name)
-		}
-	}
-	good := chainOf(t, "s").Chain
-	for name, change := range map[string]func(c *beacon.Chain){
-		"as it is": nil, "a short key": func(c *beacon.Chain) { c.PublicKey = c.PublicKey[1:] }, "no key": func(c *beacon.Chain) { c.PublicKey = make([]byte, 96) },
-		"the identity": func(c *beacon.Chain) { c.PublicKey = append([]byte{0xc0}, make([]byte, 95)...) },
-		"a long seed":  func(c *beacon.Chain) { c.GenesisSeed = append(bytes.Clone(c.GenesisSeed), 0) },
-	} {
-		c := good
-		if change != nil {
-			change(&c)
-		}
-		if err := c.Check(); (err == nil) != (change == nil) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func second[T any](_ T, err error) error { return err }
-
 func TestARelayAnswersAsDrandsDo(t *testing.T) {
 	t.Parallel()
 	n, seconds := start(t, "127.0.0.1:0")
@@ -230,110 +162,5 @@ func TestARelayAnswersAsDrandsDo(t *testing.T) {
 	seconds.Store(-1)
 	if status, _, _ := roundAt(t, n, 0, "latest"); status != http.StatusTooEarly {
 		t.Errorf("the latest before the genesis: %d", status)
-	}
-}
-
-func TestARelayHasTheFaultsThatItIsTold(t *testing.T) {
-	t.Parallel()
-	n, seconds := start(t, "127.0.0.1:0", "127.0.0.1:0")
-	seconds.Store(200) // round 101
-	tell := func(faults string) {
-		t.Helper()
-		if status, body := call(t, http.MethodPut, n.URLs()[0]+"/control/faults", faults); status != http.StatusOK {
-			t.Fatal(status, body)
-		}
-	}
-	for faults, want := range map[string]struct {
-		number   uint64
-		verifies bool
-	}{
-		`{"late_s": 10}`:                    {96, true},
-		`{"late_rounds": 100}`:              {1, true},
-		`{"late_s": 10, "late_rounds": 10}`: {86, true},
-		`{"forked": true}`:                  {101, false},
-		`{"wrong": "random"}`:               {101, false},
-		`{"wrong": "other-round"}`:          {101, false},
-		`{"wrong": "randomness"}`:           {101, false},
-		`{"wrong": "number"}`:               {100, true},
-		`{}`:                                {101, true},
-	} {
-		tell(faults)
-		if status, got, verifies := roundAt(t, n, 0, "latest"); status != http.StatusOK || got.Round != want.number || verifies != want.verifies {
-			t.Errorf("%s: %d, %+v, %v", faults, status, got, verifies)
-		}
-	}
-	tell(`{"late_rounds": 101}`)
-	if status, _, _ := roundAt(t, n, 0, "latest"); status != http.StatusTooEarly {
-		t.Errorf("behind by all rounds: %d", status)
-	}
-	tell(`{"away": "error"}`)
-	if status, _, _ := roundAt(t, n, 0, "1"); status != http.StatusInternalServerError {
-		t.Errorf("away: %d", status)
-	}
-	if _, got, verifies := roundAt(t, n, 1, "latest"); got.Round != 101 || !verifies {
-		t.Error("the other relay has the faults, too")
-	}
-	tell(`{"away": "html"}`)
-	if status, body := call(t, http.MethodGet, n.URLs()[0]+"/public/1", ""); status != http.StatusOK || !strings.HasPrefix(body, "<!DOCTYPE") {
-		t.Error(status, body)
-	}
-	if status, body := call(t, http.MethodGet, n.URLs()[0]+"/control", ""); status != http.StatusOK || !strings.Contains(body, `"away":"html"`) || !strings.Contains(body, `"requests":12`) {
-		t.Error(status, body)
-	}
-	if status, body := call(t, http.MethodDelete, n.URLs()[0]+"/control/faults", ""); status != http.StatusOK || !strings.Contains(body, `"faults":{}`) || n.Relays()[0].Faults() != (drandsim.Faults{}) {
-		t.Error(status, body)
-	}
-}
-
-func TestFaultsThatAreNoneAreRefused(t *testing.T) {
-	t.Parallel()
-	n, _ := start(t, "127.0.0.1:0")
-	for _, faults := range []string{``, `[]`, `{"wrong": "randm"}`, `{"away": "far"}`, `{"late": 1}`, `{"late_s": -1}`, `{"late_rounds": 2000000000}`, `{} {}`, `{"wrong": "` + strings.Repeat("x", 5000) + `"}`} {
-		if status, body := call(t, http.MethodPut, n.URLs()[0]+"/control/faults", faults); status != http.StatusBadRequest || !strings.Contains(body, "error") {
-			t.Errorf("%.40s: %d %s", faults, status, body)
-		}
-	}
-	if n.Relays()[0].Faults() != (drandsim.Faults{}) {
-		t.Error("they have an effect")
-	}
-}
-
-func TestANetworkIsForThisMachineOnly(t *testing.T) {
-	t.Parallel()
-	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "example.com:0", "127.0.0.1"} {
-		if n, err := drandsim.Start(t.Context(), drandsim.Settings{Chain: chainOf(t, "s")}, "127.0.0.1:0", address); err == nil {
-			t.Errorf("%s: accepted", address)
-			_ = n.Close()
-		}
-	}
-	if _, err := drandsim.Start(t.Context(), drandsim.Settings{}); err == nil {
-		t.Error("a network without a chain")
-	}
-}
-
-func TestANetworkThatIsClosedEndsWhatHangs(t *testing.T) {
-	t.Parallel()
-	for _, away := range []string{drandsim.AwayHang, drandsim.AwayEndless} {
-		n, err := drandsim.Start(t.Context(), drandsim.Settings{Chain: chainOf(t, "s")}, "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Relays()[0].SetFaults(drandsim.Faults{Away: away}); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			answer, err := http.Get(n.URLs()[0] + "/public/1")
-			if err == nil {
-				_, _ = io.Copy(io.Discard, answer.Body)
-				_ = answer.Body.Close()
-			}
-		}()
-		servers.Eventually(t, "the relay is asked", func() bool { return n.Relays()[0].Requests() > 0 })
-		if err := n.Close(); err != nil {
-			t.Errorf("%s: %v", away, err)
-		}
-		<-ended
 	}
 }

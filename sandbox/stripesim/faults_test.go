@@ -3,7 +3,6 @@ package stripesim
 import (
 	"context"
 	"errors"
-	"net/http"
 	"testing"
 	"time"
 
@@ -56,41 +55,6 @@ func TestATimeoutAfterTheChargeHasChargedOnce(t *testing.T) {
 	}
 }
 
-func TestTwo429sAndThenItWorks(t *testing.T) {
-	s := open(t, Settings{})
-	i := s.create(held("pm_sandbox_429"))
-	for range 2 {
-		problem(t, second(s.confirm(i.ID, "confirm:1")), 429, "rate_limit")
-	}
-	if got, err := s.confirm(i.ID, "confirm:1"); err != nil || got.Status != "requires_capture" {
-		t.Errorf("%v, %v", got, err)
-	}
-	if totals := s.server.Totals(); totals.RateLimited != 0 || totals.Injected != 2 {
-		t.Errorf("%+v", totals)
-	}
-}
-
-func TestASlowAnswerComesLate(t *testing.T) {
-	s := open(t, Settings{Slow: time.Hour})
-	i := s.create(held("pm_sandbox_slow"))
-	ended := make(chan *stripe.PaymentIntent, 1)
-	go func() {
-		got, err := s.confirm(i.ID, "")
-		if err != nil {
-			t.Error(err)
-		}
-		ended <- got
-	}()
-	until(t, "the call is there", func() bool { return s.server.Totals().Endpoints["POST /v1/payment_intents/{id}/confirm"] == 1 })
-	if got := s.intent(i.ID); got.Status != "requires_confirmation" {
-		t.Errorf("%s", got.Status)
-	}
-	s.server.Release()
-	if got := <-ended; got == nil || got.Status != "requires_capture" {
-		t.Errorf("%v", got)
-	}
-}
-
 func TestFaultsBeforeTheWorkDoNothingAndFaultsAfterItHaveDoneIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		faults Faults
@@ -128,129 +92,5 @@ func TestFaultsBeforeTheWorkDoNothingAndFaultsAfterItHaveDoneIt(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestOneSeedHasOneCourse(t *testing.T) {
-	course := func(seed uint64) (all []outcome) {
-		c := newChance()
-		c.set(Faults{Seed: seed, ErrorBefore: 0.2, ErrorAfter: 0.2, TimeoutAfter: 0.2, TooMany: 0.2})
-		for range 100 {
-			o, _ := c.request()
-			all = append(all, o)
-		}
-		return all
-	}
-	one, same, other := course(1), course(1), course(2)
-	differs := false
-	for i := range one {
-		if one[i] != same[i] {
-			t.Fatal("the same seed has another course")
-		}
-		differs = differs || one[i] != other[i]
-	}
-	if !differs {
-		t.Error("another seed has the same course")
-	}
-}
-
-func TestWhoIsAwayAnswersNothingUseful(t *testing.T) {
-	s := open(t, Settings{})
-	i := s.create(held("pm_card_visa"))
-	for mode, want := range map[Away]func(error) bool{
-		Unavailable: func(err error) bool { var e *stripe.Error; return errors.As(err, &e) && e.HTTPStatusCode == 503 },
-		Silent:      lost,
-	} {
-		if err := s.server.SetAway(mode); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.confirm(i.ID, ""); !want(err) {
-			t.Errorf("%s: %v", mode, err)
-		}
-	}
-	if err := s.server.SetAway(Here); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.intent(i.ID); got.Status != "requires_confirmation" {
-		t.Errorf("%s", got.Status)
-	}
-	if s.server.SetAway("abroad") == nil {
-		t.Error("an unknown way to be away was taken")
-	}
-}
-
-func TestMoreThanTheLimitIsRefusedAndCounted(t *testing.T) {
-	s := open(t, Settings{Rate: 1_000_000, EndpointRate: 1})
-	refused := 0
-	for range 50 { // one a second, of one endpoint
-		_, err := s.sc.V1PaymentIntents.Retrieve(t.Context(), "pi_nobody", nil)
-		var e *stripe.Error
-		if errors.As(err, &e) && e.HTTPStatusCode == 429 && e.Code == "rate_limit" {
-			refused++
-		}
-	}
-	if refused == 0 || int64(refused) != s.server.Totals().RateLimited {
-		t.Errorf("%d, %+v", refused, s.server.Totals())
-	}
-	if _, err := s.sc.V1Accounts.Retrieve(t.Context(), nil); err != nil {
-		t.Errorf("another endpoint: %v", err)
-	}
-}
-
-func TestTheControlsNeedTheKeyAndRefuseNonsense(t *testing.T) {
-	s := open(t, Settings{})
-	for _, c := range []struct {
-		method, path, body string
-		want               int
-	}{
-		{"GET", "/sandbox/totals", "", 200},
-		{"PUT", "/sandbox/faults", `{"seed": 7, "decline": 0.04, "error_before": 0.05, "latency_ms": 1}`, 200},
-		{"GET", "/sandbox/faults", "", 200},
-		{"PUT", "/sandbox/faults", `{"decline": 2}`, 400},
-		{"PUT", "/sandbox/faults", `{"error_before": 0.6, "error_after": 0.6}`, 400},
-		{"PUT", "/sandbox/faults", `{"declines": 1}`, 400},
-		{"PUT", "/sandbox/faults", `{} {}`, 400},
-		{"PUT", "/sandbox/faults", `{"latency_ms": -1}`, 400},
-		{"DELETE", "/sandbox/faults", "", 200},
-		{"PUT", "/sandbox/away", `{"mode": "gone"}`, 400},
-		{"PUT", "/sandbox/key", `{"lacks": ["charge_write"]}`, 200},
-		{"PUT", "/sandbox/key", `{"lacks": ["charge"]}`, 400},
-		{"PUT", "/sandbox/key", `{"lacks": ["money_write"]}`, 400},
-		{"POST", "/sandbox/clock", `{"advance_seconds": 60}`, 200},
-		{"POST", "/sandbox/clock", `{"advance_seconds": -1}`, 400},
-		{"PUT", "/sandbox/webhook", `{"url": "nowhere"}`, 400},
-		{"PUT", "/sandbox/webhook", `{"url": "http://127.0.0.1:1/"}`, 400},
-		{"PUT", "/sandbox/webhook", `{"url": ""}`, 200},
-		{"POST", "/sandbox/payment_intents/pi_1/finish", `{"outcome": "succeed"}`, 404},
-		{"POST", "/sandbox/payment_intents/pi_1/finish", `{"outcome": "maybe"}`, 400},
-		{"POST", "/sandbox/refunds/re_1/finish", `{"status": "failed"}`, 404},
-		{"POST", "/sandbox/charges/ch_1/dispute", "", 404},
-		{"POST", "/sandbox/disputes/du_1/escalate", "", 404},
-		{"POST", "/sandbox/disputes/du_1/close", `{"status": "won"}`, 404},
-		{"POST", "/sandbox/events/evt_1/resend", "", 404},
-	} {
-		if status, _, body := s.raw(c.method, c.path, c.body); status != c.want {
-			t.Errorf("%s %s %s: %d %v", c.method, c.path, c.body, status, body)
-		}
-		if status, _, _ := s.raw(c.method, c.path, c.body, "Authorization", "Bearer sk_test_another"); status != http.StatusUnauthorized {
-			t.Errorf("%s %s without the key: %d", c.method, c.path, status)
-		}
-	}
-}
-
-func TestSettingsThatCannotWorkAreRefused(t *testing.T) {
-	for name, settings := range map[string]Settings{
-		"no key":            {},
-		"a live key":        {Key: "sk_live_0123456789"},
-		"a short key":       {Key: "sk_test_1"},
-		"a webhook URL":     {Key: testKey, WebhookURL: "ftp://127.0.0.1", WebhookSecret: "whsec_1"},
-		"no webhook secret": {Key: testKey, WebhookURL: "http://127.0.0.1:1"},
-		"a type of events":  {Key: testKey, WebhookEvents: []string{"payment_intent.suceeded"}},
-		"a duration":        {Key: testKey, Slow: -1},
-	} {
-		if s, err := New(settings); err == nil {
-			_ = s.Close()
-			t.Errorf("%s was taken", name)
-		}
 	}
 }

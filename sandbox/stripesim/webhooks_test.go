@@ -29,17 +29,6 @@ func TestAWebhookIsSentAgainUntilItIsTaken(t *testing.T) {
 	}
 }
 
-func TestAWebhookThatNobodyTakesIsGivenUpAfterThreeDays(t *testing.T) {
-	s := open(t, Settings{})
-	s.answer(500)
-	s.create(held("pm_card_visa"))
-	s.types(1)
-	until(t, "the failed try is noted", func() bool { return s.server.Totals().Undelivered == 1 })
-	s.advance(73 * time.Hour)
-	s.types(1)
-	until(t, "it is given up", func() bool { return s.server.Totals().Unsent == 0 })
-}
-
 func TestThePaymentMethodDecidesHowWebhooksCome(t *testing.T) {
 	t.Run("never", func(t *testing.T) {
 		s := open(t, Settings{})
@@ -86,30 +75,6 @@ func TestThePaymentMethodDecidesHowWebhooksCome(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
-}
-
-func TestWithoutAReceiverEventsAreListedOnly(t *testing.T) {
-	s := open(t, Settings{})
-	if err := s.server.SetWebhook("", ""); err != nil {
-		t.Fatal(err)
-	}
-	s.paid("pm_card_visa")
-	if totals := s.server.Totals(); totals.Unsent != 0 || totals.Events != 5 || len(s.have()) != 0 {
-		t.Errorf("%+v", totals)
-	}
-}
-
-func TestOnlyEnabledEventsAreSentAndAllAreListed(t *testing.T) {
-	s := open(t, Settings{WebhookEvents: []string{"payment_intent.succeeded", "payment_intent.amount_capturable_updated"}})
-	s.paid("pm_card_visa")
-	s.paid("pm_sandbox_webhook_reversed")
-	want := []string{"payment_intent.amount_capturable_updated", "payment_intent.amount_capturable_updated", "payment_intent.succeeded", "payment_intent.succeeded"}
-	if got := s.types(4); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-		t.Errorf("%q", got)
-	}
-	if totals := s.server.Totals(); totals.Delivered+int64(totals.Unsent) != 4 || totals.Events != 10 {
-		t.Errorf("%+v", totals)
-	}
 }
 
 // events lists all events.
