@@ -43,7 +43,7 @@ func runGuard(ctx context.Context, s *setup, measured time.Duration) (result, er
 				return r, err
 			}
 			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-			keys := apikey.NewVerifier(pool, sys.settings.API.KeyCacheTTL) //nolint:contextcheck // uses are written when no request waits
+			keys := apikey.NewVerifier(pool, apikey.CacheTTL) //nolint:contextcheck // uses are written when no request waits
 			defer keys.Close()
 			w := newWindow(&meter{groups: s.groups()})
 			took, failures, err := w.repeat(ctx, measured, guarded, func(int) caller {

@@ -3277,7 +3277,7 @@ func (c *Client) ExplainPaymentDifference(ctx context.Context, difference Paymen
 
 // ListPayments is GET /v1/payments: list the payments that wait.
 //
-// Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for `payments.escalate_after` (6 hours by default). When it answers, the last two go on by themselves.
+// Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for 6 hours. When it answers, the last two go on by themselves.
 //
 // For operator.
 func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, options ...CallOption) (CardPaymentPage, error) {
@@ -3411,7 +3411,7 @@ func (c *Client) GetPurchaseProof(ctx context.Context, purchase PurchaseID, opti
 
 // ListWaitingRefunds is GET /v1/refunds: list the refunds that wait for an operator.
 //
-// Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for `payments.escalate_after`. One that needs an action from its buyer (`requires_action`) is not among them.
+// Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for 6 hours. One that needs an action from its buyer (`requires_action`) is not among them.
 //
 // For operator.
 func (c *Client) ListWaitingRefunds(ctx context.Context, params ListWaitingRefundsParams, options ...CallOption) (RefundPage, error) {

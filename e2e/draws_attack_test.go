@@ -48,7 +48,7 @@ func TestFiftyTriggersOfAllKindsAtOnceMakeOneDraw(t *testing.T) {
 	for _, id := range ids {
 		first[id] = fixture.SellOut(t, s.DB, id)
 	}
-	client := queue.NewClient(s.Redis, s.Settings.Redis.Namespace, time.Minute)
+	client := queue.NewClient(s.Redis, s.Settings.Redis.Namespace)
 	var all sync.WaitGroup
 	for i := range 50 {
 		for _, id := range ids {

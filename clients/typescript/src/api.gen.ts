@@ -191,7 +191,7 @@ export interface paths {
         };
         /**
          * List the refunds that wait for an operator
-         * @description Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for `payments.escalate_after`. One that needs an action from its buyer (`requires_action`) is not among them.
+         * @description Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for 6 hours. One that needs an action from its buyer (`requires_action`) is not among them.
          */
         get: operations["listWaitingRefunds"];
         put?: never;
@@ -271,7 +271,7 @@ export interface paths {
         };
         /**
          * List the payments that wait
-         * @description Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for `payments.escalate_after` (6 hours by default). When it answers, the last two go on by themselves.
+         * @description Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for 6 hours. When it answers, the last two go on by themselves.
          */
         get: operations["listPayments"];
         put?: never;

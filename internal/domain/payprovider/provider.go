@@ -14,6 +14,9 @@ import (
 	"triprize/internal/domain/money"
 )
 
+// CallTimeout bounds one call of a provider, with its wait for a turn and its repetitions.
+const CallTimeout = 10 * time.Second
+
 // Provider is a payment provider.
 type Provider interface {
 	Payments

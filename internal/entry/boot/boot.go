@@ -71,6 +71,9 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 		os.Exit(2)
 	}
 	settings, err := config.Load(*file)
+	if err == nil {
+		err = settings.Redis.Check()
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s does not start:\n%v\n", name, err)
 		os.Exit(2)

@@ -85,6 +85,6 @@ func (p *Process) checkAccount(ctx context.Context, client payprovider.Provider)
 // wait for a slow provider, they take none from others, and others take none from them.
 func (p *Process) paymentsPool(ctx context.Context) (*pgxpool.Pool, error) {
 	settings := p.Settings.Postgres
-	settings.MaxConnections = p.Settings.Payments.MaxConnections
+	settings.MaxConnections = 4
 	return postgres.Open(ctx, settings, "triprize-"+p.Name+"-payments", p.pools...)
 }

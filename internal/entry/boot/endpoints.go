@@ -37,7 +37,7 @@ type endpoints struct {
 
 // watchEndpoints begins to do that for commits of some pools; close ends it.
 func (p *Process) watchEndpoints(pools ...*pgxpool.Pool) *endpoints {
-	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace, p.Settings.Worker.TaskTimeout)}
+	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace)}
 	e.looks = batch.New(batch.Options{Size: dueCommits, Every: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout,
 		Whole: func(error) bool { return true }}, e.look)
 	for _, pool := range pools {

@@ -97,7 +97,7 @@ func Worker(ctx context.Context, p *Process) error {
 		return p.serveMetrics(ctx, "worker.listen", p.Settings.Worker.Listen)
 	}
 	return p.serveAndWork(ctx, serve, func(ctx context.Context) error {
-		p.Logger.Info("working", "shards", p.Settings.Worker.Shards, "concurrency", p.Settings.Worker.Concurrency)
+		p.Logger.Info("working", "shards", p.Settings.Worker.Shards)
 		return w.Run(ctx)
 	})
 }

@@ -63,6 +63,9 @@ func createEndpointCommand() *cobra.Command {
 			}
 		}
 		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool, settings config.Settings) error {
+			if settings.Draw.SecretKey == "" {
+				return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required, it seals the secrets of endpoints")
+			}
 			s, err := endpointsOn(db, settings)
 			if err != nil {
 				return err
@@ -134,19 +137,20 @@ func replayCommand() *cobra.Command {
 	return c
 }
 
+// endpointsOn returns a service that can make an endpoint only where there is a key for its secret.
 func endpointsOn(db *pgxpool.Pool, settings config.Settings) (*endpoints.Service, error) {
-	if settings.Draw.SecretKey == "" {
-		return nil, errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required, it seals the secrets of endpoints")
-	}
-	keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
-	if err != nil {
-		return nil, err
+	var keys keyring.Keyring
+	if settings.Draw.SecretKey != "" {
+		var err error
+		if keys, err = keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys); err != nil {
+			return nil, err
+		}
 	}
 	guard, err := webhookhttp.NewGuard(settings.Webhooks.AllowNetworks)
 	if err != nil {
 		return nil, err
 	}
-	return endpoints.New(db, func(id uuid.UUID, secret string) []byte { return webhooks.Seal(keys, id, secret) }, settings.Webhooks.MaxEndpoints, guard, endpoints.Documents{
+	return endpoints.New(db, func(id uuid.UUID, secret string) []byte { return webhooks.Seal(keys, id, secret) }, endpoints.Most, guard, endpoints.Documents{
 		Endpoint: func(e webhook.Endpoint, _ []webhook.Secret) any { return endpointLineOf(e) },
 		Delivery: func(d webhook.Delivery) any { return deliveryLineOf(d) },
 		Replayed: func(r endpoints.Replayed) any {

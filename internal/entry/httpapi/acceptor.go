@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -46,11 +47,11 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 	registry.MustRegister(a.accepted, a.replayed)
 	telemetry.Expect(a.accepted, job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation)
 	a.requests = batch.New(batch.Options{
-		Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: mostBatches, Late: lateBatch,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
+		Size: outbox.MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), InFlight: mostBatches, Late: lateBatch,
+		Pending: acceptPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}, a.flush)
 	a.remember = batch.New(batch.Options{
-		Size: settings.BatchSize, InFlight: 1, Pending: settings.MaxPending, Timeout: time.Second, Whole: func(error) bool { return true },
+		Size: outbox.MaxJobs, InFlight: 1, Pending: acceptPending, Timeout: time.Second, Whole: func(error) bool { return true },
 	}, a.write)
 	return a
 }
@@ -60,6 +61,9 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 const (
 	mostBatches = 4
 	lateBatch   = 100 * time.Millisecond
+
+	acceptPending = 8192             // requests waiting for a batch; beyond it the answer is 503 overloaded
+	acceptTimeout = 10 * time.Second // one batch, from first statement to commit
 )
 
 // acceptDrain is how long waiting requests are still stored at shutdown, after

@@ -22,7 +22,7 @@ func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 	settings.Accept.Timeout = servers.Patience
 	settings.Postgres.LockTimeout = servers.Patience
 	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
-	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace, settings.Worker.TaskTimeout), slog.New(slog.DiscardHandler), registry)
+	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), slog.New(slog.DiscardHandler), registry)
 	t.Cleanup(dispatcher.Close)
 	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Draw.SecretKey, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
 	t.Cleanup(a.close)

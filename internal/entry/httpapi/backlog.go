@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -46,7 +47,7 @@ const unknown = -1
 func newBacklog(finder *queue.Finder, settings config.Settings, payments func(context.Context) (time.Duration, error), registry prometheus.Registerer) *backlog {
 	b := &backlog{finder: finder, longest: make(map[job.Kind]time.Duration), waiting: make(map[job.Kind]*atomic.Int64)}
 	for _, kind := range job.QueueKinds {
-		b.longest[kind] = settings.Accept.LongestWait
+		b.longest[kind] = cmp.Or(settings.Accept.LongestWait, 2*time.Minute) // beyond it 503
 	}
 	if settings.Payments.Stripe.Enabled() {
 		b.payments, b.longest[job.KindPayment] = payments, settings.Payments.Reservation/10*9

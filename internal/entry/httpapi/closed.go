@@ -19,6 +19,7 @@ import (
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
 // closedSales refuses purchases of campaigns that never sell again, without a job. Postgres
@@ -41,7 +42,7 @@ func newClosedSales(db *pgxpool.Pool, settings config.Accept, registry prometheu
 		Help: "Purchases refused without a job, because their campaign never sells again, by code."}, []string{"code"})}
 	registry.MustRegister(s.refused)
 	telemetry.Expect(s.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
-	s.looks = batch.New(batch.Options{Size: settings.BatchSize, InFlight: mostBatches, Late: lateBatch, Pending: settings.MaxPending,
+	s.looks = batch.New(batch.Options{Size: outbox.MaxJobs, InFlight: mostBatches, Late: lateBatch, Pending: acceptPending,
 		Timeout: settings.Timeout, Whole: postgres.IsTransient}, s.look)
 	return s
 }

@@ -59,7 +59,7 @@ type exportAnswer struct {
 
 // exportPurchases takes a place for an export of purchases.
 func (s purchaseHandlers) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
-	release, err := s.exports.open.Acquire(who.Client, s.settings.Exports.MaxPerCaller)
+	release, err := s.exports.open.Acquire(who.Client, exportsOfClient)
 	return exportAnswer{server: s, filter: f, release: release}, err
 }
 
@@ -68,7 +68,7 @@ func (a exportAnswer) Send(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAccept)
 	c.Set(fiber.HeaderContentType, mimeCSV+"; charset=utf-8; header=present")
 	c.Set(fiber.HeaderContentDisposition, `attachment; filename="purchases-`+a.filter.CampaignID.String()+`.csv"`)
-	return response.Pipe{Sending: a.server.sending, Timeout: a.server.settings.Exports.Timeout, Release: a.release, Write: a.writeTo,
+	return response.Pipe{Sending: a.server.sending, Timeout: slowestDocument, Release: a.release, Write: a.writeTo,
 		Ended: func(outcome string, err error) {
 			if outcome == "failed" {
 				a.server.logger.Warn("an export was cut off", "error", err)

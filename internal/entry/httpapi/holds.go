@@ -70,14 +70,15 @@ func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldReq
 // holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be
 // within the settings.
 func (s holdHandlers) holdTTL(seconds int) (time.Duration, error) {
+	const shortest = time.Second
 	bounds := s.settings.Holds
 	ttl := time.Duration(seconds) * time.Second
 	if seconds == 0 {
 		ttl = bounds.TTL
 	}
-	if ttl < bounds.MinTTL || ttl > bounds.MaxTTL {
+	if ttl < shortest || ttl > bounds.MaxTTL {
 		return 0, fault.Invalid(fault.Field{Pointer: "/ttl_seconds",
-			Detail: fmt.Sprintf("must be %.0f to %.0f", bounds.MinTTL.Seconds(), bounds.MaxTTL.Seconds())})
+			Detail: fmt.Sprintf("must be %.0f to %.0f", shortest.Seconds(), bounds.MaxTTL.Seconds())})
 	}
 	return ttl, nil
 }

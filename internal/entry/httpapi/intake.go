@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -56,8 +57,8 @@ func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalCl
 		noRuns: newNoRuns(),
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
-		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), settings.API.WaitPollInterval, logger, shares.announced),
-		streams: newPlaces("event streams", settings.Streams.MaxOpen),
+		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, shares.announced), // without announcements
+		streams: newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, beside(settings.API))),
 		waits:   callerlimit.New("waiting requests", settings.API.MaxConnections),
 	}
 }
@@ -78,12 +79,15 @@ func (s *intake) requireCampaign(ctx context.Context, id uuid.UUID) error {
 func (s *intake) mostStreams(who call.Caller) int {
 	switch {
 	case who.Role == resource.User:
-		return s.settings.Streams.MaxPerUser
+		return cmp.Or(s.settings.Streams.MaxPerUser, 20)
 	case who.Role == resource.Anonymous && s.settings.Limits.AddressRate > 0:
 		return streamsOfAddress
 	}
-	return s.settings.Streams.MaxPerClient
+	return cmp.Or(s.settings.Streams.MaxPerClient, max(s.settings.API.MaxConnections/5, 1))
 }
+
+// beside is how many connections streams may have, and how many the waits of a client: the others are for other requests.
+func beside(api config.API) int { return max(api.MaxConnections/5*4, 1) }
 
 // streamsOfAddress is how many streams one address may have open without a key.
 const streamsOfAddress = 4
@@ -220,9 +224,9 @@ func (s *intake) waitOf(c *call.Call) (wait response.Wait, done func(), err erro
 	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
 		return response.Wait{}, func() {}, nil
 	}
-	most := s.settings.API.WaitsPerClient
+	most := beside(s.settings.API)
 	if c.Role == resource.User {
-		most = s.settings.API.WaitsPerUser
+		most = cmp.Or(s.settings.API.WaitsPerUser, 50)
 	}
 	done, err = s.waits.Acquire(c.Client, most)
 	return wait, done, err

@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -18,12 +20,15 @@ import (
 // that is accepted (package token), and as much for everything else.
 const maxHead = 16 << 10
 
+// slowest is how long the head of a request may take, and a body or the reading of an answer may be slower than 2 KiB/s.
+const slowest = 10 * time.Second
+
 // listen opens the door for clients.
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	api := s.settings.API
 	return httpconn.Listen(ctx, api.Listen, httpconn.Options{
 		MaxOpen: api.MaxConnections, MaxPerAddress: api.MaxConnectionsPerAddress, MaxHead: maxHead,
-		ReadTimeout: api.ReadTimeout, WriteTimeout: api.WriteTimeout, IdleTimeout: api.IdleTimeout, Refuse: refusal,
+		ReadTimeout: cmp.Or(api.ReadTimeout, slowest), WriteTimeout: cmp.Or(api.WriteTimeout, slowest), IdleTimeout: api.IdleTimeout, Refuse: refusal,
 	}, s.registry)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
@@ -61,13 +62,22 @@ func (s drawHandlers) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatc
 	if answer.tagged.Unchanged {
 		return answer, nil
 	}
-	most := s.settings.Proofs.MaxPerCaller
+	most := proofsOfClient
 	if who.Role == resource.Anonymous && s.settings.Limits.AddressRate > 0 {
-		most = s.settings.Proofs.MaxPerAddress
+		most = proofsOfAddress
 	}
 	answer.release, err = s.proofs.enter(who.Caller, most)
 	return answer, err
 }
+
+const (
+	mostProofs      = 64               // sent at once, per process; beyond it 503 overloaded. Callers without a key have half of them
+	proofsOfClient  = 2                // of these; beyond it 429 rate-limited
+	mostExports     = 4                // lists as CSV that are sent at once, per process
+	exportsOfClient = 2                // of these
+	proofsOfAddress = 1                // the same of one address without a key, if addresses have a rate (behind a proxy it is everybody's)
+	slowestDocument = 10 * time.Minute // a proof, or a list as CSV, that is not read completely within this is cut off
+)
 
 // proofAnswer is a proof or list document that is about to be sent.
 type proofAnswer struct {
@@ -94,7 +104,7 @@ func (a proofAnswer) Send(c *fiber.Ctx) error {
 	if zipped {
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}
-	return response.Pipe{Sending: a.server.sending, Timeout: a.server.settings.Proofs.Timeout, Release: a.release,
+	return response.Pipe{Sending: a.server.sending, Timeout: slowestDocument, Release: a.release,
 		Write: func(ctx context.Context, w io.Writer) error { return a.writeTo(ctx, w, zipped) }, Ended: a.ended}.Send(c)
 }
 

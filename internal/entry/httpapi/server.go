@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -74,6 +75,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	registry *prometheus.Registry, health *telemetry.Health,
 ) (*Server, error) {
 	namespace := settings.Redis.Namespace
+	settings.API.BodyLimitBytes = cmp.Or(settings.API.BodyLimitBytes, 1<<20) // most operations allow much less (x-max-body-bytes in the contract)
+	settings.Accept.Timeout, settings.Streams.Interval = cmp.Or(settings.Accept.Timeout, acceptTimeout), cmp.Or(settings.Streams.Interval, 500*time.Millisecond)
+	settings.API.RequestTimeout = cmp.Or(settings.API.RequestTimeout, 10*time.Second) // then 503. What is done in batches has a timeout of its own.
 	document, err := LoadContract()
 	if err != nil {
 		return nil, err
@@ -87,13 +91,13 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		registry:   registry,
 		health:     health,
 		contract:   document,
-		keys:       apikey.NewVerifier(db, settings.API.KeyCacheTTL),
+		keys:       apikey.NewVerifier(db, apikey.CacheTTL),
 		tokens:     tokens,
 		limiter:    ratelimit.New(rdb, namespace, settings.Limits, registry),
 		bodies:     body.New(body.Options{Wait: settings.API.RequestTimeout, Room: body.Room}),
 		answers:    response.NewSending(registry),
 		slowed:     semaphore.NewWeighted(mostSlowed),
-		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), logger, registry),
+		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), logger, registry),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
@@ -176,11 +180,11 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 		positionHandlers: positionHandlers{s.intake, boards, s.answers},
 		holdHandlers: holdHandlers{s.intake, holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), holdMetrics,
 			func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })},
-		purchaseHandlers: purchaseHandlers{s.intake, newExports(s.settings.Exports.MaxOpen, s.registry),
+		purchaseHandlers: purchaseHandlers{s.intake, newExports(mostExports, s.registry),
 			cards(func(p payment.Payment) any { return resource.Payment(p) })},
 		jobHandlers: jobHandlers{s.intake},
 		drawHandlers: drawHandlers{s.intake, newDrawsCache(s.db, s.settings.API.RequestTimeout), changes,
-			newProofs(proof.NewService(s.db), s.settings.Proofs.MaxOpen, s.registry)},
+			newProofs(proof.NewService(s.db), mostProofs, s.registry)},
 		paymentHandlers:    paymentHandlers{s.intake, cards(func(p payment.Payment) any { return cardPaymentJSON(p) })},
 		differenceHandlers: differenceHandlers{s.intake, reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })},
 		refundHandlers:     refundHandlers{s.intake, refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })},
@@ -238,7 +242,7 @@ const quiet = 500 * time.Millisecond
 // for every open connection; one that was never used stays open until its read
 // timeout.
 func (s *Server) shutdown() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.settings.API.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.settings.API.ShutdownTimeout, config.ShutdownTimeout))
 	defer cancel()
 	closed := make(chan struct{})
 	go func() { defer close(closed); _ = s.app.ShutdownWithContext(ctx) }() // it fails when ctx ends, which is seen below

@@ -91,9 +91,9 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 			return anonymousWaiting, ofAddress
 		}
 		if c.User != "" {
-			return settings.Accept.MaxPending, waitingOfUser
+			return acceptPending, waitingOfUser
 		}
-		return settings.Accept.MaxPending, settings.Accept.MaxPending
+		return acceptPending, acceptPending
 	}
 	s.commands = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: func(client string, others int) int {
 		if client == anonymousClient {

@@ -21,7 +21,7 @@ import (
 
 func sharesOf(connections int32) *shares {
 	var settings config.Settings
-	settings.Postgres.MaxConnections, settings.API.MaxConnections, settings.Accept.MaxPending, settings.Limits.AddressRate = connections, 10_000, 8192, 1
+	settings.Postgres.MaxConnections, settings.API.MaxConnections, settings.Limits.AddressRate = connections, 10_000, 1
 	return newShares(settings, prometheus.NewRegistry())
 }
 

@@ -181,7 +181,7 @@ func newWebhookHandlers(s *intake, gate *postgres.Gate, key keyring.Keyring) (we
 		return webhookHandlers{}, fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
-	most := s.settings.Webhooks.MaxEndpoints
+	most := endpoints.Most
 	return webhookHandlers{s, endpoints.New(gate.Retry(0), sealed, most, guard, webhookDocuments),
 		listeners.New(s.db, sealed, s.webhookMessages, most)}, nil
 }

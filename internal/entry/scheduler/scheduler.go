@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -41,7 +42,7 @@ const (
 // New returns a Scheduler; Run runs it.
 func New(sweeper *recovery.Sweeper, locker *lock.Locker, leader *queue.Presence, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
 	s := &Scheduler{
-		sweeper: sweeper, locker: locker, leader: leader, ttl: settings.LeaderTTL, finish: settings.ShutdownTimeout, logger: logger,
+		sweeper: sweeper, locker: locker, leader: leader, ttl: 10 * time.Second, finish: cmp.Or(settings.ShutdownTimeout, config.ShutdownTimeout), logger: logger,
 		leading:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_scheduler_leading", Help: "1 while this process runs the sweeps."}),
 		runs:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_runs_total", Help: "Runs of sweeps by outcome: ok or failed."}, []string{"sweep", "outcome"}),
 		found:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_sweep_items_total", Help: "What sweeps found and did."}, []string{"sweep", "what"}),

@@ -22,7 +22,7 @@ var errPanicked = errors.New("panicked")
 // has says in Redis that a worker which lives for ttl has a task.
 func has(t *testing.T, w *Worker, worker string, ttl time.Duration, task uuid.UUID) {
 	t.Helper()
-	beat := queue.NewHeartbeat(w.rdb, w.namespace, worker, config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: ttl, TaskTimeout: time.Hour})
+	beat := queue.NewHeartbeat(w.rdb, w.namespace, worker, config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: ttl})
 	if mine, err := beat.Claim(t.Context(), task); err != nil || !mine {
 		t.Fatal(mine, err)
 	}

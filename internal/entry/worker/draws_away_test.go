@@ -91,7 +91,7 @@ func running(t *testing.T, settings config.Settings, options draw.Options) (w *W
 	ctx, tell := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	return w, queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout), func() error {
+	return w, queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace), func() error {
 		tell()
 		return <-ended
 	}

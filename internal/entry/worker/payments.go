@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -27,7 +28,7 @@ import (
 type Cards struct {
 	Provider payprovider.Payments
 	Events   payprovider.Reader
-	DB       *pgxpool.Pool // postgres.Open with payments.max_connections
+	DB       *pgxpool.Pool // a pool of its own
 }
 
 // cards is the part of a worker that leads payments.
@@ -36,6 +37,9 @@ type cards struct {
 	events      *payments.Events
 	conclusions *finalizer
 }
+
+// paymentTasks is how many payments a worker has in hand at once.
+const paymentTasks = 64
 
 // eventTasks is how many tasks about events a worker has in hand at once. Each works
 // off many events.
@@ -48,12 +52,15 @@ const concludeEvery = 200 * time.Millisecond
 
 // payRunnerSettings returns the runner's part of the settings.
 func payRunnerSettings(s config.Payments) payments.Settings {
-	return payments.Settings{Lease: s.Lease, CallTimeout: s.Stripe.Timeout + callMargin, Recheck: s.Recheck, ReturnURL: s.ReturnURL, Livemode: s.Stripe.Live()}
+	return payments.Settings{Lease: cmp.Or(s.Lease, lease), CallTimeout: cmp.Or(s.Stripe.Timeout, payprovider.CallTimeout) + callMargin, Recheck: cmp.Or(s.Recheck, payments.Recheck), ReturnURL: s.ReturnURL, Livemode: s.Stripe.Live()}
 }
 
 // callMargin is how much longer than its own timeout a call may take, until it is cut
-// off. The setting payments.lease leaves room for it.
-const callMargin = time.Second
+// off; lease leaves room for it: after that another worker may go on with a payment or refund.
+const (
+	callMargin = time.Second
+	lease      = 15 * time.Second
+)
 
 // TakeCards lets the worker lead payments, with a queue, slots and connections of their
 // own, so that a slow provider is felt by nobody else. Call it before Run.
@@ -69,7 +76,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		l.add(w.cards.conclusions)
 	}
 	w.shares = append(w.shares,
-		queue.Share{Kind: string(job.KindPayment), Tasks: settings.Concurrency, Handle: w.lead(w.leadPayment)},
+		queue.Share{Kind: string(job.KindPayment), Tasks: cmp.Or(settings.Concurrency, paymentTasks), Handle: w.lead(w.leadPayment)},
 		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents})
 	registry.MustRegister(w.paymentGauges(c.DB), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
 		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))
@@ -117,11 +124,11 @@ const refundShare = 4
 // TakeRefunds lets the worker make card refunds, with a queue and slots of their own; db
 // is the pool of payments. Call it after TakeCards, whose events wake refunds, and before Run.
 func (w *Worker) TakeRefunds(provider payprovider.Refunds, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
-	runner := refunds.NewRunner(db, provider, refunds.Settings{Lease: settings.Lease, Recheck: settings.Recheck}, w.logger, registry)
+	runner := refunds.NewRunner(db, provider, refunds.Settings{Lease: cmp.Or(settings.Lease, lease), Recheck: cmp.Or(settings.Recheck, payments.Recheck)}, w.logger, registry)
 	if w.cards != nil {
 		w.cards.events.OnRefunds(wakeRefunds)
 	}
-	w.shares = append(w.shares, queue.Share{Kind: string(job.KindRefund), Tasks: max(settings.Concurrency/refundShare, 1),
+	w.shares = append(w.shares, queue.Share{Kind: string(job.KindRefund), Tasks: max(cmp.Or(settings.Concurrency, paymentTasks)/refundShare, 1),
 		Handle: w.lead(func(ctx context.Context, item agenda.Item) error { _, err := runner.Run(ctx, item); return err })})
 }
 

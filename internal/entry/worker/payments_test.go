@@ -97,7 +97,7 @@ func withCards(t *testing.T, b *bank, change ...func(s *config.Settings)) *Worke
 	registry := prometheus.NewRegistry()
 	w := newWorkerOn(t, settings, registry)
 	own := settings
-	own.Postgres.MaxConnections = settings.Payments.MaxConnections
+	own.Postgres.MaxConnections = 2
 	w.TakeCards(Cards{Provider: b, Events: stripe.NewReader(false), DB: servers.Pool(t, own)}, settings.Payments, registry)
 	return w
 }
@@ -159,7 +159,7 @@ func TestAProviderThatAnswersNobodyDelaysNoOtherPurchase(t *testing.T) {
 	t.Parallel()
 	b := newBank()
 	b.closed = make(chan struct{})
-	w := withCards(t, b, func(s *config.Settings) { s.Payments.Concurrency, s.Payments.MaxConnections = 4, 2 })
+	w := withCards(t, b, func(s *config.Settings) { s.Payments.Concurrency = 4 })
 	runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	cards := buy(t, w, id, "pm_card_visa", 8)

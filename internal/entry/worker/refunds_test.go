@@ -78,7 +78,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	fixture.Buy(t, w.db, id, "otto", 0, 1)
 	message := cancelCampaignMessage(t, w, id)
 	ref := message.Jobs[0]
-	if err := queue.NewClient(rdb, settings.Redis.Namespace, time.Hour).Enqueue(t.Context(), message.Task()); err != nil {
+	if err := queue.NewClient(rdb, settings.Redis.Namespace).Enqueue(t.Context(), message.Task()); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the job is final", func() bool { return fixture.Job(t, w.db, ref.ID).State.Final() })

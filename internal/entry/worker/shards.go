@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 )
 
 // shard turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
@@ -56,7 +58,7 @@ func (l *shard) add(s *finalizer) {
 	w := l.worker
 	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
 	l.batches[s.kind] = batch.New(batch.Options{
-		Size: w.settings.BatchSize, Linger: w.settings.BatchLinger, Every: s.every, InFlight: 1, Pending: shardPending,
+		Size: outbox.MaxJobs, Linger: cmp.Or(w.settings.BatchLinger, time.Millisecond), Every: s.every, InFlight: 1, Pending: shardPending,
 		Timeout: batchTimeout, Drain: shardDrain, Whole: postgres.IsTransient,
 		Observe: func(items int, took time.Duration) {
 			size.Observe(float64(items))

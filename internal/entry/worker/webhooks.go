@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -25,7 +26,8 @@ import (
 const (
 	webhookTurn     = 2 * time.Second // as long as a request may take before its endpoint counts as slow
 	tasksPerSlot    = 64
-	webhookPatience = time.Minute // afterwards the next task of the sweep due-items waits in its place
+	webhookTimeout  = 15 * time.Second // one request
+	webhookPatience = time.Minute      // afterwards the next task of the sweep due-items waits in its place
 )
 
 // TakeWebhooks lets the worker deliver events to apps, with queues and slots of their own. key
@@ -35,9 +37,10 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 	if err != nil {
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
-	w.sender = webhookhttp.NewSender(guard, settings.Timeout, webhookhttp.Options{})
+	timeout := cmp.Or(settings.Timeout, webhookTimeout)
+	w.sender = webhookhttp.NewSender(guard, timeout, webhookhttp.Options{})
 	deliverer := webhooks.NewDeliverer(w.gate.FirstTry(0), key, w.sender, resource.WebhookDocuments{DB: w.db},
-		webhooks.Settings{Concurrency: settings.ConcurrencyPerEndpoint, Timeout: settings.Timeout, GiveUpAfter: settings.GiveUpAfter, Turn: webhookTurn}, w.logger, registry)
+		webhooks.Settings{Concurrency: cmp.Or(settings.ConcurrencyPerEndpoint, 32), Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: webhookTurn}, w.logger, registry)
 	registry.MustRegister(w.webhookGauges())
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
 		slots := &webhookSlots{room: fair.NewRoom(int64(settings.Concurrency))}

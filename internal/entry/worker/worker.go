@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -67,12 +68,14 @@ type Worker struct {
 func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyring.Keyring, draws draw.Options, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
-	client, gate := queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout), postgres.NewGate(db, registry)
+	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // tasks in hand of each kind; each only waits for its batch
+	settings.Worker.MaxDeliveries = cmp.Or(settings.Worker.MaxDeliveries, job.MaxDeliveries)
+	client, gate := queue.NewClient(rdb, namespace), postgres.NewGate(db, registry)
 	w := &Worker{
 		id: queue.NewID(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: draw.NewTriggers(registry, logger),
 		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
-			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: settings.Payments.MaxExtension, AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
+			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
 				Turns: holds.Turns(settings.Holds), Takes: takes}),
 		ender:   sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:    gate,

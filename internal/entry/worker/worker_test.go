@@ -142,7 +142,7 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	t.Parallel()
 	settings := workerSettings(t)
 	w := newWorkerWith(t, settings)
-	client := queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace, settings.Worker.TaskTimeout)
+	client := queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
 	message := order(t, w, id, "a", "b", "c", "d", "e", "f") // sells it out
 	if err := client.Enqueue(t.Context(), message.Task()); err != nil {

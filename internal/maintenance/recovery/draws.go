@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -19,7 +21,7 @@ import (
 func (s *Sweeper) staleLocks(ctx context.Context) (Counts, error) {
 	counts := Counts{"released": 0}
 	err := s.batches(func(limit int) (int, error) {
-		released, err := campaign.ReleaseStale(ctx, s.db, s.settings.Draw.Lease, limit)
+		released, err := campaign.ReleaseStale(ctx, s.db, cmp.Or(s.settings.Draw.Lease, draw.Lease), limit)
 		for _, id := range released {
 			s.logger.Warn("execution lock released: its worker no longer renewed it", "campaign", id)
 		}
@@ -36,7 +38,7 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 	err := s.batches(func(limit int) (int, error) {
 		var messages []outbox.Message
 		err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-			stuck, err := lockStuck(ctx, tx, s.settings.Sweeps.StuckDrawsAfter, limit)
+			stuck, err := lockStuck(ctx, tx, cmp.Or(s.settings.Sweeps.StuckDrawsAfter, 30*time.Second), limit)
 			if err != nil {
 				return err
 			}

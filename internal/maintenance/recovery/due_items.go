@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,7 +25,7 @@ const eventsGrace = 5 * time.Second // an event may wait so long for the task th
 func (s *Sweeper) dueItems(ctx context.Context) (Counts, error) {
 	counts := Counts{"events_enqueued": 0, "deliveries_failed": 0, "payments_waiting": 0, "payments_concluded": 0, "refunds_waiting": 0,
 		"payments_escalated": 0, "refunds_escalated": 0}
-	recheck := s.settings.Payments.Recheck
+	recheck := cmp.Or(s.settings.Payments.Recheck, payments.Recheck)
 	webhooks := errors.Join(s.due(ctx, counts, webhook.Agenda, webhook.TurnAgain, s.enqueueItems), s.failDisabled(ctx, counts))
 	if !s.settings.Payments.Stripe.Enabled() {
 		return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.withoutProvider),
@@ -37,7 +38,7 @@ func (s *Sweeper) dueItems(ctx context.Context) (Counts, error) {
 // escalate gives payments and refunds to the operators that have waited for a key or the
 // provider for too long. They go on by themselves all the same.
 func (s *Sweeper) escalate(ctx context.Context, counts Counts) error {
-	after := s.settings.Payments.EscalateAfter
+	const after = 6 * time.Hour // longer than an outage that one would sit out
 	err := errors.Join(s.batches(func(limit int) (int, error) {
 		n, err := payment.Escalate(ctx, s.db, after, limit)
 		counts["payments_escalated"] += n

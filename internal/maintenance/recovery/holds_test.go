@@ -145,7 +145,7 @@ func TestOldHoldsGoWhenTheyEndedLongAgo(t *testing.T) {
 		t.Errorf("young ones: %v", got)
 	}
 	p.batchesOf(2, 2)
-	age := p.settings.Retention.Holds + time.Minute
+	age := 24*time.Hour + time.Minute
 	servers.Exec(t, p.db, `UPDATE holds SET created_at = created_at - $1 * interval '1 s', ended_at = ended_at - $1 * interval '1 s'`, age.Seconds())
 	for _, want := range []int{5, 0} {
 		if got := p.sweep("old-records"); got["holds_deleted"] != want {

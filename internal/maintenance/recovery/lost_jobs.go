@@ -1,8 +1,10 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,7 +21,7 @@ import (
 // that are still queued are issued again in new messages.
 //
 // Messages that live workers have stay overdue and are the oldest, so they do not count
-// for the limit of a run: it ends early only after changing max_batches full batches.
+// for the limit of a run: it ends early only after changing maxBatches full batches.
 // There are only as many of them as workers take at a time.
 //
 // When Redis cannot say where tasks are, the run fails and changes nothing more, so that
@@ -63,8 +65,14 @@ func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
 	return counts, nil
 }
 
+const (
+	LostJobsEvery   = 5 * time.Second // the interval of the sweep
+	LostJobsBackoff = 5 * time.Second // a task that was not seen for this long is looked for; after more than MaxDeliveries dead workers, the time doubles with each further one
+)
+
 func (s *Sweeper) lostJobsBackoff() outbox.Backoff {
-	return outbox.Backoff{First: s.settings.Sweeps.LostJobsBackoff, Longest: s.settings.Sweeps.LostJobsMaxBackoff, Deaths: s.settings.Worker.MaxDeliveries}
+	return outbox.Backoff{First: cmp.Or(s.settings.Sweeps.LostJobsBackoff, LostJobsBackoff), Longest: cmp.Or(s.settings.Sweeps.LostJobsMaxBackoff, 5*time.Minute),
+		Deaths: cmp.Or(s.settings.Worker.MaxDeliveries, job.MaxDeliveries)}
 }
 
 // find groups messages by the states of their tasks, which it also returns by kind.

@@ -26,7 +26,7 @@ import (
 func (p *setup) hold(messages []outbox.Message) (die func()) {
 	p.t.Helper()
 	const worker = "the-worker"
-	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: 24 * time.Hour, TaskTimeout: 24 * time.Hour})
+	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: 24 * time.Hour})
 	ctx, end := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
 	beating.Go(func() { heartbeat.Run(ctx, servers.Logger(p.t)) })
@@ -127,7 +127,7 @@ func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	var refuse func(bool)
 	p.settings.Redis.URL, refuse = fullRedis(t)
 	p.rdb = servers.Redis(t, p.settings)
-	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace, time.Minute)
+	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace)
 	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
 	p.accept(3, 3, false) // the api could not enqueue it either
 	refuse(true)

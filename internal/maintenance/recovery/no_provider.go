@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/job"
@@ -96,6 +98,6 @@ func (s *Sweeper) sayNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref
 	}
 	var b pgx.Batch
 	payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
-	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.settings.Payments.Recheck).UTC()})
+	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(cmp.Or(s.settings.Payments.Recheck, payments.Recheck)).UTC()})
 	return tx.SendBatch(ctx, &b).Close()
 }

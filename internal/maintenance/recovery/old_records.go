@@ -29,12 +29,13 @@ type prune func(ctx context.Context, limit int) (deleted int, more bool, err err
 // statement that deletes a batch of what is older.
 func (s *Sweeper) retentions() map[string]prune {
 	keep := s.settings.Retention
+	holds := max(24*time.Hour, s.settings.Holds.MaxTTL*time.Duration(2+s.settings.Holds.MaxExtensions)) // or it would be forgotten for how long users have held positions
 	return map[string]prune{
 		"jobs_deleted":              s.expiredJobs(), // retention.jobs and retention.purchases, as each job was made with
 		"refused_deleted":           s.refusedJobs(), // retention.refused
-		"holds_deleted":             s.olderThan(keep.Holds, inventory.DeleteEndedHolds),
-		"held_times_deleted":        s.olderThan(keep.Holds, inventory.DeleteHeldTimes), // they count no more
-		"events_deleted":            s.olderThan(keep.PaymentEvents, payment.DeleteEvents),
+		"holds_deleted":             s.olderThan(holds, inventory.DeleteEndedHolds),
+		"held_times_deleted":        s.olderThan(holds, inventory.DeleteHeldTimes),      // they count no more
+		"events_deleted":            s.olderThan(30*24*time.Hour, payment.DeleteEvents), // the provider forgets them then, too
 		"balance_deleted":           s.olderThan(keep.BalanceTransactions, balance.DeleteOld),
 		"webhook_events_deleted":    s.olderThan(keep.Webhooks, webhook.DeleteEvents),
 		"webhook_endpoints_deleted": s.webhookEndpoints(),     // soon: they were deleted, or their time is over

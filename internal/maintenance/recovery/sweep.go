@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,19 +71,26 @@ type Sweeper struct {
 // leaves it for its next run.
 const RowWait = 250 * time.Millisecond
 
+const (
+	batchSize    = 500              // most rows that one statement of a sweep changes
+	maxBatches   = 40               // most statements of a kind in one run; the next run goes on. old-records goes on until it is done
+	sweepTimeout = 30 * time.Second // one run of one sweep
+)
+
 // New returns a Sweeper. db is a pool, or a view of it for transactions that may wait
 // for locks. It counts the holds that it ends in holds.
 func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, holds *inventory.HoldMetrics, logger *slog.Logger) *Sweeper {
-	namespace := settings.Redis.Namespace
+	namespace, most := settings.Redis.Namespace, &settings.Scheduler
+	most.BatchSize, most.MaxBatches = cmp.Or(most.BatchSize, batchSize), cmp.Or(most.MaxBatches, maxBatches)
 	return &Sweeper{
 		books: reconciliation.New(db, nil, settings.Retention.BalanceTransactions, logger),
 		db:    db, settings: settings, logger: logger, rdb: rdb, holds: holds,
-		client:  queue.NewClient(rdb, namespace, settings.Worker.TaskTimeout),
+		client:  queue.NewClient(rdb, namespace),
 		finder:  queue.NewFinder(rdb, namespace),
 		auditor: audit.NewAuditor(db, logger),
 		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
-			MaxExtension: settings.Payments.MaxExtension, MostPerUser: settings.Payments.MaxPositionsPerUser}),
+			MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MostPerUser: settings.Payments.MaxPositionsPerUser}),
 	}
 }
 
@@ -106,28 +114,31 @@ func (s *Sweeper) UseProvider(events *payments.Events, provider Provider) {
 
 // Sweeps lists the sweeps, in the best order for running each once.
 func (s *Sweeper) Sweeps() []Sweep {
-	every := s.settings.Sweeps
-	return []Sweep{
-		{"expired-holds", every.ExpiredHoldsInterval, false, s.expiredHolds},
-		{"expired-authorizations", every.ExpiredAuthorizationsInterval, false, s.expiredAuthorizations},
-		{"expired-reservations", every.ExpiredReservationsInterval, false, s.expiredReservations},
-		{"due-items", every.DueItemsInterval, false, s.dueItems},
-		{"missed-events", every.MissedEventsInterval, true, s.missedEvents},
-		{"missing-permissions", every.MissingPermissionsInterval, true, s.missingPermissions},
-		{"reconciliation", every.ReconciliationInterval, true, s.reconciliation},
-		{"stale-locks", every.StaleLocksInterval, false, s.staleLocks},
-		{"ended-sales", every.EndedSalesInterval, false, s.endedSales},
-		{"stuck-draws", every.StuckDrawsInterval, false, s.stuckDraws},
-		{"lost-jobs", every.LostJobsInterval, false, s.lostJobs},
-		{"old-records", every.OldRecordsInterval, true, s.oldRecords},
-		{"audit", every.AuditInterval, true, s.audit},
+	all := []Sweep{
+		{"expired-holds", 10 * time.Second, false, s.expiredHolds},
+		{"expired-authorizations", time.Minute, false, s.expiredAuthorizations},
+		{"expired-reservations", 10 * time.Second, false, s.expiredReservations},
+		{"due-items", time.Second, false, s.dueItems},
+		{"missed-events", time.Minute, true, s.missedEvents},
+		{"missing-permissions", time.Hour, true, s.missingPermissions},
+		{"reconciliation", 10 * time.Minute, true, s.reconciliation},
+		{"stale-locks", 5 * time.Second, false, s.staleLocks},
+		{"ended-sales", 10 * time.Second, false, s.endedSales},
+		{"stuck-draws", time.Minute, false, s.stuckDraws},
+		{"lost-jobs", LostJobsEvery, false, s.lostJobs},
+		{"old-records", time.Minute, true, s.oldRecords},
+		{"audit", 10 * time.Second, true, s.audit},
 	}
+	for i, sweep := range all {
+		all[i].Every = cmp.Or(s.settings.Sweeps.Every[sweep.Name], sweep.Every)
+	}
+	return all
 }
 
 // Run runs one sweep within its time limit. When it fails, what it has done stays done
 // and is in the report.
 func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err error) {
-	ctx, cancel := context.WithTimeout(postgres.As(ctx, postgres.TxSweep), s.settings.Scheduler.SweepTimeout)
+	ctx, cancel := context.WithTimeout(postgres.As(ctx, postgres.TxSweep), cmp.Or(s.settings.Scheduler.SweepTimeout, sweepTimeout))
 	defer cancel()
 	start := time.Now()
 	report = Report{Sweep: sweep.Name, StartedAt: start.UTC()}
@@ -151,7 +162,7 @@ func (s *Sweeper) Run(ctx context.Context, sweep Sweep) (report Report, err erro
 	return report, err
 }
 
-// batches calls one until it has done less than a full batch, at most max_batches times.
+// batches calls one until it has done less than a full batch, at most maxBatches times.
 func (s *Sweeper) batches(one func(limit int) (done int, err error)) error {
 	limit := s.settings.Scheduler.BatchSize
 	for range s.settings.Scheduler.MaxBatches {

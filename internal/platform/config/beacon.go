@@ -17,7 +17,7 @@ type Beacon struct {
 	Default   bool          `mapstructure:"default"`
 	Relays    string        `mapstructure:"relays" validate:"max=8192"`
 	ChainInfo string        `mapstructure:"chain" validate:"max=4096"`
-	Timeout   time.Duration `mapstructure:"timeout" constant:"5s"` // one question to one relay
+	Timeout   time.Duration `mapstructure:"-"`
 }
 
 // mostRelays bounds the relays of an installation.

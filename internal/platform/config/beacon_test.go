@@ -3,7 +3,6 @@ package config
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"triprize/internal/domain/beacon"
 )
@@ -18,7 +17,7 @@ func TestTheBeaconIsQuicknetUnlessTheSettingsSayOtherwise(t *testing.T) {
 	if err != nil || chain.Hash() != beacon.Quicknet().Hash() {
 		t.Errorf("the chain is %+v, %v", chain, err)
 	}
-	if !s.Beacon.Default || !s.Beacon.Enabled() || len(s.Beacon.URLs()) != 4 || s.Beacon.Timeout != 5*time.Second {
+	if !s.Beacon.Default || !s.Beacon.Enabled() || len(s.Beacon.URLs()) != 4 {
 		t.Errorf("got %+v", s.Beacon)
 	}
 }

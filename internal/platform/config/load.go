@@ -10,16 +10,15 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-playground/validator/v10"
 	"github.com/spf13/viper"
 
 	"triprize/configs"
-	"triprize/internal/platform/failpoint"
 )
 
 const (
@@ -47,16 +46,15 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 		return Settings{}, fmt.Errorf("config.Load: the built-in defaults: %w", err)
 	}
 	fields := fieldsOf(reflect.TypeFor[Settings](), "")
-	known := settable(fields)
-	for key, field := range fields {
-		if value, ok := field.Tag.Lookup("constant"); ok {
-			v.SetDefault(key, value)
-		}
-	}
+	known := slices.Collect(maps.Keys(fields))
 	if file != "" {
 		if err := mergeFile(v, file, known); err != nil {
 			return Settings{}, err
 		}
+	}
+	var settings Settings
+	if err := override(reflect.ValueOf(&settings).Elem(), envPrefix, environment); err != nil {
+		return Settings{}, err
 	}
 	bound, err := setFromEnvironment(v, known, environment)
 	if err != nil {
@@ -71,7 +69,6 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
-	var settings Settings
 	if err := v.UnmarshalExact(&settings); err != nil {
 		return Settings{}, fmt.Errorf("settings: %w", err)
 	}
@@ -81,22 +78,14 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	return settings, nil
 }
 
-// settable returns the keys of the settings that a file or the environment may have.
-func settable(fields map[string]reflect.StructField) (keys []string) {
-	for key, field := range fields {
-		_, constant := field.Tag.Lookup("constant") // no operator would change it
-		if !constant || failpoint.Enabled {         // a test may wait less
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // fieldsOf returns every setting, by key. A section may have sections of its own.
 func fieldsOf(settings reflect.Type, prefix string) map[string]reflect.StructField {
 	all := make(map[string]reflect.StructField)
 	for field := range settings.Fields() {
 		key := prefix + field.Tag.Get("mapstructure")
+		if field.Tag.Get("mapstructure") == "-" {
+			continue
+		}
 		if field.Type.Kind() == reflect.Struct {
 			maps.Copy(all, fieldsOf(field.Type, key+"."))
 		} else {
@@ -158,7 +147,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkTracing(settings.Tracing), checkCORS(settings.API), checkTokens(settings.Tokens), checkRetention(settings), checkPayments(settings.Payments), checkBeacon(settings.Beacon))
+		return errors.Join(checkTracing(settings.Tracing), checkCORS(settings.API), checkTokens(settings.Tokens), checkRetention(settings.Retention), checkPayments(settings.Payments), checkBeacon(settings.Beacon))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -189,13 +178,8 @@ func checkTokens(t Tokens) error {
 	return nil
 }
 
-// checkRetention refuses a retention in which it would be forgotten for how long users
-// have held positions.
-func checkRetention(settings Settings) error {
-	r := settings.Retention
-	if least := settings.Holds.MaxTTL * time.Duration(2+settings.Holds.MaxExtensions); r.Holds < least {
-		return fault("retention.holds", "is %s, must be at least holds.max_ttl * (2 + holds.max_extensions), %s", r.Holds, least)
-	}
+// checkRetention refuses to keep refused jobs for longer than others.
+func checkRetention(r Retention) error {
 	if r.Refused > r.Purchases {
 		return fault("retention.refused", "is %s, must be at most retention.purchases, %s", r.Refused, r.Purchases)
 	}

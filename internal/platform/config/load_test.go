@@ -19,46 +19,14 @@ func required(t *testing.T) {
 	t.Setenv("TRIPRIZE_REDIS_URL", "redis://localhost:6379/0")
 }
 
-func TestTheDocumentsTimeoutsAreTheDefaults(t *testing.T) {
-	required(t)
-	s, err := Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, pair := range map[string][2]time.Duration{
-		"statement": {s.Postgres.StatementTimeout, 10 * time.Second},
-		"lock":      {s.Postgres.LockTimeout, 3 * time.Second},
-		"connect":   {s.Postgres.ConnectTimeout, 5 * time.Second},
-		"idle":      {s.Postgres.IdleConnectionTimeout, 30 * time.Second},
-	} {
-		if pair[0] != pair[1] {
-			t.Errorf("%s timeout: %v, the documents say %v", name, pair[0], pair[1])
-		}
-	}
-}
-
 func TestTheDocumentsRateLimitIsTheDefault(t *testing.T) {
 	required(t)
 	s, err := Load("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := s.Limits; l.UserRate != 10 || l.UserBurst != 20 || l.ClientRate != 20_000 || l.ClientBurst != 20_000 || l.Budget != 50*time.Millisecond {
+	if l := s.Limits; l.UserRate != 10 || l.UserBurst != 20 || l.ClientRate != 20_000 || l.ClientBurst != 20_000 {
 		t.Errorf("got %+v", l)
-	}
-}
-
-func TestStreamsLeaveConnectionsForRequestsByDefault(t *testing.T) {
-	required(t)
-	s, err := Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Streams.MaxOpen >= s.API.MaxConnections || s.Streams.MaxPerClient >= s.Streams.MaxOpen {
-		t.Errorf("of %d connections %d may be streams, %d of one client", s.API.MaxConnections, s.Streams.MaxOpen, s.Streams.MaxPerClient)
-	}
-	if s.Streams.MaxPerUser > s.Streams.MaxPerClient/50 || s.API.WaitsPerUser > s.API.WaitsPerClient/50 || s.API.WaitsPerClient >= s.API.MaxConnections {
-		t.Errorf("a user may have %d streams and %d waits, its app %d and %d", s.Streams.MaxPerUser, s.API.WaitsPerUser, s.Streams.MaxPerClient, s.API.WaitsPerClient)
 	}
 }
 
@@ -70,7 +38,7 @@ func TestEnvironmentWinsOverFileWinsOverDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Worker.Shards != 8 || s.Worker.Draws != 9 || s.Worker.Concurrency != 128 {
+	if s.Worker.Shards != 8 || s.Worker.Draws != 9 {
 		t.Errorf("got %+v", s.Worker)
 	}
 	t.Setenv(FileVariable, file)
@@ -179,13 +147,13 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 	t.Setenv("TRIPRIZE_POSTGRES_MAX_CONNECTIONS", "20")
 	t.Setenv("TRIPRIZE_REDIS_URL", "rediss://:pw@localhost:6379/0")
 	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgresql:///triprize?host=/run/postgresql")
-	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Shards: 3\nscheduler:\naccept: {}\nstreams:\n  heartbeat: 1.5s\npostgres:\n  start_wait: 0\ncampaigns:\n  max_positions: 500500\n"))
+	s, err := Load(write(t, "worker:\n  listen: 127.0.0.1:9090\n  Shards: 3\nscheduler:\nwallets: {}\ntokens:\n  max_lifetime: 1.5s\npostgres:\n  start_wait: 0\ncampaigns:\n  max_positions: 500500\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Holds.CoolDown != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Shards != 3 ||
-		s.Locks.DriftFactor != 0.01 || s.Locks.URLs() != nil ||
-		s.Streams.Heartbeat != 1500*time.Millisecond || s.Postgres.StartWait != 0 || s.Campaigns.MaxPositions != 500_500 {
+		s.Locks.URLs() != nil ||
+		s.Tokens.MaxLifetime != 1500*time.Millisecond || s.Postgres.StartWait != 0 || s.Campaigns.MaxPositions != 500_500 {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -271,10 +239,8 @@ func TestTheFileNamesEverySettingWithAComment(t *testing.T) {
 		name := sections.Field(i).Tag.Get("mapstructure")
 		at := slices.Index(lines, name+":")
 		if at < 0 {
-			for key, field := range fieldsOf(sections.Field(i).Type, name+".") {
-				if _, constant := field.Tag.Lookup("constant"); !constant {
-					t.Errorf("the file has no section for %s", key)
-				}
+			for key := range fieldsOf(sections.Field(i).Type, name+".") {
+				t.Errorf("the file has no section for %s", key)
 			}
 			continue
 		}
@@ -291,11 +257,8 @@ func commented(t *testing.T, lines []string, name, indent string, section reflec
 		own := field.Tag.Get("mapstructure")
 		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, indent+own+":") })
 		nested := field.Type.Kind() == reflect.Struct
-		switch _, constant := field.Tag.Lookup("constant"); {
-		case constant:
-			if at >= 0 {
-				t.Errorf("%s.%s is a constant, and in the file", name, own)
-			}
+		switch {
+		case own == "-":
 		case at < 0 || !nested && !strings.Contains(lines[at], " # "):
 			t.Errorf("the file has no commented line for %s.%s", name, own)
 		case nested:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ type Overrides struct{ own *viper.Viper }
 // or whole sections.
 func ReadOverrides(file string, reserved ...string) (Overrides, error) {
 	own := viper.New()
-	if err := mergeFile(own, file, settable(fieldsOf(reflect.TypeFor[Settings](), ""))); err != nil {
+	if err := mergeFile(own, file, slices.Collect(maps.Keys(fieldsOf(reflect.TypeFor[Settings](), "")))); err != nil {
 		return Overrides{}, err
 	}
 	var faults []error

@@ -13,31 +13,26 @@ import (
 // Payments is how purchases wait for cards, and the provider of cards.
 type Payments struct {
 	Reservation  time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
-	MaxExtension time.Duration `mapstructure:"max_extension"   validate:"min=0,max=24h"`
 	AfterSaleEnd time.Duration `mapstructure:"after_sale_end"  validate:"min=1s,max=24h"`
 
-	EscalateAfter       time.Duration `mapstructure:"escalate_after" validate:"min=1m,max=168h"`
-	MaxPositionsPerUser int           `mapstructure:"max_positions_per_user" validate:"min=1,max=100000"`
-	Concurrency         int           `mapstructure:"concurrency"     validate:"min=1,max=10000"`
-	Lease               time.Duration `mapstructure:"lease" constant:"15s"` // after this another worker may go on with a payment; more than stripe.timeout + 2s
-	MaxConnections      int32         `mapstructure:"max_connections" validate:"min=2,max=1000"`
-	ReturnURL           string        `mapstructure:"return_url"      validate:"omitempty,http_url,max=2048"`
-	AllowTest           bool          `mapstructure:"allow_test"`
-	Recheck             time.Duration `mapstructure:"recheck" constant:"1m"` // a payment that is not final is fetched from the provider this often at least
-	Stripe              Stripe        `mapstructure:"stripe"`
+	MaxPositionsPerUser          int           `mapstructure:"max_positions_per_user" validate:"min=1,max=100000"`
+	ReturnURL                    string        `mapstructure:"return_url"      validate:"omitempty,http_url,max=2048"`
+	AllowTest                    bool          `mapstructure:"allow_test"`
+	Stripe                       Stripe        `mapstructure:"stripe"`
+	MaxExtension, Lease, Recheck time.Duration `mapstructure:"-"`
+	Concurrency                  int           `mapstructure:"-"`
 }
 
 // Stripe is the provider of cards. Rates are calls per second of all processes together.
 type Stripe struct {
-	Key              string        `mapstructure:"key"               validate:"max=255"`
-	URL              string        `mapstructure:"url"               validate:"max=2048"`
-	WebhookSecret    string        `mapstructure:"webhook_secret"    validate:"max=2048"`
-	WebhookTolerance time.Duration `mapstructure:"webhook_tolerance" constant:"5m"` // a webhook that was signed longer ago is refused
-	Account          string        `mapstructure:"account"           validate:"omitempty,startswith=acct_,max=255"`
-	MethodTypes      string        `mapstructure:"payment_method_types" validate:"max=1024"` // separated by commas: see PaymentMethodTypes
-	Timeout          time.Duration `mapstructure:"timeout" constant:"10s"`                   // one call, with its wait for a turn and its repetitions
-	Rate             int           `mapstructure:"rate"              validate:"min=1,max=10000"`
-	EndpointRate     int           `mapstructure:"endpoint_rate"     validate:"min=1,ltefield=Rate"`
+	Key           string        `mapstructure:"key"               validate:"max=255"`
+	URL           string        `mapstructure:"url"               validate:"max=2048"`
+	WebhookSecret string        `mapstructure:"webhook_secret"    validate:"max=2048"`
+	Account       string        `mapstructure:"account"           validate:"omitempty,startswith=acct_,max=255"`
+	MethodTypes   string        `mapstructure:"payment_method_types" validate:"max=1024"` // separated by commas: see PaymentMethodTypes
+	Rate          int           `mapstructure:"rate"              validate:"min=1,max=10000"`
+	Timeout       time.Duration `mapstructure:"-"`
+	EndpointRate  int           `mapstructure:"-"`
 }
 
 // Enabled tells whether cards are accepted.

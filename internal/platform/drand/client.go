@@ -1,6 +1,7 @@
 package drand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,10 +47,11 @@ type Client struct {
 // New returns a client for the relays of the settings, of which there must be one. Metrics
 // go to registry, if there is one.
 func New(settings config.Beacon, registry prometheus.Registerer, logger *slog.Logger) (*Client, error) {
-	c := &Client{http: newHTTPClient(), patience: settings.Timeout / 4}
+	timeout := cmp.Or(settings.Timeout, 5*time.Second) // of one question to one relay
+	c := &Client{http: newHTTPClient(), patience: timeout / 4}
 	answers := newMetrics(registry)
 	for _, base := range settings.URLs() {
-		r, err := newRelay(base, settings.Timeout, answers, logger)
+		r, err := newRelay(base, timeout, answers, logger)
 		if err != nil {
 			return nil, fmt.Errorf("drand.New: %w", err)
 		}

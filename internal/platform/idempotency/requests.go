@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -29,7 +30,9 @@ type Requests struct {
 
 const (
 	findsAtOnce  = 256
-	findsWaiting = 2 * findsAtOnce // so nobody waits for more than three round trips; beyond it Postgres is asked
+	budget       = 50 * time.Millisecond // of a look-up in Redis; a request waits for three at most, and then asks Postgres
+	requestTTL   = 5 * time.Minute       // how long a key's answer is kept in Redis, 12h at most; Postgres keeps it for retention.*, which is longer; with jobRemembered in the api less than any retention
+	findsWaiting = 2 * findsAtOnce       // so nobody waits for more than three round trips; beyond it Postgres is asked
 )
 
 // NewRequests returns a Requests whose look-ups are counted in registry, if
@@ -37,7 +40,7 @@ const (
 // secret are misses. Close it.
 func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
 	r := &Requests{
-		rdb: rdb, namespace: namespace, sealer: newSealer(secret), ttl: settings.RequestTTL,
+		rdb: rdb, namespace: namespace, sealer: newSealer(secret), ttl: cmp.Or(settings.RequestTTL, requestTTL),
 		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
 			Name:        "idempotency",
 			Timeout:     time.Second, // after it one look-up tries again
@@ -54,7 +57,7 @@ func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings c
 	if registry != nil {
 		registry.MustRegister(r.lookups)
 	}
-	r.finds = batch.New(batch.Options{Size: findsAtOnce, InFlight: 1, Pending: findsWaiting, Timeout: settings.Budget,
+	r.finds = batch.New(batch.Options{Size: findsAtOnce, InFlight: 1, Pending: findsWaiting, Timeout: cmp.Or(settings.Budget, budget),
 		Whole: func(error) bool { return true }}, r.get)
 	return r
 }

@@ -51,7 +51,7 @@ func TestExtensionsComeAfterAThirdOfWhatIsLeft(t *testing.T) {
 		held.Release(t.Context())
 		last := began
 		for i, at := range c.servers[0].times("extend") {
-			left := ttl - time.Duration(float64(ttl)*c.settings.DriftFactor)
+			left := ttl - ttl/100
 			if pause := at.Sub(last); pause != left/3 {
 				t.Errorf("extension %d came after %s", i+1, pause)
 			}

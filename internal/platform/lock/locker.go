@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -38,9 +39,12 @@ type Locker struct {
 	logger    *slog.Logger
 }
 
-// New returns a Locker on servers that are independent of each other. Its keys
-// begin with namespace.
+// New returns a Locker on servers that are independent of each other. Its keys begin with namespace. The lock
+// of a dead holder is free after its TTL. To take locks, all Tries together, takes Timeout at most, of
+// which one server may take a quarter for an answer.
 func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer, logger *slog.Logger) *Locker {
+	settings.TTL, settings.Timeout = cmp.Or(settings.TTL, 5*time.Second), cmp.Or(settings.Timeout, time.Second)
+	settings.Tries, settings.RetryDelay = cmp.Or(settings.Tries, 3), cmp.Or(settings.RetryDelay, 50*time.Millisecond)
 	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry), logger: logger}
 	var pools []redsyncredis.Pool
 	for _, client := range clients {
@@ -171,7 +175,7 @@ func (l *Locker) takeAll(ctx context.Context, h *Held, tries int, names []string
 func (l *Locker) mutex(name, value string, ttl time.Duration) *redsync.Mutex {
 	return l.sync.NewMutex(l.key(name),
 		redsync.WithExpiry(ttl),
-		redsync.WithDriftFactor(l.settings.DriftFactor),
+		redsync.WithDriftFactor(0.01), // of its life, because clocks differ
 		redsync.WithTimeoutFactor(float64(l.patience())/float64(ttl)),
 		redsync.WithValue(value),
 		redsync.WithGenValueFunc(func() (string, error) { return value, nil }))

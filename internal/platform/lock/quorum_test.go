@@ -49,7 +49,7 @@ func open(t *testing.T, url string) *redis.Client {
 	t.Helper()
 	settings := servers.Defaults(t).Redis
 	settings.URL = url
-	settings.ReadTimeout, settings.WriteTimeout, settings.DialTimeout = long, long, long
+	settings.Timeout = long
 	client, err := redisx.Open(settings, "triprize-test", redisx.Once)
 	if err != nil {
 		t.Fatal(err)

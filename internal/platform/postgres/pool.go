@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -25,6 +26,9 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
+// userTimeout is how long the other end of a connection may take to acknowledge data, before it is closed.
+const userTimeout = 10 * time.Second
+
 // Open returns a pool whose sessions have the timeouts of settings, and plans that need no
 // statistics. It does not connect: an error means that a setting is wrong, and a Postgres
 // that is away shows with the first statement. name is the application_name of the sessions.
@@ -35,17 +39,17 @@ func Open(ctx context.Context, settings config.Postgres, name string, tracers ..
 		return nil, errors.New("postgres.Open: setting postgres.url is not a connection string") // err repeats the password
 	}
 	cfg.MaxConns = settings.MaxConnections
-	cfg.MaxConnIdleTime = settings.IdleConnectionTimeout
-	cfg.ConnConfig.ConnectTimeout = settings.ConnectTimeout
-	cfg.ConnConfig.DialFunc = dialer(settings.TCPUserTimeout).DialContext
+	cfg.MaxConnIdleTime = 30 * time.Second
+	cfg.ConnConfig.ConnectTimeout = cmp.Or(settings.ConnectTimeout, 5*time.Second)
+	cfg.ConnConfig.DialFunc = dialer(userTimeout).DialContext
 	heard := new(notices)
 	cfg.ConnConfig.Tracer, cfg.ConnConfig.OnNotice = multitracer.New(append(tracers, heard)...), heard.raised
 	session := cfg.ConnConfig.RuntimeParams
 	session["application_name"] = name
-	session["statement_timeout"] = milliseconds(settings.StatementTimeout)
-	session["lock_timeout"] = milliseconds(settings.LockTimeout)
-	session["idle_in_transaction_session_timeout"] = milliseconds(settings.IdleInTransactionTimeout)
-	session["tcp_user_timeout"] = milliseconds(settings.TCPUserTimeout)
+	session["statement_timeout"] = milliseconds(cmp.Or(settings.StatementTimeout, 10*time.Second))
+	session["lock_timeout"] = milliseconds(cmp.Or(settings.LockTimeout, 3*time.Second))
+	session["idle_in_transaction_session_timeout"] = milliseconds(cmp.Or(settings.IdleInTransactionTimeout, 5*time.Second)) // then it is aborted, and its locks are released
+	session["tcp_user_timeout"] = milliseconds(userTimeout)
 	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // the tcp_ parameters are for the server's end of the connection
 	session["tcp_keepalives_interval"] = seconds(keepaliveInterval)
 	session["timezone"] = "UTC"

@@ -29,19 +29,20 @@ const registerEvery = 5 * time.Second
 
 // Client enqueues tasks.
 type Client struct {
-	rdb         redis.UniversalClient
-	namespace   string
-	taskTimeout time.Duration
+	rdb       redis.UniversalClient
+	namespace string
 
 	mu      sync.Mutex
 	current *asynq.Client
 	renewed time.Time
 }
 
-// NewClient returns a Client. A task that a worker has had for longer than
-// taskTimeout goes back to the queue.
-func NewClient(rdb redis.UniversalClient, namespace string, taskTimeout time.Duration) *Client {
-	return &Client{rdb: rdb, namespace: namespace, taskTimeout: taskTimeout}
+// taskTimeout is how long a worker may have a task, for example because Postgres is away; then it goes back to the queue.
+const taskTimeout = 5 * time.Minute
+
+// NewClient returns a Client.
+func NewClient(rdb redis.UniversalClient, namespace string) *Client {
+	return &Client{rdb: rdb, namespace: namespace}
 }
 
 // Enqueue puts a task in its queue. Enqueuing an ID twice is no error: after a
@@ -49,7 +50,7 @@ func NewClient(rdb redis.UniversalClient, namespace string, taskTimeout time.Dur
 func (c *Client) Enqueue(ctx context.Context, t Task) error {
 	_, err := c.client().EnqueueContext(ctx, asynq.NewTask(t.Kind, t.Payload),
 		asynq.Queue(Name(c.namespace, t.Kind)), asynq.TaskID(t.ID.String()),
-		asynq.MaxRetry(maxRetry), asynq.Timeout(c.taskTimeout))
+		asynq.MaxRetry(maxRetry), asynq.Timeout(taskTimeout))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return fmt.Errorf("queue.Enqueue(%s %s): %w", t.Kind, t.ID, err)
 	}

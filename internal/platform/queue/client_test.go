@@ -51,7 +51,7 @@ func newSpaceOn(t *testing.T, settings config.Settings) *space {
 	rdb, namespace := servers.Redis(t, settings), settings.Redis.Namespace
 	return &space{
 		t: t, rdb: rdb, settings: settings, namespace: namespace,
-		client: queue.NewClient(rdb, namespace, taskTimeout), finder: queue.NewFinder(rdb, namespace),
+		client: queue.NewClient(rdb, namespace), finder: queue.NewFinder(rdb, namespace),
 		inspector: asynq.NewInspectorFromRedisClient(rdb),
 	}
 }
@@ -180,7 +180,7 @@ func TestATaskIsEnqueuedWithItsTimeoutAndIsNotGivenUpSoon(t *testing.T) {
 
 func TestATaskThatIsNotEnqueuedIsAnError(t *testing.T) {
 	t.Parallel()
-	client := queue.NewClient(nowhere(t), "ns", taskTimeout)
+	client := queue.NewClient(nowhere(t), "ns")
 	if err := client.Enqueue(t.Context(), queue.Task{ID: uuid.New(), Kind: purchase}); err == nil {
 		t.Error("enqueued in a Redis that is away")
 	}

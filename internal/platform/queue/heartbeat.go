@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"triprize/internal/platform/config"
 
@@ -18,13 +17,12 @@ import (
 // Postgres lets no effect happen twice.
 type Heartbeat struct {
 	*Presence
-	worker  string
-	taskTTL time.Duration
+	worker string
 }
 
 // NewHeartbeat returns the Heartbeat of a worker.
 func NewHeartbeat(rdb redis.UniversalClient, namespace, worker string, settings config.Worker) *Heartbeat {
-	return &Heartbeat{Presence: NewPresence(rdb, namespace, RoleWorker, worker, settings), worker: worker, taskTTL: settings.TaskTimeout}
+	return &Heartbeat{Presence: NewPresence(rdb, namespace, RoleWorker, worker, settings), worker: worker}
 }
 
 // inProgress begins the value of a task's idempotency key; the worker that has the task follows.
@@ -34,11 +32,11 @@ const inProgress = "IN_PROGRESS "
 // It is false while another worker that is alive has the task. A key whose worker is not alive is
 // taken over at once. With an error nothing is known: Postgres lets no effect happen twice.
 //
-// The key ends by itself when the task goes back to the queue, after task_timeout: so none is left
+// The key ends by itself when the task goes back to the queue, after taskTimeout: so none is left
 // for ever whose removal has failed.
 func (h *Heartbeat) Claim(ctx context.Context, task uuid.UUID) (bool, error) {
 	key, mine := activeTaskKey(h.namespace, task), inProgress+h.worker
-	value, err := h.rdb.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: h.taskTTL}).Result()
+	value, err := h.rdb.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: taskTimeout}).Result()
 	switch {
 	case errors.Is(err, redis.Nil): // nobody had it
 		return true, nil
@@ -54,7 +52,7 @@ func (h *Heartbeat) Claim(ctx context.Context, task uuid.UUID) (bool, error) {
 	if slices.Contains(present[RoleWorker].Alive, holderOf(value)) {
 		return false, nil
 	}
-	return true, h.rdb.Set(ctx, key, mine, h.taskTTL).Err()
+	return true, h.rdb.Set(ctx, key, mine, taskTimeout).Err()
 }
 
 // releaseScript deletes a key that has a value, so that nobody deletes what another worker has taken over.

@@ -32,7 +32,7 @@ func (s *space) beat() *queue.Heartbeat {
 // beatUntil runs the Heartbeat of a new worker on a client of its own, until
 // end is called, which waits until Run has returned.
 func (s *space) beatUntil(rdb *redis.Client, every, ttl time.Duration) (p *queue.Heartbeat, end func()) {
-	p = queue.NewHeartbeat(rdb, s.namespace, uuid.NewString(), config.Worker{HeartbeatInterval: every, HeartbeatTTL: ttl, TaskTimeout: time.Hour})
+	p = queue.NewHeartbeat(rdb, s.namespace, uuid.NewString(), config.Worker{HeartbeatInterval: every, HeartbeatTTL: ttl})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -246,7 +246,7 @@ func TestAFarewellDoesNotWaitForASilentRedis(t *testing.T) {
 	t.Parallel()
 	settings := servers.Defaults(t)
 	settings.Redis.URL = silent(t)
-	settings.Redis.ReadTimeout, settings.Redis.DialTimeout = time.Hour, time.Hour // only the farewell's own limit ends it
+	settings.Redis.Timeout = time.Hour // only the farewell's own limit ends it
 	s := newSpaceOn(t, settings)
 	_, end := s.beatUntil(s.rdb, 50*time.Millisecond, time.Minute)
 	end()
@@ -300,7 +300,7 @@ func TestARecordOfATaskEndsByItself(t *testing.T) {
 func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	frozen := queue.NewHeartbeat(s.rdb, s.namespace, "frozen", config.Worker{TaskTimeout: time.Hour})
+	frozen := queue.NewHeartbeat(s.rdb, s.namespace, "frozen", config.Worker{})
 	task := uuid.New()
 	claim := func(worker *queue.Heartbeat, want bool) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -47,10 +48,14 @@ func NewID() string {
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
 }
 
-// NewPresence returns the Presence of a process in a role. It writes every
-// heartbeat_interval; the process counts as silent when it has not written for heartbeat_ttl.
+const (
+	heartbeatEvery = 2 * time.Second // how often a process reports that it is alive
+	HeartbeatTTL   = 5 * time.Second // a process that is silent for this long counts as dead, and a worker's tasks are enqueued again
+)
+
+// NewPresence returns the Presence of a process in a role.
 func NewPresence(rdb redis.UniversalClient, namespace, role, id string, settings config.Worker) *Presence {
-	return &Presence{rdb: rdb, namespace: namespace, member: role + ":" + id, every: settings.HeartbeatInterval, ttl: settings.HeartbeatTTL}
+	return &Presence{rdb: rdb, namespace: namespace, member: role + ":" + id, every: cmp.Or(settings.HeartbeatInterval, heartbeatEvery), ttl: cmp.Or(settings.HeartbeatTTL, HeartbeatTTL)}
 }
 
 // Run announces the process until ctx ends, then says farewell: it was never silent.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +117,7 @@ func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logg
 				Queues:                   map[string]int{Name(namespace, share.Kind): 1},
 				ErrorHandler:             asynq.ErrorHandlerFunc(logFailure(logger)),
 				Logger:                   asynqLog{logger},
-				ShutdownTimeout:          settings.ShutdownTimeout,
+				ShutdownTimeout:          cmp.Or(settings.ShutdownTimeout, config.ShutdownTimeout),
 			})})
 	}
 	return s

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -38,6 +39,7 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 	if registry != nil {
 		registry.MustRegister(outcomes)
 	}
+	settings.Budget = cmp.Or(settings.Budget, 50*time.Millisecond) // then this process counts alone
 	shared := newScripts(rdb, namespace, settings.Budget)
 	return &Limiter{
 		user:       newPolicy("user", settings.UserRate, settings.UserBurst),

@@ -4,10 +4,12 @@
 package redisx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -24,10 +26,9 @@ func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (
 		return nil, errors.New("redisx.Open: not the URL of a Redis") // err repeats the password
 	}
 	opts.ClientName = name
-	opts.DialTimeout = settings.DialTimeout
-	opts.ReadTimeout = settings.ReadTimeout
-	opts.WriteTimeout = settings.WriteTimeout
-	opts.PoolSize = settings.PoolSize
+	opts.DialTimeout = cmp.Or(settings.Timeout, 2*time.Second) // one attempt to connect, one command, one answer
+	opts.ReadTimeout, opts.WriteTimeout = opts.DialTimeout, opts.DialTimeout
+	opts.PoolSize = 32
 	opts.ContextTimeoutEnabled = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only hosted services have them
 	for _, change := range changes {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -35,9 +36,16 @@ func Relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams,
 	return out.Event(Event{Name: "end", Data: []byte(`{"reason":"` + reason + `"}`)})
 }
 
+const (
+	maxAge    = 10 * time.Minute // a stream ends after about this time. The client connects again, perhaps to another process, and its credential is checked again.
+	heartbeat = 15 * time.Second // a silent stream gets a comment after this, before a proxy gives it up
+	retry     = 2 * time.Second  // clients wait this long before they connect again, or up to half as long again
+)
+
 // relay returns why the stream ends.
 func relay[T any](ctx context.Context, out *Writer, settings config.Streams, source <-chan T, event func(T) Event, first []T) (reason string, err error) {
-	if err := out.Retry(settings.Retry + jitter(settings.Retry/2)); err != nil {
+	retry, maxAge, heartbeat := cmp.Or(settings.Retry, retry), cmp.Or(settings.MaxAge, maxAge), cmp.Or(settings.Heartbeat, heartbeat)
+	if err := out.Retry(retry + jitter(retry/2)); err != nil {
 		return "", err
 	}
 	for _, one := range first {
@@ -46,9 +54,9 @@ func relay[T any](ctx context.Context, out *Writer, settings config.Streams, sou
 			return Over, err
 		}
 	}
-	tooOld := time.NewTimer(settings.MaxAge - jitter(settings.MaxAge/10))
+	tooOld := time.NewTimer(maxAge - jitter(maxAge/10))
 	defer tooOld.Stop()
-	silence := time.NewTimer(settings.Heartbeat)
+	silence := time.NewTimer(heartbeat)
 	defer silence.Stop()
 	for {
 		select { // checked first, so that a busy source cannot delay the end
@@ -78,7 +86,7 @@ func relay[T any](ctx context.Context, out *Writer, settings config.Streams, sou
 		if err != nil {
 			return "", err
 		}
-		silence.Reset(settings.Heartbeat)
+		silence.Reset(heartbeat)
 	}
 }
 

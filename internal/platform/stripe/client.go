@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
 )
 
@@ -43,6 +45,7 @@ type Client struct {
 // namespace are paced together, through rdb. Metrics go to registry, if there is one.
 func New(settings config.Stripe, rdb redis.UniversalClient, namespace string, logger *slog.Logger, registry prometheus.Registerer) *Client {
 	m := newMetrics(registry)
+	settings.Timeout = cmp.Or(settings.Timeout, payprovider.CallTimeout)
 	c := &Client{
 		Reader:   NewReader(settings.Live()),
 		http:     newHTTPClient(),

@@ -58,17 +58,20 @@ func (c *Client) CheckSignature(signature string) error {
 	switch {
 	case !isSigned:
 		return payprovider.ErrSignature
-	case time.Since(time.Unix(at, 0)) > c.settings.WebhookTolerance:
+	case time.Since(time.Unix(at, 0)) > webhookTolerance:
 		return payprovider.ErrTooOld
 	}
 	return nil
 }
 
+// webhookTolerance is how long ago a webhook may have been signed.
+const webhookTolerance = 5 * time.Minute
+
 // verify accepts a signature by any of the secrets.
 func (c *Client) verify(payload []byte, signature string) error {
 	result := payprovider.ErrSignature
 	for _, secret := range c.secrets {
-		err := webhook.ValidatePayloadWithTolerance(payload, signature, secret, c.settings.WebhookTolerance)
+		err := webhook.ValidatePayloadWithTolerance(payload, signature, secret, webhookTolerance)
 		switch {
 		case err == nil:
 			return nil

@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -71,7 +72,7 @@ func newPace(rdb redis.UniversalClient, namespace string, settings config.Stripe
 		budget:  turnBudget,
 	}
 	for _, name := range calls {
-		p.lines[name] = &line{bucket: *newBucket("stripe:"+string(name), settings.EndpointRate), first: make(chan struct{}, 1)}
+		p.lines[name] = &line{bucket: *newBucket("stripe:"+string(name), cmp.Or(settings.EndpointRate, max(settings.Rate/4, 1))), first: make(chan struct{}, 1)}
 	}
 	return p
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,7 +30,7 @@ const (
 
 // settings let nothing end before a busy machine has answered.
 func settings(url string) config.Stripe {
-	return config.Stripe{Key: testKey, URL: url, WebhookSecret: testSecret, MethodTypes: "card", WebhookTolerance: 5 * time.Minute,
+	return config.Stripe{Key: testKey, URL: url, WebhookSecret: testSecret, MethodTypes: "card",
 		Timeout: 2 * servers.Patience, Rate: 10_000, EndpointRate: 10_000}
 }
 

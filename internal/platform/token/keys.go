@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,12 +50,15 @@ type keySet struct {
 	ended   chan struct{} // closed when the next one ends
 }
 
+const (
+	refreshEvery = 5 * time.Minute // a key that the issuer withdrew stops working within this, if the issuer's server answers
+	fetchTimeout = 2 * time.Second // one attempt to fetch the keys
+)
+
 func newKeySet(settings config.Tokens, now func() time.Time, logger *slog.Logger) (*keySet, error) {
-	if settings.JWKSRefreshInterval <= 0 || settings.JWKSTimeout <= 0 {
-		return nil, errors.New("keys: jwks_refresh_interval and jwks_timeout must be positive")
-	}
 	k := &keySet{
-		MemoryJWKSet: jwkset.NewMemoryStorage(), url: settings.JWKSURL, interval: settings.JWKSRefreshInterval, timeout: settings.JWKSTimeout,
+		MemoryJWKSet: jwkset.NewMemoryStorage(), url: settings.JWKSURL,
+		interval: cmp.Or(settings.JWKSRefreshInterval, refreshEvery), timeout: cmp.Or(settings.JWKSTimeout, fetchTimeout),
 		now: now, logger: logger, client: newClient(), asked: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	var err error

@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,8 @@ type Verifier struct {
 // NewVerifier returns a Verifier. It does not wait for the issuer's server, which
 // may be away.
 func NewVerifier(settings config.Tokens, now func() time.Time, logger *slog.Logger) (*Verifier, error) {
-	v := &Verifier{rules: rules{roleClaim: settings.RoleClaim, leeway: settings.Leeway, maxLifetime: settings.MaxLifetime, now: now}}
+	leeway := cmp.Or(settings.Leeway, 30*time.Second) // how much the issuer's clock may differ from ours
+	v := &Verifier{rules: rules{roleClaim: settings.RoleClaim, leeway: leeway, maxLifetime: settings.MaxLifetime, now: now}}
 	if settings.HS256Secret == "" && settings.JWKSURL == "" {
 		return v, nil
 	}
@@ -57,7 +59,7 @@ func NewVerifier(settings config.Tokens, now func() time.Time, logger *slog.Logg
 	}
 	v.parser = jwt.NewParser(jwt.WithValidMethods(methods), jwt.WithStrictDecoding(),
 		jwt.WithIssuer(settings.Issuer), jwt.WithAudience(settings.Audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
-		jwt.WithLeeway(settings.Leeway), jwt.WithTimeFunc(now))
+		jwt.WithLeeway(leeway), jwt.WithTimeFunc(now))
 	return v, nil
 }
 

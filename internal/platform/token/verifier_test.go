@@ -33,8 +33,6 @@ func TestAVerifierIsNotMadeFromHalfOfItsSettings(t *testing.T) {
 		"no issuer":      func(s *config.Tokens) { s.HS256Secret, s.Issuer = secret, "" },
 		"no audience":    func(s *config.Tokens) { s.HS256Secret, s.Audience = secret, "" },
 		"no role claim":  func(s *config.Tokens) { s.HS256Secret, s.RoleClaim = secret, "" },
-		"no interval":    func(s *config.Tokens) { s.JWKSURL, s.JWKSRefreshInterval = "http://127.0.0.1:1/", 0 },
-		"no timeout":     func(s *config.Tokens) { s.JWKSURL, s.JWKSTimeout = "http://127.0.0.1:1/", 0 },
 	} {
 		settings := whole
 		change(&settings)

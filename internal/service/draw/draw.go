@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,10 +65,15 @@ type Drawer struct {
 // the other draws of a process go on.
 const RowWait = 100 * time.Millisecond
 
+const (
+	Lease          = 10 * time.Second // another worker may take over a draw whose worker is silent for this long
+	attemptTimeout = time.Minute      // one attempt, from claim to result
+)
+
 // NewDrawer returns a Drawer; db is a pool, or a view of it for transactions that may
 // wait for locks; keys decrypt the campaigns' secrets.
 func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, options Options, logger *slog.Logger) *Drawer {
-	return &Drawer{db: db, keys: keys, lease: settings.Lease, limit: settings.Timeout, options: options, metrics: newMetrics(options.Registry), logger: logger, questions: newQuestions(options.AtOnce)}
+	return &Drawer{db: db, keys: keys, lease: cmp.Or(settings.Lease, Lease), limit: cmp.Or(settings.Timeout, attemptTimeout), options: options, metrics: newMetrics(options.Registry), logger: logger, questions: newQuestions(options.AtOnce)}
 }
 
 // Run does the draw of a job's campaign as far as it goes now, and finalizes the job at the

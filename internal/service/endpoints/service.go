@@ -31,6 +31,9 @@ type Service struct {
 	documents Documents
 }
 
+// Most is how many endpoints a client has at most.
+const Most = 16
+
 // New returns a Service. Secrets are stored as seal makes them; a client has most endpoints at
 // most; guard says where events may be sent, and which addresses need no challenge.
 func New(db postgres.Beginner, seal func(endpoint uuid.UUID, secret string) []byte, most int, guard webhookhttp.Guard, documents Documents) *Service {

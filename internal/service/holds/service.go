@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,6 +49,11 @@ type Service struct {
 const (
 	prechecksAtOnce = 2
 
+	batchSize = 128              // most holds in one transaction
+	linger    = time.Millisecond // under load, how long a batch waits for more requests
+	pending   = 4096             // requests waiting for a batch; beyond it the answer is 503 overloaded
+	timeout   = 10 * time.Second // one batch, from first statement to commit; and how long a request waits for a campaign that is locked elsewhere
+
 	// flushes is the number of transactions at once, each of another campaign, and
 	// retryFlushes that of further ones, of campaigns that were found locked.
 	flushes      = 4
@@ -73,11 +79,11 @@ const (
 func New(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts, acquire lock.AcquireFunc, metrics *inventory.HoldMetrics, render func(h inventory.Hold, viewer string) any) *Service {
 	s := &Service{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
 		render: render, taken: newTakenCache(), facts: facts}
-	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: prechecksAtOnce,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
+	size, timeout := cmp.Or(settings.BatchSize, batchSize), cmp.Or(settings.Timeout, timeout)
+	options := batch.Options{Size: size, Linger: linger, InFlight: prechecksAtOnce, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)
-	s.campaigns = batch.NewQueues(batch.QueueOptions{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: flushes,
-		Retrying: retryFlushes, Backoff: retryBackoff, Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain,
+	s.campaigns = batch.NewQueues(batch.QueueOptions{Size: size, Linger: linger, InFlight: flushes,
+		Retrying: retryFlushes, Backoff: retryBackoff, Pending: pending, Timeout: timeout, Drain: drain,
 		Whole: postgres.IsTransient, PutOff: postgres.IsPutOff}, s.flush)
 	options.InFlight = 1
 	options.Linger = max(options.Linger, lookLinger)

@@ -8,6 +8,9 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
+// Recheck is how often a payment that is not final is fetched from the provider at least.
+const Recheck = time.Minute
+
 // Settings are those of the runner.
 type Settings struct {
 	Lease       time.Duration // how long a claim lasts, by the database's clock

@@ -85,8 +85,6 @@ func sellAll(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 // requests have by default.
 func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 	settings := servers.Settings(t)
-	defaults := servers.Defaults(t)
-	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = defaults.Postgres.StatementTimeout, defaults.Postgres.IdleInTransactionTimeout
 	db := servers.Pool(t, settings)
 	draft := fixture.Draft(shape.MaxBaseLength) // a prize in each layer
 	id := uuidv7.New()

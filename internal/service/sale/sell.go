@@ -27,6 +27,9 @@ type Seller struct {
 	facts        *campaign.Facts
 }
 
+// MaxExtension is how much longer positions wait for a card at most while the provider is away.
+const MaxExtension = 30 * time.Minute
+
 // Reservations says how long positions are reserved for payments.
 type Reservations struct {
 	For          time.Duration             // from the reservation on

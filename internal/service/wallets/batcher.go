@@ -1,6 +1,7 @@
 package wallets
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -35,14 +36,17 @@ const (
 	waitingRowWait = 250 * time.Millisecond
 	// drain is how long Close still carries out commands that are waiting.
 	drain = 2 * time.Second
+
+	pending = 8192             // commands waiting for a batch; beyond it the answer is 503 overloaded
+	timeout = 10 * time.Second // one batch, from first statement to commit; and how long a command waits for a wallet that is locked elsewhere
 )
 
 // NewBatcher returns a Batcher in front of an Executor; Close closes it.
 func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
-	options := batch.Options{Size: settings.BatchSize, Linger: settings.BatchLinger, InFlight: 1,
-		Pending: settings.MaxPending, Timeout: settings.Timeout, Drain: drain, Whole: postgres.IsTransient}
+	timeout := cmp.Or(settings.Timeout, timeout)
+	options := batch.Options{Size: 256, Linger: time.Millisecond, InFlight: 1, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
 	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: lockedWallets{waiting: make(map[uuid.UUID]int)},
-		timeout: settings.Timeout, rowWait: waitingRowWait}
+		timeout: timeout, rowWait: waitingRowWait}
 	b.waiting = batch.NewShards(waitingShards, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
 		return e.doAgain(ctx, commands, b.rowWait)
 	})
@@ -51,7 +55,7 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 
 // Do carries out a command together with others. A recorded refusal is the problem of
 // the job; any other refusal is in Err. While another transaction keeps a wallet of the
-// command locked it is tried again, until ctx or the timeout of the settings ends.
+// command locked it is tried again, until ctx or the timeout ends.
 func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	by := c.Request.ID
 	if wallets := c.Action.wallets(); len(wallets) > 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -29,7 +28,7 @@ func TestItemsAreNotGivenBackForEver(t *testing.T) {
 	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
-		client := queue.NewClient(servers.Redis(t, settings), "ns", time.Minute)
+		client := queue.NewClient(servers.Redis(t, settings), "ns")
 		ended, end := context.WithCancel(t.Context())
 		end()
 		n, err := agenda.Table{}.Enqueue(ended, hung{}, client, []agenda.Item{{ID: uuidv7.New(), Kind: "payment"}})

@@ -34,6 +34,9 @@ type Verifier struct {
 	watched *watched
 }
 
+// CacheTTL is how long a verifier of an api believes in a key: a revoked one stops working everywhere within this.
+const CacheTTL = 5 * time.Second
+
 // NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing, not even
 // that a key is unknown. Close it.
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {

@@ -10,6 +10,9 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// MaxDeliveries is how often a job may kill its worker: then it is finalized as failed.
+const MaxDeliveries = 5
+
 // Attempted is a job that was delivered before, with the number of attempts.
 type Attempted struct {
 	Ref

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -242,15 +241,6 @@ func TestAMessageThatWasSeenIsNotOverdue(t *testing.T) {
 	}
 	if ids := overdue(t, db, hour); len(ids) != 0 {
 		t.Errorf("overdue: %v", ids)
-	}
-}
-
-func TestABatchOfAcceptedJobsFitsIntoOneMessage(t *testing.T) {
-	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://localhost/triprize")
-	t.Setenv("TRIPRIZE_REDIS_URL", "redis://localhost:6379/0")
-	settings, err := config.Load("")
-	if err != nil || settings.Accept.BatchSize < 1 || settings.Accept.BatchSize > outbox.MaxJobs {
-		t.Errorf("batches of %d, messages of %d: %v", settings.Accept.BatchSize, outbox.MaxJobs, err)
 	}
 }
 

@@ -152,8 +152,7 @@ func DB(t testing.TB) *pgxpool.Pool {
 func Patient(settings config.Settings) config.Settings {
 	p := &settings.Postgres
 	p.ConnectTimeout, p.StatementTimeout, p.LockTimeout, p.IdleInTransactionTimeout = Patience, Patience, Patience, Patience
-	r := &settings.Redis
-	r.DialTimeout, r.ReadTimeout, r.WriteTimeout = Patience, Patience, Patience
+	settings.Redis.Timeout = Patience
 	settings.Scheduler.SweepTimeout = Patience
 	return settings
 }
