@@ -13,7 +13,6 @@ import (
 	"github.com/gowebpki/jcs"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/drawn"
 )
 
@@ -43,7 +42,7 @@ func (d draw) rules() fairdraw.Rules {
 	if prizes == nil {
 		prizes = []fairdraw.Prize{{Number: 1, Layer: 2, Name: `<img src=x onerror="document.title='marked'">`}, {Number: 2, Layer: 3, Name: "ein großer Preis 🏆"}, {Number: 3, Layer: 3, Name: "a \"mug\"\n"}}
 	}
-	rules := fairdraw.NewRules(campaignID, shape.Triangle(base), prizes, nil)
+	rules := fairdraw.NewRules(campaignID, fairdraw.Triangle(base), prizes, nil)
 	if d.layers != nil {
 		rules.BaseLength, rules.Layers = 0, nil
 		for i, positions := range d.layers {

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"triprize/internal/domain/shape"
 )
 
 // seeds adds the small vectors whose names fit.
@@ -98,7 +96,7 @@ func FuzzRulesAreReadInTheirOnlySpellingOrRefused(f *testing.F) {
 }
 
 func operatorLaw() Rules {
-	law := NewRules(seedID("fuzz", 0), shape.Triangle(3), prizes(1, 2, 3), bound(testChain.Chain))
+	law := NewRules(seedID("fuzz", 0), Triangle(3), prizes(1, 2, 3), bound(testChain.Chain))
 	law.Unsold = &Unsold{EndsAt: At(testChain.DueAt(7))}
 	return law
 }

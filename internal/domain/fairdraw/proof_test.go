@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/domain/shape"
-
 	"github.com/google/uuid"
 )
 
@@ -47,7 +45,7 @@ func read(text string) (p Proof, lines []SoldLine, err error) {
 func anyProof(t testing.TB) (Proof, []SoldLine) {
 	t.Helper()
 	id := uuid.MustParse("0d6f1f3a-9f3b-4c8e-9b1d-2f00c0ffee00")
-	rules, err := NewRules(id, shape.Triangle(3), []Prize{{Number: 1, Layer: 2, Name: "a <b> & \u2028 \"ä\" \x01 😀"}}, &Beacon{PeriodS: 3}).Canonical()
+	rules, err := NewRules(id, Triangle(3), []Prize{{Number: 1, Layer: 2, Name: "a <b> & \u2028 \"ä\" \x01 😀"}}, &Beacon{PeriodS: 3}).Canonical()
 	if err != nil {
 		t.Fatal(err)
 	}

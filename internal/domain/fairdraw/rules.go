@@ -8,15 +8,10 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
-
-	"triprize/internal/domain/shape"
 )
 
 // Version names the procedure; it is part of the rules and of every hash domain.
 const Version = "triprize-draw/1"
-
-// MaxAuthorities bounds the authorities in rules: each may have a token in the document.
-const MaxAuthorities = 16
 
 // Rules is what a campaign promises before its first sale.
 type Rules struct {
@@ -55,16 +50,28 @@ type Beacon struct {
 	PeriodS   int  `json:"period_s"` // seconds between rounds
 }
 
-// NewRules returns the rules of a campaign; prizes must be numbered already.
-func NewRules(campaignID uuid.UUID, form shape.Shape, prizes []Prize, beacon *Beacon) Rules {
-	layers := make([]Layer, form.Layers())
+// Triangle returns the layers of a triangle: layer k has k positions.
+func Triangle(baseLength int) []Layer {
+	layers := make([]Layer, baseLength)
 	for i := range layers {
-		layers[i] = Layer{Layer: i + 1, Positions: form.InLayer(i + 1)}
+		layers[i] = Layer{Layer: i + 1, Positions: i + 1}
 	}
+	return layers
+}
+
+// leastBaseLength is that of the smallest campaign that is called a triangle.
+const leastBaseLength = 3
+
+// NewRules returns the rules of a campaign; prizes must be numbered already.
+func NewRules(campaignID uuid.UUID, layers []Layer, prizes []Prize, beacon *Beacon) Rules {
 	if prizes == nil {
 		prizes = []Prize{} // the canonical form of "no prizes" is [], never null
 	}
-	return Rules{Version: Version, CampaignID: campaignID, BaseLength: form.BaseLength(), Layers: layers, Prizes: prizes, Beacon: beacon}
+	r := Rules{Version: Version, CampaignID: campaignID, Layers: layers, Prizes: prizes, Beacon: beacon}
+	if len(layers) >= leastBaseLength && slices.Equal(layers, Triangle(len(layers))) {
+		r.BaseLength = len(layers)
+	}
+	return r
 }
 
 // Canonical returns the rules as RFC 8785 canonical JSON, the bytes that Commitment takes.

@@ -2,8 +2,6 @@ package fairdraw
 
 import (
 	"sort"
-
-	"triprize/internal/domain/shape"
 )
 
 // Winner is the outcome of one prize. Line is nil when the prize's layer had no candidate
@@ -86,8 +84,8 @@ func inLayer(sold []SoldLine, layer int) []SoldLine {
 }
 
 // Positions returns the winning positions, in prize order.
-func Positions(winners []Winner) []shape.Position {
-	won := make([]shape.Position, 0, len(winners))
+func Positions(winners []Winner) []Position {
+	won := make([]Position, 0, len(winners))
 	for _, w := range winners {
 		if w.Line != nil {
 			won = append(won, w.Line.Position())

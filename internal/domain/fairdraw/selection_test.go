@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/property"
 )
 
@@ -23,7 +22,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 		base := rapid.IntRange(3, 12).Draw(t, "base")
 		var sold []Sold
 		perLayer := map[int]int{}
-		for p := range shape.Triangle(base).All() {
+		for _, p := range positionsOf(Triangle(base)) {
 			if rapid.IntRange(0, 3).Draw(t, "sold") > 0 {
 				sold = append(sold, Sold{Position: p, PurchaseID: uuid.New(), UserID: "u"})
 				perLayer[p.Layer]++
@@ -40,7 +39,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 		if len(winners) != len(prizes) {
 			t.Fatalf("%d winners for %d prizes", len(winners), len(prizes))
 		}
-		won, awarded := map[shape.Position]bool{}, map[int]int{}
+		won, awarded := map[Position]bool{}, map[int]int{}
 		for i, w := range winners {
 			if w.Prize != prizes[i] {
 				t.Fatalf("prize %d is out of order", i)
@@ -95,7 +94,7 @@ func (c *counted) Below(n uint64) uint64 {
 // With a prize for each of half a million positions, a step that walked the layer would not
 // end within any deadline of a test.
 func TestEveryPositionOfTheLargestLayerCanWin(t *testing.T) {
-	lines, prizes := make([]SoldLine, shape.MaxPositions), make([]Prize, shape.MaxPositions)
+	lines, prizes := make([]SoldLine, 500_500), make([]Prize, 500_500)
 	for i := range lines {
 		lines[i].Layer, lines[i].Column = 1, i+1
 		prizes[i] = Prize{Number: i + 1, Layer: 1}
@@ -108,7 +107,7 @@ func TestEveryPositionOfTheLargestLayerCanWin(t *testing.T) {
 		}
 		won[w.Line.Column] = true
 	}
-	if indexes.asked != shape.MaxPositions || indexes.largest != shape.MaxPositions {
+	if indexes.asked != 500_500 || indexes.largest != 500_500 {
 		t.Errorf("%+v", indexes)
 	}
 }
@@ -136,7 +135,7 @@ func TestIndexRejectsTheUnevenEnd(t *testing.T) {
 }
 
 func TestRootRefusesAnUnsortedList(t *testing.T) {
-	a, b := Sold{Position: shape.Position{Layer: 1, Column: 1}}, Sold{Position: shape.Position{Layer: 2, Column: 1}}
+	a, b := Sold{Position: Position{Layer: 1, Column: 1}}, Sold{Position: Position{Layer: 2, Column: 1}}
 	if _, err := Root([]Sold{b, a}); err == nil {
 		t.Error("an unsorted list got a root")
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 
 	"github.com/google/uuid"
-
-	"triprize/internal/domain/shape"
 )
 
 // LeafSize is the length in bytes of a leaf.
@@ -15,10 +13,24 @@ const LeafSize = 4 + 4 + 16 + sha256.Size
 // NonceSize is the length in bytes of a purchase's nonce, known only to its owner.
 const NonceSize = 16
 
+// Position is one place; Layer and Column count from 1.
+type Position struct {
+	Layer  int `json:"layer"`
+	Column int `json:"column"`
+}
+
+// Before orders positions by layer, then column: the order of lists and leaves.
+func (p Position) Before(q Position) bool {
+	if p.Layer != q.Layer {
+		return p.Layer < q.Layer
+	}
+	return p.Column < q.Column
+}
+
 // Sold is one sold position with what only its owner may see. A list of them is sorted by
 // layer, then column.
 type Sold struct {
-	shape.Position
+	Position
 	PurchaseID uuid.UUID
 	Nonce      [NonceSize]byte
 	UserID     string
@@ -59,9 +71,7 @@ type SoldLine struct {
 }
 
 // Position returns where the line stands.
-func (l SoldLine) Position() shape.Position {
-	return shape.Position{Layer: l.Layer, Column: l.Column}
-}
+func (l SoldLine) Position() Position { return Position{Layer: l.Layer, Column: l.Column} }
 
 // Leaf returns layer (4) || column (4) || purchase_id (16) || holder (32), the bytes that
 // stand in the tree.

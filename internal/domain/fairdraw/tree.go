@@ -7,8 +7,6 @@ import (
 
 	"github.com/transparency-dev/merkle/compact"
 	"github.com/transparency-dev/merkle/rfc6962"
-
-	"triprize/internal/domain/shape"
 )
 
 // SubtreeLeaves is how many leaves stand under one subtree: a power of two, so each subtree
@@ -17,7 +15,7 @@ const SubtreeLeaves = 1024
 
 // Subtree is the node over SubtreeLeaves leaves in a row, the last one over the rest.
 type Subtree struct {
-	First shape.Position // of its first leaf
+	First Position // of its first leaf
 	Hash  Hash
 }
 
@@ -31,7 +29,7 @@ var (
 // keeps one node per SubtreeLeaves lines. The zero value is the empty tree.
 type Tree struct {
 	count    int
-	last     shape.Position
+	last     Position
 	subtrees []Subtree      // the whole ones, then the open one without its hash
 	open     *compact.Range // of the last subtree, when it is not whole
 }

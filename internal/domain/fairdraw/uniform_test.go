@@ -3,8 +3,6 @@ package fairdraw
 import (
 	"math"
 	"testing"
-
-	"triprize/internal/domain/shape"
 )
 
 // A layer of six positions and two prizes has 30 outcomes. Over fixed seeds, not random ones,
@@ -24,10 +22,10 @@ func chiSquare(indexes func(*Stream) Indexes) float64 {
 	for column := 1; column <= inLayerSix; column++ {
 		sold = append(sold, SoldLine{Layer: inLayerSix, Column: column})
 	}
-	counts := map[[2]shape.Position]float64{}
+	counts := map[[2]Position]float64{}
 	for i := range selections {
 		won := Positions(Select(prizes(inLayerSix, inLayerSix), sold, indexes(NewStream(seed("uniform", i)))))
-		counts[[2]shape.Position(won)]++
+		counts[[2]Position(won)]++
 	}
 	const expected = float64(selections) / outcomes
 	chi := float64(outcomes-len(counts)) * expected // of those that never came

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"triprize/internal/domain/shape"
 )
 
 // Both sides of each bound: of numbers, lengths, times, depth and lists.
@@ -18,10 +16,10 @@ const above = "9007199254740992" // MaxInteger + 1
 // rightBounds are at their bound.
 func (m *made) rightBounds(t testing.TB) {
 	t.Helper()
-	all := slices.Collect(shape.Triangle(3).All())
+	all := positionsOf(Triangle(3))
 	far := testChain
 	far.GenesisTime = MaxInteger
-	d := open("far", NewRules(seedID("far", 0), shape.Triangle(3), prizes(1, 2), bound(far.Chain)), all).rounds(far, RoundsAhead).all(t)
+	d := open("far", NewRules(seedID("far", 0), Triangle(3), prizes(1, 2), bound(far.Chain)), all).rounds(far, RoundsAhead).all(t)
 	hash := Hash(far.Hash())
 	m.Proofs = append(m.Proofs, proofVector{Name: "a genesis at the largest integer", File: m.file(t, "a genesis at the largest integer", d.bytes(t)), ChainHash: &hash, Purchases: []string{}})
 	for name, at := range map[string]time.Time{

@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/shape"
 )
 
 // What the proof vectors are made of: everything follows from names, so it is the same on
@@ -73,7 +72,7 @@ type document struct {
 }
 
 // open begins a document: a campaign that is named, with its rules and who bought what.
-func open(name string, law Rules, sold []shape.Position) *document {
+func open(name string, law Rules, sold []Position) *document {
 	d := &document{law: law}
 	for i, p := range sold {
 		nonce := seed(name+" nonce", i/2)

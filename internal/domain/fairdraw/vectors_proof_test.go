@@ -6,11 +6,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-
-	"triprize/internal/domain/shape"
 )
 
 var update = flag.Bool("update", false, "write the proof vectors anew")
@@ -189,16 +186,16 @@ func (m *made) rightProofs(t testing.TB) {
 	t.Helper()
 	m.proof(t, "operator", operatorDraw(t), 0, 4)
 	m.proof(t, "beacon", beaconDraw(t), 0, 9)
-	early := open("latest round", NewRules(seedID("latest round", 0), shape.Triangle(3), prizes(3, 3, 3), bound(testChain.Chain)), slices.Collect(shape.Triangle(3).All()))
+	early := open("latest round", NewRules(seedID("latest round", 0), Triangle(3), prizes(3, 3, 3), bound(testChain.Chain)), positionsOf(Triangle(3)))
 	m.proof(t, "beacon latest round", early.rounds(testChain, MostRoundsAhead).all(t))
 	m.proof(t, "quicknet", quicknetDraw(t), 2)
 	m.proof(t, "unsold", unsoldDraw(t), 1)
 	m.proof(t, "unsold with nothing sold", unsold("nothing sold", nil).all(t))
-	m.proof(t, "unsold but sold out", unsold("sold out early", slices.Collect(shape.Triangle(3).All())).before().all(t))
+	m.proof(t, "unsold but sold out", unsold("sold out early", positionsOf(Triangle(3))).before().all(t))
 	m.proof(t, "no triangle", otherShape(t), 7)
-	m.proof(t, "no prizes", open("no prizes", NewRules(seedID("no prizes", 0), shape.Triangle(3), nil, nil), slices.Collect(shape.Triangle(3).All())).all(t))
-	m.proof(t, "two subtrees", open("two subtrees", NewRules(seedID("two subtrees", 0), shape.Triangle(50), prizes(1, 7, 49, 50, 50, 50), nil), slices.Collect(shape.Triangle(50).All())).all(t), 0, 1023, 1274)
+	m.proof(t, "no prizes", open("no prizes", NewRules(seedID("no prizes", 0), Triangle(3), nil, nil), positionsOf(Triangle(3))).all(t))
+	m.proof(t, "two subtrees", open("two subtrees", NewRules(seedID("two subtrees", 0), Triangle(50), prizes(1, 7, 49, 50, 50, 50), nil), positionsOf(Triangle(50))).all(t), 0, 1023, 1274)
 	m.proof(t, "hall", hallDraw(t), 0, 59, 119)
 	m.proof(t, "raffle", raffleDraw(t), 0, 1024, 2499)
-	m.proof(t, "no prizes in a hall", shapedDraw(t, "no prizes in a hall", shape.New([]shape.Layer{{Positions: 3}, {Positions: 3}})), 5)
+	m.proof(t, "no prizes in a hall", shapedDraw(t, "no prizes in a hall", layersOf(3, 3)), 5)
 }

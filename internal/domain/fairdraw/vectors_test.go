@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-
-	"triprize/internal/domain/shape"
 )
 
 // vector is one case of testdata/draw-vectors.json, made by an independent implementation.
@@ -62,7 +60,7 @@ func TestEveryFieldOfTheVectorsAgrees(t *testing.T) {
 }
 
 func (v vector) check(t *testing.T) {
-	rules := NewRules(v.CampaignID, shape.Triangle(v.Rules.BaseLength), v.Rules.Prizes, v.Rules.Beacon)
+	rules := NewRules(v.CampaignID, Triangle(v.Rules.BaseLength), v.Rules.Prizes, v.Rules.Beacon)
 	canonical, err := rules.Canonical()
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +93,7 @@ func (v vector) check(t *testing.T) {
 	equal(t, "winners", len(winners), len(v.Winners))
 	for i, w := range winners {
 		equal(t, "prize", w.Prize.Number, v.Winners[i].Prize)
-		equal(t, "winner", w.Line.Position(), shape.Position{Layer: v.Winners[i].Layer, Column: v.Winners[i].Column})
+		equal(t, "winner", w.Line.Position(), Position{Layer: v.Winners[i].Layer, Column: v.Winners[i].Column})
 	}
 }
 
@@ -103,7 +101,7 @@ func (v vector) sold(t *testing.T) []Sold {
 	sold := make([]Sold, 0, len(v.Sold))
 	for _, s := range v.Sold {
 		sold = append(sold, Sold{
-			Position:   shape.Position{Layer: s.Layer, Column: s.Column},
+			Position:   Position{Layer: s.Layer, Column: s.Column},
 			PurchaseID: s.PurchaseID,
 			Nonce:      [NonceSize]byte(unhex(t, s.Nonce)),
 			UserID:     s.UserID,

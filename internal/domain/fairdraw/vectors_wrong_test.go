@@ -8,34 +8,33 @@ import (
 	"time"
 
 	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/shape"
 )
 
 // The draws that vectors are made of.
 
 func operatorDraw(t testing.TB) *document {
 	t.Helper()
-	return open("operator", NewRules(seedID("operator", 0), shape.Triangle(3), prizes(1, 2, 3), nil), slices.Collect(shape.Triangle(3).All())).all(t)
+	return open("operator", NewRules(seedID("operator", 0), Triangle(3), prizes(1, 2, 3), nil), positionsOf(Triangle(3))).all(t)
 }
 
 func beaconDraw(t testing.TB) *document {
 	t.Helper()
-	law := NewRules(seedID("beacon", 0), shape.Triangle(4), prizes(1, 3, 3, 4), bound(testChain.Chain))
-	return open("beacon", law, slices.Collect(shape.Triangle(4).All())).rounds(testChain, RoundsAhead).all(t)
+	law := NewRules(seedID("beacon", 0), Triangle(4), prizes(1, 3, 3, 4), bound(testChain.Chain))
+	return open("beacon", law, positionsOf(Triangle(4))).rounds(testChain, RoundsAhead).all(t)
 }
 
 // quicknetDraw is a draw with a round that drand has published.
 func quicknetDraw(t testing.TB) *document {
 	t.Helper()
 	chain := beacon.Quicknet()
-	d := open("quicknet", NewRules(seedID("quicknet", 0), shape.Triangle(3), prizes(2, 3, 3), bound(chain)), slices.Collect(shape.Triangle(3).All()))
+	d := open("quicknet", NewRules(seedID("quicknet", 0), Triangle(3), prizes(2, 3, 3), bound(chain)), positionsOf(Triangle(3)))
 	d.FrozenAt = At(chain.DueAt(publishedRound - RoundsAhead - 2).Add(2_999_999 * time.Microsecond))
 	d.beacon(chain, publishedRound, published)
 	return d.all(t)
 }
 
-func unsold(name string, sold []shape.Position) *document {
-	law := NewRules(seedID(name, 0), shape.Triangle(3), prizes(1, 2, 2, 3), nil)
+func unsold(name string, sold []Position) *document {
+	law := NewRules(seedID(name, 0), Triangle(3), prizes(1, 2, 2, 3), nil)
 	d := open(name, law, sold)
 	d.law.Unsold = &Unsold{EndsAt: d.FrozenAt} // the very microsecond
 	return d
@@ -50,42 +49,50 @@ func (d *document) before() *document {
 // unsoldDraw has a prize of an empty layer, and two of a layer with one position sold.
 func unsoldDraw(t testing.TB) *document {
 	t.Helper()
-	return unsold("unsold", []shape.Position{{Layer: 2, Column: 2}, {Layer: 3, Column: 1}, {Layer: 3, Column: 3}}).all(t)
+	return unsold("unsold", []Position{{Layer: 2, Column: 2}, {Layer: 3, Column: 1}, {Layer: 3, Column: 3}}).all(t)
 }
 
 func otherShape(t testing.TB) *document {
 	t.Helper()
-	law := NewRules(seedID("no triangle", 0), shape.Shape{}, prizes(2, 2, 9), nil)
-	law.Layers = []Layer{{Layer: 2, Positions: 5}, {Layer: 7, Positions: 1}, {Layer: 9, Positions: 12}}
-	var all []shape.Position
-	for _, l := range law.Layers {
-		for column := range l.Positions {
-			all = append(all, shape.Position{Layer: l.Layer, Column: column + 1})
-		}
-	}
-	return open("no triangle", law, all).all(t)
+	law := NewRules(seedID("no triangle", 0), []Layer{{Layer: 2, Positions: 5}, {Layer: 7, Positions: 1}, {Layer: 9, Positions: 12}}, prizes(2, 2, 9), nil)
+	return open("no triangle", law, positionsOf(law.Layers)).all(t)
 }
 
-// shapedDraw is a draw of everything in a shape, without beacon.
-func shapedDraw(t testing.TB, name string, form shape.Shape, prized ...int) *document {
+// positionsOf returns every position of layers, in order.
+func positionsOf(layers []Layer) (all []Position) {
+	for _, l := range layers {
+		for column := range l.Positions {
+			all = append(all, Position{Layer: l.Layer, Column: column + 1})
+		}
+	}
+	return all
+}
+
+// layersOf returns layers with these numbers of positions, from layer 1 on.
+func layersOf(positions ...int) []Layer {
+	layers := make([]Layer, len(positions))
+	for i, n := range positions {
+		layers[i] = Layer{Layer: i + 1, Positions: n}
+	}
+	return layers
+}
+
+// shapedDraw is a draw of everything in layers, without beacon.
+func shapedDraw(t testing.TB, name string, layers []Layer, prized ...int) *document {
 	t.Helper()
-	return open(name, NewRules(seedID(name, 0), form, prizes(prized...), nil), slices.Collect(form.All())).all(t)
+	return open(name, NewRules(seedID(name, 0), layers, prizes(prized...), nil), positionsOf(layers)).all(t)
 }
 
 // hallDraw has ten rows of twelve seats, and rows without a prize.
 func hallDraw(t testing.TB) *document {
 	t.Helper()
-	rows := make([]shape.Layer, 10)
-	for i := range rows {
-		rows[i].Positions = 12
-	}
-	return shapedDraw(t, "hall", shape.New(rows), 1, 1, 4, 10, 10, 10)
+	return shapedDraw(t, "hall", layersOf(slices.Repeat([]int{12}, 10)...), 1, 1, 4, 10, 10, 10)
 }
 
 // raffleDraw has one layer, of three subtrees, and many prizes in it.
 func raffleDraw(t testing.TB) *document {
 	t.Helper()
-	return shapedDraw(t, "raffle", shape.New([]shape.Layer{{Positions: 2500}}), slices.Repeat([]int{1}, 40)...)
+	return shapedDraw(t, "raffle", layersOf(2500), slices.Repeat([]int{1}, 40)...)
 }
 
 func (m *made) rounds() {

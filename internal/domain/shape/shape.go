@@ -9,6 +9,8 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+
+	"triprize/internal/domain/fairdraw"
 )
 
 // The most that a campaign can have. An installation sets its own, lower limit of positions.
@@ -25,19 +27,9 @@ const (
 	MaxBaseLength = 1000
 )
 
-// Position is one place; Layer and Column count from 1.
-type Position struct {
-	Layer  int `json:"layer"`
-	Column int `json:"column"`
-}
-
-// Before orders positions by layer, then column: the order of locks, lists and leaves.
-func (p Position) Before(q Position) bool {
-	if p.Layer != q.Layer {
-		return p.Layer < q.Layer
-	}
-	return p.Column < q.Column
-}
+// Position is one place, as the draw has it; Layer and Column count from 1. Its order is that
+// of locks, lists and leaves.
+type Position = fairdraw.Position
 
 // Place is a position with its names.
 type Place struct {

@@ -20,7 +20,7 @@ import (
 func drawnCampaign(t *testing.T, secret byte) (proof, purchase string) {
 	t.Helper()
 	id := uuid.MustParse("0193b0a8-0000-7000-8000-000000000001")
-	rules := fairdraw.NewRules(id, shape.Triangle(3), []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A bicycle"}}, nil)
+	rules := fairdraw.NewRules(id, fairdraw.Triangle(3), []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A bicycle"}}, nil)
 	text, err := rules.Canonical()
 	check := func(err error) {
 		t.Helper()

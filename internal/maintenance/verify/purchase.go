@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/shape"
 )
 
 // purchase makes the checks of a proof of purchase. d is nil when the proof document could
@@ -63,12 +62,12 @@ func (d *document) included(p fairdraw.PurchaseProof) outcome {
 
 // won returns the prizes of the positions in a proof of purchase.
 func (d *document) won(p fairdraw.PurchaseProof) (prizes []fairdraw.ProofWinner) {
-	own := make(map[shape.Position]bool, len(p.Leaves))
+	own := make(map[fairdraw.Position]bool, len(p.Leaves))
 	for _, leaf := range p.Leaves {
 		own[leaf.Line().Position()] = true
 	}
 	for _, w := range d.Winners {
-		if w.Column != nil && own[shape.Position{Layer: w.Layer, Column: *w.Column}] {
+		if w.Column != nil && own[fairdraw.Position{Layer: w.Layer, Column: *w.Column}] {
 			prizes = append(prizes, w)
 		}
 	}

@@ -136,7 +136,7 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 		for i, p := range prizes {
 			listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 		}
-		rules := fairdraw.NewRules(id, shape.Triangle(3), listed, nil)
+		rules := fairdraw.NewRules(id, fairdraw.Triangle(3), listed, nil)
 		bind(&rules)
 		text, err := rules.Canonical()
 		if err != nil {

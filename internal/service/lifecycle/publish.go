@@ -94,7 +94,11 @@ func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chai
 	for i, p := range prizes {
 		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
 	}
-	promised := fairdraw.NewRules(c.ID, form, listed, chain)
+	layers := make([]fairdraw.Layer, form.Layers())
+	for i := range layers {
+		layers[i] = fairdraw.Layer{Layer: i + 1, Positions: form.InLayer(i + 1)}
+	}
+	promised := fairdraw.NewRules(c.ID, layers, listed, chain)
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
 	}

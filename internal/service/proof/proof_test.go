@@ -304,7 +304,7 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 	t.Helper()
 	id, chain = uuid.New(), beacon.Quicknet()
 	chain.GenesisTime = time.Now().Add(-time.Hour).Unix()
-	rules := fairdraw.NewRules(id, shape.Triangle(3), nil, &fairdraw.Beacon{ChainHash: chain.Hash(), PeriodS: chain.PeriodS})
+	rules := fairdraw.NewRules(id, fairdraw.Triangle(3), nil, &fairdraw.Beacon{ChainHash: chain.Hash(), PeriodS: chain.PeriodS})
 	text, err := rules.Canonical()
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 
 	"triprize/internal/domain/beacon"
 	"triprize/internal/domain/fairdraw"
-	"triprize/internal/domain/shape"
 )
 
 // Draw is a campaign that was drawn. Tests change a part and have the rest follow.
@@ -65,7 +64,7 @@ func Triangle(base int) *Draw {
 	for i := range prizes {
 		prizes[i] = fairdraw.Prize{Number: i + 1, Layer: i + 1, Name: fmt.Sprintf("Prize <%d> für Zoë", i+1)}
 	}
-	return New(fairdraw.NewRules(id, shape.Triangle(base), prizes, nil), nil)
+	return New(fairdraw.NewRules(id, fairdraw.Triangle(base), prizes, nil), nil)
 }
 
 // New returns a draw by rules whose positions are sold, without those for which unsold is
@@ -79,7 +78,7 @@ func New(rules fairdraw.Rules, unsold func(layer, column int) bool) *Draw {
 			}
 			n := len(d.Sold) / 2
 			nonce := sha256.Sum256(fmt.Appendf(nil, "nonce %d", n))
-			d.Sold = append(d.Sold, fairdraw.Sold{Position: shape.Position{Layer: l.Layer, Column: column}, PurchaseID: uuid.NewSHA1(d.ID, fmt.Appendf(nil, "purchase %d", n)),
+			d.Sold = append(d.Sold, fairdraw.Sold{Position: fairdraw.Position{Layer: l.Layer, Column: column}, PurchaseID: uuid.NewSHA1(d.ID, fmt.Appendf(nil, "purchase %d", n)),
 				Nonce: [fairdraw.NonceSize]byte(nonce[:fairdraw.NonceSize]), UserID: fmt.Sprintf("user ü %d", n)})
 		}
 	}
