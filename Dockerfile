@@ -6,6 +6,7 @@ WORKDIR /src
 # The modules are a layer of their own: they change less often than the code.
 COPY go.mod go.sum ./
 COPY client/go.mod client/go.sum client/
+COPY draw/go.mod draw/go.sum draw/
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 # Without cgo the programs are static, so they need nothing of the image they

@@ -15,7 +15,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS = -X triprize/internal/domain/buildinfo.version=$(VERSION)
 
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-# All modules: the program, its client, the tools and the benchmarks.
+# All modules: the program, the draw, the client, the tools and the benchmarks.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
 
 # Only the race detector needs C. Without it a machine needs no compiler of C.
@@ -74,6 +74,7 @@ programs: go
 .PHONY: test
 test: deps programs ## Run the tests, on a Postgres and a Redis of their own
 	@$(WITH) $(TEST)
+	@cd draw && go test -vet=off ./...
 	@cd client && go test -vet=off ./...
 	@cd tools && go test -vet=off -count=1 ./... # Go's cache does not see the files of other modules
 
@@ -141,6 +142,10 @@ vuln: go ## Look for known holes in what the code uses (needs the network)
 .PHONY: client-path
 client-path: go ## Give the Go client another module path (MODULE=example.com/triprize/client)
 	@tools/client-path.sh "$(MODULE)"
+
+.PHONY: draw-path
+draw-path: go ## Give the module of the draw another path (MODULE=example.com/triprize/draw)
+	@tools/client-path.sh "$(MODULE)" draw
 
 .PHONY: fmt
 fmt: go ## Format the code

@@ -80,9 +80,11 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	triprize.example/draw v0.0.0 // indirect
 )
 
 replace (
 	triprize => ../
 	triprize.example/client => ../client
+	triprize.example/draw => ../draw
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"triprize/internal/maintenance/verify"
+	"triprize.example/draw/verify"
 )
 
 // proofPatience bounds the transfer of the proof document.

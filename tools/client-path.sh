@@ -1,24 +1,26 @@
 #!/bin/sh
-# Gives the Go client another module path: in client/go.mod, where it is written, and in
-# whatever imports, requires, replaces or names it.
+# Gives the Go client, or another module in a folder, another module path: in its go.mod, where
+# it is written, and in whatever imports, requires, replaces or names it.
 #
 #   tools/client-path.sh example.com/triprize/client
+#   tools/client-path.sh example.com/triprize/draw draw
 set -eu
 cd "$(dirname "$0")/.."
 
 new=${1:-}
+folder=${2:-client}
 case $new in
 *.*/*) ;;
 *) new= ;;
 esac
 case $new in
 '' | *[!A-Za-z0-9._~/-]* | /* | */ | *//*)
-    echo "usage: make client-path MODULE=example.com/triprize/client" >&2
+    echo "usage: make $folder-path MODULE=example.com/triprize/$folder" >&2
     echo "The path begins with a host that has a dot, as go get needs it." >&2
     exit 2
     ;;
 esac
-old=$(sed -n 's/^module //p' client/go.mod)
+old=$(sed -n 's/^module //p' "$folder/go.mod")
 
 # Not in what is downloaded or built. A path that only begins like the old one is another.
 grep -rlF --include='*.go' --include=go.mod --include='*.md' --include=.golangci.yml \
@@ -30,4 +32,4 @@ grep -rlF --include='*.go' --include=go.mod --include='*.md' --include=.golangci
         rm "$file.new"
     done
 "$(go env GOROOT)/bin/gofmt" -w $(grep -rlF --include='*.go' --exclude-dir=node_modules "\"$new" .)
-echo "The client is $new now (it was $old)."
+echo "The module $folder is $new now (it was $old)."

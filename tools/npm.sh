@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what only tests need from npm (tools/npm/package.json): newman, which
 # runs the Postman collection, spectral, which lints the contract, axe-core, which looks at
-# the page /verify, what that page is built from (web/verify/build.mjs), and what the TypeScript
+# the page /verify, what that page is built from (draw/web/build.mjs), and what the TypeScript
 # client is generated, built and tested with (clients/typescript). It needs
 # Node.js 18 or newer and npm, and installs them on Debian and Ubuntu.
 set -eu

@@ -28,9 +28,15 @@ fi
 
 # properties CASES FUNCTION runs the tests in files that call a function of package property.
 properties() {
-    files=$(grep -rlE --include='*_test.go' "\b$2\(" internal)
-    names=$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' $files | sort -u | paste -sd '|' -)
-    TRIPRIZE_TEST_CASES=$1 go test -tags failpoint -vet=off -count=1 -timeout 60m -run "^($names)\$" $(dirname $files | sort -u | sed 's|^|./|')
+    for module in . draw; do
+        (
+            cd $module
+            case $module in .) files=internal ;; *) files=. ;; esac
+            files=$(grep -rlE --include='*_test.go' "\b$2\(" $files) || exit 0 # none
+            names=$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' $files | sort -u | paste -sd '|' -)
+            TRIPRIZE_TEST_CASES=$1 go test -tags failpoint -vet=off -count=1 -timeout 60m -run "^($names)\$" $(dirname $files | sort -u | sed 's|^|./|')
+        )
+    done
 }
 
 step "properties: ${SOAK_CASES:=100} cases each"
@@ -43,8 +49,8 @@ step "fuzzing: ${SOAK_FUZZTIME:=20000x} for each target"
 built=$(mktemp -d)
 trap 'rm -rf "$measured" "$built"' EXIT
 corpus=$(go env GOCACHE)/fuzz
-for package in $(dirname $(grep -rl --include='*_test.go' '^func Fuzz' internal) | sort -u); do
-    go test -c -tags failpoint -vet=off ${SOAK_FUZZ:-} -o "$built/fuzz" "./$package"
+for package in $(dirname $(grep -rl --include='*_test.go' '^func Fuzz' internal draw) | sort -u); do
+    go -C "$package" test -c -tags failpoint -vet=off ${SOAK_FUZZ:-} -o "$built/fuzz" .
     for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$package"/*_test.go); do
         printf '%s: ' "$target"
         (cd "$package" && "$built/fuzz" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$SOAK_FUZZTIME" -test.fuzzcachedir "$corpus/$package") >"$measured" 2>&1 ||

@@ -19,8 +19,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"triprize.example/draw/web"
 	"triprize/internal/testkit/servers"
-	"triprize/web"
 )
 
 // patience is for what a browser does at once; a busy machine may take its time.

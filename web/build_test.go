@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"triprize/web"
+	"triprize.example/draw/web"
 )
 
 func TestTheBuiltPageIsThatOfItsSources(t *testing.T) {
@@ -26,6 +26,6 @@ func TestTheBuiltPageIsThatOfItsSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(page, web.VerifyPage) {
-		t.Error("verify/verify.html is not what its sources give: run node web/verify/build.mjs")
+		t.Error("draw/web/verify.html is not what its sources give: run node draw/web/build.mjs")
 	}
 }

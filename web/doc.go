@@ -6,7 +6,7 @@
 // built in. The result is one embedded file in the repository, so building and running the
 // server needs no Node.js. After a change of the sources:
 //
-//	make npm && node web/verify/build.mjs
+//	make npm && node draw/web/build.mjs
 //
 // A test builds the page anew and compares.
 //

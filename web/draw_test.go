@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/gowebpki/jcs"
 
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
 )
 
 // draw describes a draw to make a proof of. The zero value is a triangle of three layers,

@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"triprize/web"
+	"triprize.example/draw/web"
 )
 
 // file writes content to a file and returns its path.

@@ -32,7 +32,7 @@ func (v vector) told() told {
 	return user
 }
 
-const vectorsFolder = "../internal/domain/fairdraw/testdata"
+const vectorsFolder = "../draw/fairdraw/testdata"
 
 func readVector(t *testing.T, name string) []byte {
 	t.Helper()

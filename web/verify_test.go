@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
 // draws are one of each kind, with a chain of a test where there is one.

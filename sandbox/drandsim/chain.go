@@ -11,7 +11,7 @@ import (
 
 	"github.com/cloudflare/circl/sign/bls"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 // Name is the beacon id of the chains made here.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 	"triprize/sandbox/drandsim"
 )
 

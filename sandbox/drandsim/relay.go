@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 // Relay is one relay of a network. It is an http.Handler.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
 // The most that a campaign can have. An installation sets its own, lower limit of positions.

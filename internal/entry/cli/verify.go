@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/maintenance/verify"
+	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/verify"
 )
 
 func verifyCommand() *cobra.Command {

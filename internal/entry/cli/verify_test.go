@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/verify"
 	"triprize/internal/domain/shape"
-	"triprize/internal/maintenance/verify"
 )
 
 // drawnCampaign writes a proof document and a proof of purchase of a sold-out campaign of

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/maintenance/verify"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/verify"
 )
 
 // voidInput is what the command is given of a draw that was voided; empty without --void.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

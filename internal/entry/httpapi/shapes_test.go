@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/maintenance/verify"
+	"triprize.example/draw/verify"
 	"triprize/internal/testkit/fleet"
 )
 

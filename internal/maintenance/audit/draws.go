@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 // Beacon is the chain of public randomness that campaigns may bind themselves to, and the

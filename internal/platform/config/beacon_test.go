@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 func TestTheBeaconIsQuicknetUnlessTheSettingsSayOtherwise(t *testing.T) {

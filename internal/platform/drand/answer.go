@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 // answer is what a relay says of a round. It proves nothing.

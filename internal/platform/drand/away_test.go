@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/drand"
 	"triprize/internal/testkit/servers"

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/tracing"
 )

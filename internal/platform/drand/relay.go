@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 	"triprize/internal/domain/buildinfo"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"

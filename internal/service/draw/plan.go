@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/drawrecord"

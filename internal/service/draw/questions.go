@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/platform/drand"
 )
 

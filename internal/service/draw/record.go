@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/store/campaign"

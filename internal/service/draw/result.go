@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 	"triprize/internal/store/drawrecord"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"

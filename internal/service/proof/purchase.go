@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sort"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/platform/postgres"
 )
 

@@ -8,11 +8,11 @@ import (
 	"github.com/swaggest/swgui/v5/static"
 	"golang.org/x/time/rate"
 
+	"triprize.example/draw/web"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/problemdocs"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/web"
 )
 
 // Mount registers the pages.

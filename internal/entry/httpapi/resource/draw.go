@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/service/proof"

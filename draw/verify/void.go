@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
 // Draw is what a server says of a draw that may never take place: of the answer of

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
 // purchase makes the checks of a proof of purchase. d is nil when the proof document could

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
 )
 
 // answer is what a server says of a draw whose round nobody has brought.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
 )
 
 func TestABuyerSeesThatItTookPartAndWhatItWon(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 // VerifyPage is the page that checks a draw: one file with everything inside, which works
 // from disk as well.
 //
-//go:embed verify/verify.html
+//go:embed verify.html
 var VerifyPage []byte
 
 var statedPolicy = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]+)">`)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
 // Status is how a check ended.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 )
 
 var quicknet = fairdraw.Hash(beacon.Quicknet().Hash())

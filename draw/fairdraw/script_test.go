@@ -16,7 +16,7 @@ import (
 // page, so it shows that the page suffices.
 func script(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/draw.md")
+	page, err := os.ReadFile("../../docs/draw.md")
 	if err != nil {
 		t.Fatal(err)
 	}

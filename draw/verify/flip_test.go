@@ -7,10 +7,10 @@ import (
 	"sync"
 	"testing"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
-	"triprize/internal/testkit/property"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/internal/property"
 )
 
 // flips are what a byte is combined with.

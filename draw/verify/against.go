@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
 // digest hashes what is read through it.

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"triprize/internal/testkit/property"
+	"triprize.example/draw/internal/property"
 )
 
 // Invariants of a selection, over random triangles and prizes:

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 func text(t *testing.T, file string) []byte {

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
-const vectors = "../../domain/fairdraw/testdata"
+const vectors = "../fairdraw/testdata"
 
 func vectorFile(t *testing.T, name string) []byte {
 	t.Helper()

@@ -9,9 +9,9 @@ import (
 	"testing/iotest"
 	"time"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
 )
 
 func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
 )
 
 // That nothing changed is said only of what the user noted.

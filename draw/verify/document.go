@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 )
 
 // document is a proof document in memory: about 64 bytes a sold position.

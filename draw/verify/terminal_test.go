@@ -5,8 +5,8 @@ import (
 	"testing"
 	"unicode"
 
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
 )
 
 // A name can hold everything that moves the cursor: a false document would clear the screen

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"triprize/internal/domain/fairdraw"
-	"triprize/internal/testkit/drawn"
+	"triprize.example/draw/drawn"
+	"triprize.example/draw/fairdraw"
 )
 
 // The largest triangle, and 1,000 prizes: about 100 MB.

@@ -1,4 +1,4 @@
-// Builds the page: node web/verify/build.mjs OUTPUT. One file with everything inside, and a
+// Builds the page: node draw/web/build.mjs OUTPUT. One file with everything inside, and a
 // policy that lets a browser run these scripts and no others. The libraries come from
 // tools/npm, whose lock file pins them; the same sources give the same bytes.
 

@@ -3,7 +3,7 @@ package verify
 import (
 	"reflect"
 
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/fairdraw"
 )
 
 func (d *document) checkRules() outcome {

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudflare/circl/sign/bls"
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 // What the proof vectors are made of: everything follows from names, so it is the same on

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudflare/circl/sign/bls"
 	"github.com/google/uuid"
 
-	"triprize/internal/domain/beacon"
-	"triprize/internal/domain/fairdraw"
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 )
 
 // Draw is a campaign that was drawn. Tests change a part and have the rest follow.

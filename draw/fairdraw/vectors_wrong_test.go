@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/domain/beacon"
+	"triprize.example/draw/beacon"
 )
 
 // The draws that vectors are made of.
