@@ -1,3 +1,17 @@
+// Package web has the page that checks a draw.
+//
+// The page is plain JavaScript, written from the published procedure, and shares no code with
+// the server or with package verify. Its libraries are pinned by the lock file of tools/npm and
+// built in. The result is one embedded file in the repository, so nothing here needs Node.js.
+// After a change of the sources:
+//
+//	make npm && node draw/web/build.mjs
+//
+// A test builds the page anew and compares.
+//
+//	engine    the checks, as functions of bytes; also run as a worker
+//	page      files, progress, report, picture
+//	build.mjs puts both, the style and their policy into page.html
 package web
 
 import (

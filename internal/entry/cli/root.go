@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triprize.example/draw/command"
+
 	"triprize/internal/domain/buildinfo"
 )
 
@@ -26,7 +28,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		// before a PreRunE looks at the flags that are there: all missing ones are named together
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
-	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), listenCommand(), readyCommand(), verifyCommand())
+	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), listenCommand(), readyCommand(), command.New("verify"))
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -49,7 +51,7 @@ func statusOf(err error) int {
 	if with, ok := errors.AsType[*statusError](err); ok {
 		return with.status
 	}
-	return 1
+	return command.Status(err) // of verify; any other error is a 1 there
 }
 
 // undecided is the exit status of a command that checks something, when nothing can be said

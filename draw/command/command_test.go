@@ -1,6 +1,7 @@
-package cli
+package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -9,11 +10,26 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/spf13/cobra"
 
 	"triprize.example/draw/fairdraw"
 	"triprize.example/draw/verify"
-	"triprize/internal/domain/shape"
 )
+
+// run runs the command as a part of a tool, and returns what it writes and its status.
+func run(args ...string) (stdout, stderr string, status int) {
+	var out, errs bytes.Buffer
+	tool := &cobra.Command{Use: "tool", SilenceUsage: true, SilenceErrors: true}
+	tool.AddCommand(New("verify"))
+	tool.SetArgs(args)
+	tool.SetOut(&out)
+	tool.SetErr(&errs)
+	err := tool.Execute()
+	if err != nil {
+		_, _ = errs.WriteString(err.Error())
+	}
+	return out.String(), errs.String(), Status(err)
+}
 
 // drawnCampaign writes a proof document and a proof of purchase of a sold-out campaign of
 // three layers to files. All positions are one purchase's.
@@ -34,7 +50,7 @@ func drawnCampaign(t *testing.T, secret byte) (proof, purchase string) {
 	var tree fairdraw.Tree
 	for layer := 1; layer <= 3; layer++ {
 		for column := 1; column <= layer; column++ {
-			s := fairdraw.Sold{Position: shape.Position{Layer: layer, Column: column}, PurchaseID: id, UserID: "aiko"}
+			s := fairdraw.Sold{Position: fairdraw.Position{Layer: layer, Column: column}, PurchaseID: id, UserID: "aiko"}
 			check(tree.Append(s.Line()))
 			sold, page = append(sold, s), append(page, fairdraw.LeafHash(s.Leaf()))
 		}
@@ -207,7 +223,7 @@ func TestVerifyReadsTheProofFromStandardInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	report, err := verifyInput{stdin: file, proof: "-", against: proof}.verify()
+	report, err := input{stdin: file, proof: "-", against: proof}.verify()
 	if err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
 	}

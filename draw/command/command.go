@@ -1,4 +1,6 @@
-package cli
+// Package command is the command that checks the proof of a draw, for tools that have others
+// beside it.
+package command
 
 import (
 	"bufio"
@@ -9,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -16,9 +19,35 @@ import (
 	"triprize.example/draw/verify"
 )
 
-func verifyCommand() *cobra.Command {
-	c := checks(&cobra.Command{
-		Use:   "verify PROOF.json | --void DRAW.json --list LIST.json --signature HEX",
+// Undecided is an error after which nothing can be said about a proof: a file cannot be read,
+// or an argument is wrong. Any other error says that the proof does not hold.
+type Undecided struct{ error }
+
+// Unwrap returns the error.
+func (e *Undecided) Unwrap() error { return e.error }
+
+func undecided(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Undecided{err}
+}
+
+// Status returns the exit status that an error of the command stands for.
+func Status(err error) int {
+	switch _, unknown := errors.AsType[*Undecided](err); {
+	case err == nil:
+		return 0
+	case unknown:
+		return 2
+	}
+	return 1
+}
+
+// New returns the command under a name. Status has the exit status of its error.
+func New(name string) *cobra.Command {
+	c := &cobra.Command{
+		Use:   name + " PROOF.json | --void DRAW.json --list LIST.json --signature HEX",
 		Short: "Check the proof of a draw, offline; status 1 when it does not hold, 2 when it cannot be read",
 		Long: `Check the proof document of a draw (GET /v1/campaigns/{id}/draw/proof), step by step,
 with nothing but the document: no network, no key, no settings. "-" reads it from
@@ -27,15 +56,16 @@ and what it does not. docs/draw.md has the procedure and the list of the checks.
 
 A document with a beacon must be of drand's quicknet, or of a chain that you name with
 --chain-hash. --commitment and --freeze-hash compare with what you noted before the sale and
-before the draw: nothing else shows that nothing changed. --void
-computes the winners that a voided draw would have had, from the signature of its round.
+before the draw: nothing else shows that nothing changed. --void computes the winners that a
+voided draw would have had, from the signature of its round.
 --labels names the winning positions as people do; the labels are the server's words, and no
 part of the proof. Status 1 when a check fails, 2 when a file cannot be read, or is no proof
 but a refusal of the server.`,
-	})
-	var in verifyInput
+	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return undecided(err) })
+	var in input
 	c.Args = func(c *cobra.Command, args []string) error {
-		return undecidedIf(cobra.ExactArgs(1-in.void.files())(c, args))
+		return undecided(cobra.ExactArgs(1-in.void.files())(c, args))
 	}
 	c.Flags().StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
 	c.Flags().StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
@@ -43,7 +73,7 @@ but a refusal of the server.`,
 	c.Flags().StringVar(&in.commitment, "commitment", "", "the commitment that you noted before the sale: 64 hex digits")
 	c.Flags().StringVar(&in.freezeHash, "freeze-hash", "", "the hash of the freeze record that you noted before the draw: 64 hex digits")
 	in.void.flags(c)
-	labels := c.Flags().String("labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
+	labelled := c.Flags().String("labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if in.stdin = cmd.InOrStdin(); len(args) == 1 {
@@ -51,26 +81,26 @@ but a refusal of the server.`,
 		}
 		for _, name := range []string{"commitment", "freeze-hash", "void", "list", "signature"} {
 			if f := c.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
-				return undecidedIf(fmt.Errorf("--%s is empty", name))
+				return undecided(fmt.Errorf("--%s is empty", name))
 			}
 		}
 		report, err := in.verify()
 		if err != nil {
-			return undecidedIf(err)
+			return undecided(err)
 		}
-		var called *drawLabels
-		if *labels != "" {
-			if called, err = readLabels(*labels, report.CampaignID); err != nil {
-				return undecidedIf(err)
+		var called *labels
+		if *labelled != "" {
+			if called, err = readLabels(*labelled, report.CampaignID); err != nil {
+				return undecided(err)
 			}
 		}
-		return reportVerified(cmd.OutOrStdout(), report, called, in.void.file != "", *asJSON)
+		return show(cmd.OutOrStdout(), report, called, in.void.file != "", *asJSON)
 	}
 	return c
 }
 
-// verifyInput is what the command is given: names of files, and hashes as text.
-type verifyInput struct {
+// input is what the command is given: names of files, and hashes as text.
+type input struct {
 	stdin                    io.Reader
 	proof, purchase, against string
 	chains                   []string
@@ -79,7 +109,7 @@ type verifyInput struct {
 }
 
 // verify verifies a proof document, with a proof of purchase and another document if they are named.
-func (in verifyInput) verify() (report verify.Report, err error) {
+func (in input) verify() (report verify.Report, err error) {
 	o, err := in.options()
 	if err != nil {
 		return report, err
@@ -120,7 +150,7 @@ func (in verifyInput) verify() (report verify.Report, err error) {
 }
 
 // options returns what the hashes say.
-func (in verifyInput) options() (o verify.Options, err error) {
+func (in input) options() (o verify.Options, err error) {
 	if o.Chains, err = hashesOf("--chain-hash", in.chains); err != nil {
 		return o, err
 	}
@@ -163,19 +193,19 @@ func noProblem(r io.Reader) (io.Reader, error) {
 		Code, Detail string
 	}
 	if errors.Is(err, io.EOF) && json.Unmarshal(begin, &p) == nil && p.Status >= 400 && p.Code != "" {
-		return nil, fmt.Errorf("this is no proof: the server refused to give one (%d %s: %s). Fetch it again once the campaign is drawn", p.Status, cell(&p.Code), cell(&p.Detail))
+		return nil, fmt.Errorf("this is no proof: the server refused to give one (%d %s: %s). Fetch it again once the campaign is drawn", p.Status, plain(p.Code), plain(p.Detail))
 	}
 	return read, nil // an error comes again
 }
 
-// reportVerified prints a report, and returns an error when the proof does not hold.
-func reportVerified(out io.Writer, r verify.Report, called *drawLabels, void, asJSON bool) error {
+// show prints a report, and returns an error when the proof does not hold.
+func show(out io.Writer, r verify.Report, called *labels, void, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(out).Encode(r); err != nil {
-			return undecidedIf(err)
+			return undecided(err)
 		}
 	} else {
-		printVerified(out, r, called)
+		printReport(out, r, called)
 		if void {
 			printWouldHaveWon(out, r)
 		}
@@ -189,13 +219,13 @@ func reportVerified(out io.Writer, r verify.Report, called *drawLabels, void, as
 	return nil
 }
 
-func printVerified(out io.Writer, r verify.Report, called *drawLabels) {
+func printReport(out io.Writer, r verify.Report, called *labels) {
 	for _, c := range r.Checks {
 		say(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
 	}
 	say(out, "\n%s", r.Headline)
 	for _, w := range r.Won {
-		say(out, "\nThis purchase has won prize %d, %s, with position %s.", w.Prize, cell(&w.Name), called.place(w))
+		say(out, "\nThis purchase has won prize %d, %s, with position %s.", w.Prize, plain(w.Name), called.place(w))
 	}
 	if !r.OK {
 		return
@@ -207,7 +237,7 @@ func printVerified(out io.Writer, r verify.Report, called *drawLabels) {
 		say(out, "\nThe winners, and what the server calls their positions:")
 		for _, w := range r.Winners {
 			if w.Column != nil {
-				say(out, "  prize %d, %s: position %s", w.Prize, cell(&w.Name), called.place(w))
+				say(out, "  prize %d, %s: position %s", w.Prize, plain(w.Name), called.place(w))
 			}
 		}
 	}
@@ -219,4 +249,20 @@ func printVerified(out io.Writer, r verify.Report, called *drawLabels) {
 	for _, line := range r.Remains {
 		say(out, "  - %s", line)
 	}
+}
+
+// say writes a line for people.
+func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+
+// plain is a text of a document without what moves the cursor; an empty one is a dash.
+func plain(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }

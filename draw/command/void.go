@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"encoding/hex"
@@ -61,9 +61,9 @@ func printWouldHaveWon(out io.Writer, r verify.Report) {
 	say(out, "By these files, which say that the draw has not taken place, would have won with this round:")
 	for _, w := range r.Winners {
 		if w.Column == nil {
-			say(out, "  prize %d, %s: nobody", w.Prize, cell(&w.Name))
+			say(out, "  prize %d, %s: nobody", w.Prize, plain(w.Name))
 			continue
 		}
-		say(out, "  prize %d, %s: position %d/%d of purchase %s", w.Prize, cell(&w.Name), w.Layer, *w.Column, w.PurchaseID)
+		say(out, "  prize %d, %s: position %d/%d of purchase %s", w.Prize, plain(w.Name), w.Layer, *w.Column, w.PurchaseID)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"encoding/json"
@@ -9,11 +9,10 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/draw/fairdraw"
-	"triprize/internal/domain/shape"
 )
 
-// drawLabels are the labels of a campaign, as a server says them. No proof has them.
-type drawLabels struct {
+// labels are the labels of a campaign, as a server says them. No proof has them.
+type labels struct {
 	CampaignID uuid.UUID `json:"campaign_id"`
 	Layers     []struct {
 		Layer       int     `json:"layer"`
@@ -24,7 +23,7 @@ type drawLabels struct {
 }
 
 // readLabels reads the labels of a campaign from a file.
-func readLabels(name string, campaign uuid.UUID) (*drawLabels, error) {
+func readLabels(name string, campaign uuid.UUID) (*labels, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -35,21 +34,21 @@ func readLabels(name string, campaign uuid.UUID) (*drawLabels, error) {
 	if err != nil {
 		return nil, err
 	}
-	labels := &drawLabels{}
-	if err := json.NewDecoder(input).Decode(labels); err != nil {
+	l := &labels{}
+	if err := json.NewDecoder(input).Decode(l); err != nil {
 		return nil, fmt.Errorf("%s has no labels: %w", name, err)
 	}
-	if labels.Layers == nil {
+	if l.Layers == nil {
 		return nil, fmt.Errorf("%s has no labels: fetch GET /v1/campaigns/{id}/draw/labels", name)
 	}
-	if labels.CampaignID != campaign && campaign != uuid.Nil {
-		return nil, fmt.Errorf("%s has the labels of campaign %s, and the proof is of %s", name, labels.CampaignID, campaign)
+	if l.CampaignID != campaign && campaign != uuid.Nil {
+		return nil, fmt.Errorf("%s has the labels of campaign %s, and the proof is of %s", name, l.CampaignID, campaign)
 	}
-	return labels, nil
+	return l, nil
 }
 
 // of returns what people call a position, or "" when the labels do not have it.
-func (l *drawLabels) of(w fairdraw.ProofWinner) string {
+func (l *labels) of(w fairdraw.ProofWinner) string {
 	if l == nil || w.Column == nil {
 		return ""
 	}
@@ -60,13 +59,13 @@ func (l *drawLabels) of(w fairdraw.ProofWinner) string {
 		if layer.Label == nil || *layer.Label == "" {
 			return fmt.Sprint(layer.FirstNumber + *w.Column - 1)
 		}
-		return shape.New([]shape.Layer{{Positions: layer.Positions, Label: cell(layer.Label)}}).Label(shape.Position{Layer: 1, Column: *w.Column})
+		return fmt.Sprint(plain(*layer.Label), " ", *w.Column)
 	}
 	return ""
 }
 
 // place writes the position of a winner.
-func (l *drawLabels) place(w fairdraw.ProofWinner) string {
+func (l *labels) place(w fairdraw.ProofWinner) string {
 	if label := l.of(w); label != "" {
 		return fmt.Sprintf("%d/%d (%s, as the server says, not proven)", w.Layer, *w.Column, label)
 	}
