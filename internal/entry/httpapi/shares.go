@@ -30,16 +30,17 @@ const (
 )
 
 const (
-	// aloneTime is how much of the workers' time the unfinished jobs of a client may need
-	// that is alone, and leastAlone how many there may always be.
-	aloneTime  = time.Second
-	leastAlone = 1024
+	// alone is how many unfinished jobs a client may have that is alone.
+	alone = 1024
+	// beside is how many unfinished jobs, and commands that are under way, all clients but one
+	// may have, when there are several: a batch or so.
+	beside = 128
 	// unfinishedFor is how long a job counts as unfinished, and a command as under way: one
 	// that waits for a lock or for money is not work.
 	unfinishedFor = 250 * time.Millisecond
-	// commandsBeside is how many commands that are no jobs of workers may be under way of all
-	// clients but one, when there are several: a batch or so.
-	commandsBeside = 128
+	// stalledAfter is how long no job has become final when the workers count as away. Jobs
+	// are then accepted without a window: they wait in Postgres.
+	stalledAfter = 500 * time.Millisecond
 )
 
 // anonymousClient is what all anonymous callers count as; no client has this name.
@@ -53,18 +54,12 @@ type shares struct {
 	jobs     *fair.Semaphore
 
 	mu         sync.Mutex
-	unfinished map[uuid.UUID]unfinished // that this process has accepted
-	pace       pace
-}
-
-// unfinished is a job that counts, since when, and what ends that.
-type unfinished struct {
-	since time.Time
-	leave func()
+	unfinished map[uuid.UUID]func() // jobs that this process has accepted, and what ends their count
+	final      time.Time            // when the last jobs became final
 }
 
 func newShares(settings config.Settings, registry prometheus.Registerer) *shares {
-	s := &shares{unfinished: make(map[uuid.UUID]unfinished)}
+	s := &shares{unfinished: make(map[uuid.UUID]func())}
 	half := max(int(settings.Postgres.MaxConnections)/2, 1)
 	ofAddress := anonymousOfAddress
 	if settings.Limits.AddressRate == 0 {
@@ -102,7 +97,7 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 		if others == 0 {
 			return math.MaxInt
 		}
-		return max(1, commandsBeside/others)
+		return max(1, beside/others)
 	}})
 	s.jobs = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: s.window})
 	for of, semaphore := range map[string]*fair.Semaphore{"reads": s.reads, "commands": s.commands, "jobs": s.jobs} {
@@ -159,49 +154,38 @@ func (s *shares) window(_ string, others int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.pace.isStalled(time.Now()):
+	case time.Since(s.final) > stalledAfter:
 		return math.MaxInt
 	case others == 0:
-		return max(leastAlone, int(s.pace.perSecond*aloneTime.Seconds()))
+		return alone
 	}
-	return max(1, s.pace.beside()/others)
+	return max(1, beside/others)
 }
 
 // follow counts a job as unfinished until it is announced, for a short time at most. end
 // stops the count at once.
 func (s *shares) follow(id uuid.UUID, leave func()) (end func()) {
-	timer := time.AfterFunc(unfinishedFor, func() {
-		s.mu.Lock()
-		s.pace.took(unfinishedFor)
-		s.mu.Unlock()
-		s.finish(id)
-	})
+	timer := time.AfterFunc(unfinishedFor, func() { s.finish(id) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unfinished[id] = unfinished{time.Now(), func() { timer.Stop(); leave() }}
+	s.unfinished[id] = func() { timer.Stop(); leave() }
 	return func() { s.finish(id) }
 }
 
 func (s *shares) finish(id uuid.UUID) {
 	s.mu.Lock()
-	one, ok := s.unfinished[id]
+	leave := s.unfinished[id]
 	delete(s.unfinished, id)
 	s.mu.Unlock()
-	if ok {
-		one.leave()
+	if leave != nil {
+		leave()
 	}
 }
 
 // announced is told of jobs that are final, or wait for a buyer.
 func (s *shares) announced(ids []uuid.UUID) {
-	now, isWaitedFor := time.Now(), s.jobs.Waiting() > 0
 	s.mu.Lock()
-	s.pace.add(now, len(ids), isWaitedFor)
-	for _, id := range ids {
-		if one, ok := s.unfinished[id]; ok {
-			s.pace.took(now.Sub(one.since))
-		}
-	}
+	s.final = time.Now()
 	s.mu.Unlock()
 	for _, id := range ids {
 		s.finish(id)

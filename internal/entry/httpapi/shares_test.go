@@ -3,7 +3,8 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"sync"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -106,141 +107,65 @@ func TestReadsOfOneClientLetAnotherOneIn(t *testing.T) {
 	})
 }
 
-// workers finish jobs in the order of their arrival, perTick of them each 5 ms, and announce
-// them after latency.
-type workers struct {
-	shares  *shares
-	perTick int
-	latency time.Duration
-
-	mu    sync.Mutex
-	queue []*finishing
-}
-
-type finishing struct {
-	id    uuid.UUID
-	final chan struct{}
-}
-
-func (w *workers) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		time.Sleep(5 * time.Millisecond)
-		w.mu.Lock()
-		n := min(w.perTick, len(w.queue))
-		some := w.queue[:n]
-		w.queue = w.queue[n:]
-		w.mu.Unlock()
-		if n == 0 {
-			continue
-		}
-		time.AfterFunc(w.latency, func() {
-			ids := make([]uuid.UUID, n)
-			for i, one := range some {
-				ids[i] = one.id
-				close(one.final)
-			}
-			w.shares.announced(ids)
-		})
-	}
-}
-
-// do has a job done, from its turn to its announcement.
-func (w *workers) do(ctx context.Context, client string) {
-	leave, err := w.shares.enter(ctx, w.shares.jobs, call.Caller{Role: resource.App, Client: client})
-	if err != nil {
-		return
-	}
-	one := &finishing{uuid.New(), make(chan struct{})}
-	w.shares.follow(one.id, leave)
-	w.mu.Lock()
-	w.queue = append(w.queue, one)
-	w.mu.Unlock()
-	select {
-	case <-one.final:
-	case <-ctx.Done():
-	}
-}
-
-// Beside a crowd of another client a job takes little longer than alone, whatever the workers
-// can do; and the crowd has all that they can do, however long each job takes.
-func TestACrowdHasWhatTheWorkersCanDoAndAnotherClientDoesNotWaitForIt(t *testing.T) {
-	t.Parallel()
-	const crowd, settling, measured = 300, 20 * time.Second, 20 * time.Second
-	for _, c := range []struct {
-		perTick int
-		latency time.Duration
-	}{{10, 5 * time.Millisecond}, {10, 50 * time.Millisecond}, {1, 10 * time.Millisecond}, {1000, 25 * time.Millisecond}, {1000, 100 * time.Millisecond}} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			w := &workers{shares: sharesOf(10), perTick: c.perTick, latency: c.latency}
-			go w.run(ctx)
-			var done atomic.Int64
-			for range crowd {
-				go func() {
-					for ctx.Err() == nil {
-						w.do(ctx, "crowd")
-						done.Add(1)
-					}
-				}()
-			}
-			var longest, sum time.Duration
-			n := 0
-			for began := time.Now(); time.Since(began) < settling+measured; time.Sleep(100 * time.Millisecond) {
-				start := time.Now()
-				w.do(ctx, "another")
-				if took := time.Since(start); time.Since(began) > settling {
-					longest, sum, n = max(longest, took), sum+took, n+1
-				} else {
-					done.Store(0)
-				}
-			}
-			could := min(float64(c.perTick)/0.005, crowd/(c.latency+5*time.Millisecond).Seconds())
-			perSecond, mean := float64(done.Load())/measured.Seconds(), sum/time.Duration(n)
-			t.Logf("%+v: %.0f of %.0f a second; the other client's jobs take %v, %v at most", c, perSecond, could, mean, longest)
-			if perSecond < could*3/4 {
-				t.Errorf("%+v: the crowd has %.0f of %.0f a second", c, perSecond, could)
-			}
-			batches := time.Duration(leastBeside/c.perTick) * 5 * time.Millisecond // a window is not smaller
-			if most := c.latency + 5*time.Millisecond + batches + 3*queueing; mean > most {
-				t.Errorf("%+v: the other client's jobs take %v, want %v at most", c, mean, most)
-			}
-			cancel()
-			time.Sleep(time.Second) // all end
-		})
-	}
-}
-
-// As many requests of a lone client wait as one batch after the other can take: none is refused.
-// Another client is let in at once.
-func TestALoneCrowdWaitsForItselfAndIsNotRefused(t *testing.T) {
+// A lone client has a window of its own, and waits for itself: none of as many requests as one
+// batch after the other can take is refused. Clients beside each other have little together, so
+// that each waits for few jobs of the others. Without workers there is no window.
+func TestClientsBesideEachOtherHaveFewUnfinishedJobs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := sharesOf(10)
-		s.announced([]uuid.UUID{uuid.New()}) // there are workers, and they are slow
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		crowd := call.Caller{Role: resource.App, Client: "crowd"}
-		const most = leastAlone + 8192
-		var in, refused atomic.Int64
-		for range most {
-			go func() {
-				switch _, err := s.enter(ctx, s.jobs, crowd); {
-				case err == nil:
-					in.Add(1)
-				case ctx.Err() == nil:
-					refused.Add(1)
-				}
-			}()
+		var crowd, another, third, refused atomic.Int64 // that are in
+		enter := func(client string, in *atomic.Int64, times int) {
+			for range times {
+				go func() {
+					switch leave, err := s.enter(ctx, s.jobs, call.Caller{Role: resource.App, Client: client}); {
+					case err == nil:
+						in.Add(1)
+						s.follow(uuid.New(), func() { in.Add(-1); leave() })
+					case ctx.Err() == nil:
+						refused.Add(1)
+					}
+				}()
+			}
+			synctest.Wait()
 		}
-		synctest.Wait()
-		if in.Load() != leastAlone || refused.Load() != 0 || s.jobs.Waiting() != most-leastAlone {
-			t.Errorf("%d are in, %d wait, %d were refused", in.Load(), s.jobs.Waiting(), refused.Load())
+		finish := func() { // all that count, as a worker announces them
+			s.announced(slices.Collect(maps.Keys(s.unfinished)))
+			synctest.Wait()
 		}
-		if _, err := s.enter(ctx, s.jobs, crowd); fault.CodeOf(err) != fault.RateLimited {
+		s.announced(nil) // there are workers, and they are slow
+		enter("crowd", &crowd, alone+8192)
+		if crowd.Load() != alone || refused.Load() != 0 || s.jobs.Waiting() != 8192 {
+			t.Errorf("alone: %d are in, %d wait, %d were refused", crowd.Load(), s.jobs.Waiting(), refused.Load())
+		}
+		if _, err := s.enter(ctx, s.jobs, call.Caller{Role: resource.App, Client: "crowd"}); fault.CodeOf(err) != fault.RateLimited {
 			t.Errorf("one more: %v", err)
 		}
-		if _, err := s.enter(ctx, s.jobs, call.Caller{Role: resource.App, Client: "another"}); err != nil {
-			t.Errorf("another client: %v", err)
+		if enter("another", &another, 1); another.Load() != 1 {
+			t.Error("another client is not in at once")
+		}
+		if finish(); crowd.Load() != beside {
+			t.Errorf("beside another client %d of the crowd are in, want %d", crowd.Load(), beside)
+		}
+		enter("another", &another, 2*beside)
+		enter("third", &third, beside)
+		if finish(); crowd.Load() != beside/2 || another.Load() != beside/2 || third.Load() != beside/2 {
+			t.Errorf("beside two others %d, %d and %d are in", crowd.Load(), another.Load(), third.Load())
+		}
+		waiting := s.jobs.Waiting()
+		time.Sleep(unfinishedFor - time.Millisecond)
+		if synctest.Wait(); s.jobs.Waiting() != waiting {
+			t.Errorf("%d wait for unfinished jobs, want %d", s.jobs.Waiting(), waiting)
+		}
+		time.Sleep(time.Millisecond)
+		if synctest.Wait(); s.jobs.Waiting() >= waiting {
+			t.Error("what waits for a lock holds the next one up")
+		}
+		time.Sleep(stalledAfter)
+		if synctest.Wait(); s.jobs.Waiting() != 0 {
+			t.Errorf("without workers %d wait", s.jobs.Waiting())
 		}
 	})
 }
