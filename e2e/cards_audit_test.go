@@ -38,7 +38,7 @@ func refundPart(s *fleet.System, bought uuid.UUID, amount money.Amount) {
 // providerOf is the provider of a system, as our processes see it.
 func providerOf(s *fleet.System) *stripe.Client {
 	s.T.Helper()
-	provider := stripe.New(s.Settings.Payments.Stripe, servers.Redis(s.T, s.Settings), s.Settings.Redis.Namespace, servers.Logger(s.T), prometheus.NewRegistry())
+	provider := stripe.New(s.Settings.Payments.Stripe, servers.Logger(s.T), prometheus.NewRegistry())
 	s.T.Cleanup(provider.Close)
 	return provider
 }

@@ -25,7 +25,7 @@ func (p *Process) provider() payprovider.Provider {
 		return nil
 	}
 	p.tellMode(p.Settings.Payments.Stripe.Live())
-	return reconciliation.Mark(stripe.New(p.Settings.Payments.Stripe, p.Redis, p.Settings.Redis.Namespace, p.Logger, p.Registry), p.DB)
+	return reconciliation.Mark(stripe.New(p.Settings.Payments.Stripe, p.Logger, p.Registry), p.DB)
 }
 
 // tellMode tells whether card payments move money: in /readyz, a gauge and, if they do not, the log.

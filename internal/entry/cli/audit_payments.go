@@ -16,7 +16,6 @@ import (
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/redisx"
 )
 
 func auditPaymentsCommand() *cobra.Command {
@@ -27,9 +26,8 @@ func auditPaymentsCommand() *cobra.Command {
 intents and refunds that were made from --from until before --to; without both,
 yesterday (UTC). What is captured there must be settled here, or due for a refund, what is
 refunded there must be refunded here, and the other way round, to the smallest unit. What is
-still under way is listed apart. It changes nothing. Its calls are paced together with those of the
-workers. Status 1 when something differs, 2 when the books could not be compared: the
-provider is away, or refuses the key; Postgres or Redis is away; a setting is missing.`,
+still under way is listed apart. It changes nothing. Status 1 when something differs, 2 when the books could not be compared: the
+provider is away, or refuses the key; Postgres is away; a setting is missing.`,
 		Args: cobra.NoArgs,
 	})
 	file := configFlag(c)
@@ -69,12 +67,7 @@ func compareBooks(ctx context.Context, file, from, to string) (report audit.Paym
 		return report, err
 	}
 	defer pool.Close()
-	rdb, err := redisx.Open(settings.Redis, "triprize-audit")
-	if err != nil {
-		return report, err
-	}
-	defer func() { _ = rdb.Close() }()
-	provider := newProvider(settings, rdb)
+	provider := newProvider(settings)
 	defer provider.Close()
 	return audit.ComparePayments(ctx, pool, provider, begin, end)
 }

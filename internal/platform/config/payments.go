@@ -23,7 +23,7 @@ type Payments struct {
 	Concurrency                  int           `mapstructure:"-"`
 }
 
-// Stripe is the provider of cards. Rates are calls per second of all processes together.
+// Stripe is the provider of cards. Rates are calls per second of each process.
 type Stripe struct {
 	Key           string        `mapstructure:"key"               validate:"max=255"`
 	URL           string        `mapstructure:"url"               validate:"max=2048"`

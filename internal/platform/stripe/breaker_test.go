@@ -21,7 +21,7 @@ func simulate(t *testing.T, out *wire, test func(t *testing.T, c client, confirm
 	synctest.Test(t, func(t *testing.T) {
 		with := settings("http://stripe.test")
 		with.Timeout = 10 * time.Second
-		c := offline(t, with, newSimulatedRedis())
+		c := connect(t, with)
 		c.Through(out)
 		test(t, c, func() error {
 			_, err := c.ConfirmIntent(t.Context(), "pi_1", "k", "pm_card_visa", "")

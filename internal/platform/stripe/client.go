@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	stripego "github.com/stripe/stripe-go/v85"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
@@ -41,9 +40,8 @@ type Client struct {
 	refusals rate.Sometimes // of the key, in the log
 }
 
-// New returns a client for the key of the settings. Calls of all processes with the same
-// namespace are paced together, through rdb. Metrics go to registry, if there is one.
-func New(settings config.Stripe, rdb redis.UniversalClient, namespace string, logger *slog.Logger, registry prometheus.Registerer) *Client {
+// New returns a client for the key of the settings. Metrics go to registry, if there is one.
+func New(settings config.Stripe, logger *slog.Logger, registry prometheus.Registerer) *Client {
 	m := newMetrics(registry)
 	settings.Timeout = cmp.Or(settings.Timeout, payprovider.CallTimeout)
 	c := &Client{
@@ -52,7 +50,7 @@ func New(settings config.Stripe, rdb redis.UniversalClient, namespace string, lo
 		settings: settings,
 		secrets:  settings.WebhookSecrets(),
 		scrub:    newScrubber(append(settings.WebhookSecrets(), settings.Key)),
-		pace:     newPace(rdb, namespace, settings, m),
+		pace:     newPace(settings, m),
 		breakers: newBreakers(logger, registry),
 		slots:    semaphore.NewWeighted(inFlight),
 		metrics:  m,

@@ -8,7 +8,7 @@
 //	breaker ── open: unavailable ──▶ the caller
 //	   │ closed, or a probe
 //	pace ───── no turn in time: limited ──▶ the caller
-//	   │ a turn, counted over all processes in Redis
+//	   │ a turn of this process
 //	request ── one HTTP exchange; its end is judged by status, code and by how far it came
 //	   │
 //	again? ─── at most twice more, with backoff: reads, and writes whose idempotency key

@@ -149,7 +149,7 @@ func FuzzAWebhookIsAnEventForUsOrRefused(f *testing.F) {
 	f.Add([]byte(event()), "t=-9223372036854775808,v1=,v1=00,=,,", false)
 	with := settings("")
 	with.WebhookSecret += ",whsec_the_one_before_it"
-	client := offline(f, with)
+	client := connect(f, with)
 	f.Fuzz(func(t *testing.T, payload []byte, signature string, sign bool) {
 		if sign {
 			signature = signed(string(payload), testSecret, time.Now())

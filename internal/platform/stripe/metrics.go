@@ -15,7 +15,6 @@ type metrics struct {
 	calls    *prometheus.CounterVec
 	requests *prometheus.HistogramVec
 	turns    *prometheus.HistogramVec
-	alone    prometheus.Counter
 
 	forbidden *prometheus.GaugeVec
 }
@@ -36,10 +35,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help:    "Time that a request waited for its turn, so that Stripe's rate limits hold. Those without a turn in time are counted as limited.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"call"}),
-		alone: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_stripe_turns_alone_total",
-			Help: "Questions for a turn that this process answered alone, at a share of the rate, because Redis did not answer.",
-		}),
 		forbidden: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "triprize_stripe_permission_missing",
 			Help: "1 when the key lacks a permission that we need, or is refused, as the sweep missing-permissions of this process has found last; 0 when it has it.",
@@ -54,7 +49,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}
 	}
 	if registry != nil {
-		registry.MustRegister(m.calls, m.requests, m.turns, m.alone, m.forbidden)
+		registry.MustRegister(m.calls, m.requests, m.turns, m.forbidden)
 	}
 	return m
 }

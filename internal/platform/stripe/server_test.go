@@ -99,14 +99,12 @@ type client struct {
 	registry *prometheus.Registry
 }
 
-func connect(t *testing.T, settings config.Stripe) client {
+func connect(t testing.TB, settings config.Stripe) client {
 	t.Helper()
-	all := servers.RedisSettings(t)
 	log, registry := &servers.Journal{}, prometheus.NewRegistry()
-	c := stripe.New(settings, servers.Redis(t, all), all.Redis.Namespace, slog.New(slog.NewTextHandler(log, nil)), registry)
-	c.AskPatiently(servers.Patience)
+	c := client{stripe.New(settings, slog.New(slog.NewTextHandler(log, nil)), registry), log, registry}
 	t.Cleanup(c.Close)
-	return client{c, log, registry}
+	return c
 }
 
 // counted returns the value of a counter or gauge with a label; an empty one is any.

@@ -59,9 +59,8 @@ func openAccount(t *testing.T, settings stripesim.Settings) *account {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(sim)
-	all := servers.RedisSettings(t)
 	client := stripe.New(config.Stripe{Key: key, URL: server.URL, MethodTypes: "card", Timeout: servers.Patience, Rate: 10_000, EndpointRate: 10_000},
-		servers.Redis(t, all), all.Redis.Namespace, servers.Logger(t), prometheus.NewRegistry())
+		servers.Logger(t), prometheus.NewRegistry())
 	t.Cleanup(func() {
 		client.Close()
 		sim.Release()
