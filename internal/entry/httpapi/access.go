@@ -33,7 +33,7 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 		if err != nil {
 			if why, ok := errors.AsType[*token.Refusal](err); ok {
 				s.metrics.refusedTokens.WithLabelValues(why.Reason).Inc()
-				s.logger.InfoContext(telemetry.Foldable, "a token is refused", "reason", why.Reason) //nolint:contextcheck // it only says how the line is written
+				s.logger.InfoContext(telemetry.Sampled(""), "a token is refused", "reason", why.Reason) //nolint:contextcheck // it only says how the line is written
 			}
 			return call.Caller{}, err
 		}

@@ -54,9 +54,9 @@ func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration
 	case known.operation == "" && isRead && (status < http.StatusBadRequest || known.code == ""):
 		return
 	case status == http.StatusTooManyRequests, status >= http.StatusBadRequest && known.who.Role == "":
-		ctx = telemetry.Foldable
+		ctx = telemetry.Sampled("")
 	case isRead && status < http.StatusBadRequest: // a crowd's reads are one line for each key, operation and address
-		ctx = telemetry.FoldableByAddress
+		ctx = telemetry.Sampled(known.who.KeyPrefix + " " + known.operation + " " + httpconn.AddressOf(c.Context().Conn()).String())
 	}
 	if !s.logger.Enabled(ctx, level) {
 		return

@@ -48,7 +48,7 @@ func (c *Causes) Set(found ...Cause) {
 		}
 		c.begun[one.Name] = one.Holds
 		if one.Holds {
-			c.logger.WarnContext(unfolded, "degraded", append([]any{"cause", one.Name}, one.Details...)...)
+			c.logger.Warn("degraded", append([]any{"cause", one.Name}, one.Details...)...)
 		} else {
 			c.logger.Info("no longer degraded", "cause", one.Name)
 		}

@@ -1,9 +1,7 @@
 package telemetry
 
 import (
-	"context"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 )
@@ -58,29 +56,4 @@ func (l *lines) flush() {
 		_, _ = l.out.Write(now) // as with any other line that cannot be written, nobody could be told
 	}
 	l.spare = now
-}
-
-// prompt is a handler whose lines of WARN and above are written at once, with those before them.
-type prompt struct {
-	slog.Handler
-	lines *lines
-}
-
-// Handle implements slog.Handler.
-func (p prompt) Handle(ctx context.Context, line slog.Record) error {
-	err := p.Handler.Handle(ctx, line)
-	if line.Level >= slog.LevelWarn {
-		p.lines.flush()
-	}
-	return err
-}
-
-// WithAttrs implements slog.Handler.
-func (p prompt) WithAttrs(all []slog.Attr) slog.Handler {
-	return prompt{p.Handler.WithAttrs(all), p.lines}
-}
-
-// WithGroup implements slog.Handler.
-func (p prompt) WithGroup(name string) slog.Handler {
-	return prompt{p.Handler.WithGroup(name), p.lines}
 }

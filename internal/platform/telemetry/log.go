@@ -8,8 +8,8 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// NewLogger returns a logger that marks every line with the process kind. It folds lines that
-// say the same; end with Flush.
+// NewLogger returns a logger that marks every line with the process kind. It bounds the lines of
+// one message; end with Flush.
 func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(settings.Level)) // config has checked it
@@ -19,7 +19,7 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	if settings.Format == "text" {
 		handler = slog.NewTextHandler(out, opts)
 	}
-	return slog.New(newFold(prompt{handler, out}, out)).With("process", process)
+	return slog.New(sampler{handler, &counts{}, out}).With("process", process)
 }
 
 // Took says in a log line how long something took, in milliseconds.

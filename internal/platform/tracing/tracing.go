@@ -37,7 +37,7 @@ const (
 
 // Open begins to send spans to the collector that the settings name. closeAll sends the last ones
 // and ends that. Without a collector Open does nothing. It does not connect: spans wait in a queue
-// of 2048, and further ones are dropped. logger, which folds repeated lines, hears of spans that do
+// of 2048, and further ones are dropped. logger hears of spans that do
 // not arrive. process and version name the program.
 func Open(settings config.Tracing, process, version string, logger *slog.Logger) (closeAll func(), err error) {
 	if settings.OTLPURL == "" {

@@ -110,6 +110,6 @@ func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Ex
 	case !drawing:
 		return ErrBusy
 	}
-	logger.InfoContext(telemetry.Foldable, "draw waits", "reason", wait.Reason, "until", wait.RetryAt) //nolint:contextcheck // it only says how the line is written
+	logger.InfoContext(telemetry.Sampled(""), "draw waits", "reason", wait.Reason, "until", wait.RetryAt) //nolint:contextcheck // it only says how the line is written
 	return wait
 }
