@@ -40,6 +40,7 @@ type simulated struct {
 	away   bool                          // every command fails
 	hangs  bool                          // every command waits until its context ends
 	before func(kind, name string) error // called before a command of a lock is answered; an error is its answer
+	after  func(kind, name string) error // the same, when it was carried out
 }
 
 type simulatedValue struct {
@@ -57,6 +58,10 @@ func (*simulated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (s *simulated) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := s.answer(ctx, cmd)
+		if s.after != nil && err == nil {
+			kind, name := kindOf(cmd)
+			err = s.after(kind, strings.TrimPrefix(name, "ns:lock:"))
+		}
 		if err != nil {
 			cmd.SetErr(err)
 		}
