@@ -45,39 +45,6 @@ func TestShutdownGivesBackATaskThatIsNotDoneInTime(t *testing.T) {
 	}
 }
 
-func TestShutdownWaitsForATaskThatIsNearlyDone(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	id := s.enqueue(purchase)
-	held, finish := make(chan struct{}), make(chan struct{})
-	settings := workerSettings
-	settings.ShutdownTimeout = servers.Patience
-	log := &servers.Journal{}
-	server := s.start(queue.NewServer(s.rdb, s.namespace, settings, slog.New(slog.NewTextHandler(log, nil)), share(purchase,
-		func(context.Context, queue.Task, bool) error {
-			close(held)
-			<-finish
-			return nil
-		})))
-	receive(t, held)
-	down := make(chan struct{})
-	go func() {
-		defer close(down)
-		server.Shutdown()
-	}()
-	servers.Eventually(t, "asynq waits", func() bool { return strings.Contains(log.String(), "Waiting for all workers to finish") })
-	select {
-	case <-down:
-		t.Error("it did not wait")
-	default:
-	}
-	close(finish)
-	receive(t, down)
-	if state := s.states(id)[id]; state != queue.Missing {
-		t.Errorf("the task that was finished is %v", state)
-	}
-}
-
 func TestShutdownWaitsForTheTasksOfEveryKind(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)

@@ -286,22 +286,3 @@ func TestForgettingTheScriptInTheMiddleLetsNobodyThrough(t *testing.T) {
 		t.Errorf("counted %v", got)
 	}
 }
-
-// FLUSHALL would take the keys of the tests beside this one too.
-func TestARedisThatHasForgottenEverythingLimitsAnew(t *testing.T) {
-	t.Parallel()
-	p := newSpace(t)
-	limiter := p.limiter(t)
-	drain(t, limiter, "shop", "alice", 5)
-	keys, err := p.rdb.Keys(t.Context(), p.namespace+":rate:*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.rdb.Del(t.Context(), keys...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.rdb.ScriptFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	drain(t, limiter, "shop", "alice", 5)
-}

@@ -20,65 +20,18 @@ func SQL() []pgx.QueryTracer {
 	if t == nil {
 		return nil
 	}
-	return []pgx.QueryTracer{statements{otelpgx.NewTracer(otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes())}}
+	of := otelpgx.NewTracer(otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes())
+	return []pgx.QueryTracer{statements{of, of, of}}
 }
 
-// statements asks otelpgx only below a span that is recorded: it works for its metrics otherwise.
-type statements struct{ of *otelpgx.Tracer }
+// statements is what of otelpgx has spans here, below a span that is recorded: no connections, and no preparations.
+type statements struct {
+	pgx.QueryTracer
+	pgx.BatchTracer
+	pgxpool.AcquireTracer
+}
 
 func recorded(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (s statements) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if !recorded(ctx) {
-		return ctx
-	}
-	return s.of.TraceQueryStart(ctx, conn, data)
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (s statements) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
-	if recorded(ctx) {
-		s.of.TraceQueryEnd(ctx, conn, data)
-	}
-}
-
-// TraceBatchStart implements pgx.BatchTracer.
-func (s statements) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	if !recorded(ctx) {
-		return ctx
-	}
-	return s.of.TraceBatchStart(ctx, conn, data)
-}
-
-// TraceBatchQuery implements pgx.BatchTracer.
-func (s statements) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
-	if recorded(ctx) {
-		s.of.TraceBatchQuery(ctx, conn, data)
-	}
-}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (s statements) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchEndData) {
-	if recorded(ctx) {
-		s.of.TraceBatchEnd(ctx, conn, data)
-	}
-}
-
-// TraceAcquireStart implements pgxpool.AcquireTracer.
-func (s statements) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireStartData) context.Context {
-	if !recorded(ctx) {
-		return ctx
-	}
-	return s.of.TraceAcquireStart(ctx, pool, data)
-}
-
-// TraceAcquireEnd implements pgxpool.AcquireTracer.
-func (s statements) TraceAcquireEnd(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
-	if recorded(ctx) {
-		s.of.TraceAcquireEnd(ctx, pool, data)
-	}
-}
 
 // Commands is the hook of a Redis client. A span has the names of commands, and no keys: they name users.
 // (redisotel would write out the commands of every pipeline, recorded or not.)

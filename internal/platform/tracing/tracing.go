@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"triprize/internal/platform/config"
 )
@@ -38,13 +39,16 @@ const (
 // Open begins to send spans to the collector that the settings name. closeAll sends the last ones
 // and ends that. Without a collector Open does nothing. It does not connect: spans wait in a queue
 // of 2048, and further ones are dropped. logger hears of spans that do
-// not arrive. process and version name the program.
+// not arrive, once a minute. process and version name the program.
 func Open(settings config.Tracing, process, version string, logger *slog.Logger) (closeAll func(), err error) {
 	if settings.OTLPURL == "" {
 		return func() {}, nil
 	}
+	outage := rate.Sometimes{First: 1, Interval: time.Minute}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		logger.Warn("spans do not arrive at the collector and are dropped; nothing else suffers", "setting", "tracing.otlp_url", "error", err)
+		outage.Do(func() {
+			logger.Warn("spans do not arrive at the collector and are dropped; nothing else suffers", "setting", "tracing.otlp_url", "error", err)
+		})
 	}))
 	to := settings.OTLPURL
 	if u, err := url.Parse(to); err == nil && strings.Trim(u.Path, "/") == "" {
