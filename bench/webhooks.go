@@ -126,7 +126,7 @@ func (sys *system) listen(ctx context.Context, client, url, events string) error
 	}
 	id, now := uuidv7.New(), time.Now()
 	return postgres.InTx(ctx, sys.db, func(tx pgx.Tx) error {
-		_, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: client, URL: &url, Events: []string{events}, VerifiedAt: &now}, 0,
+		_, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: client, URL: url, Events: []string{events}, VerifiedAt: &now},
 			webhooks.Seal(keys, id, webhookhttp.NewSecret()), hogEndpoints)
 		return err
 	})

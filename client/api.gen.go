@@ -2423,15 +2423,6 @@ type WebhookSecret struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// WebhookStreamed The data of an event named webhook in the stream.
-type WebhookStreamed struct {
-	// WebhookID A UUID.
-	WebhookID ID `json:"webhook_id"`
-
-	// Message What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
-	Message WebhookMessage `json:"message"`
-}
-
 // WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
 type WebhookURL = string
 
@@ -2726,11 +2717,6 @@ type ListWebhookDeliveriesParams struct {
 	Type   WebhookEventType     // Only deliveries of events of this type.
 	Cursor Cursor               // The `next_cursor` of an earlier page.
 	Limit  Limit                // The most elements of a page.
-}
-
-// StreamWebhooksParams is the query of StreamWebhooks.
-type StreamWebhooksParams struct {
-	Events string // The events to hear of, as in an endpoint, separated by commas; all, if it is left out.
 }
 
 // Getter for additional properties for StripeEvent. Returns the specified
@@ -3808,11 +3794,4 @@ func (c *Client) TestWebhookEndpoint(ctx context.Context, endpoint EndpointID, o
 // For app, operator.
 func (c *Client) GetWebhookEvent(ctx context.Context, event EventID, options ...CallOption) (WebhookEvent, error) {
 	return send[WebhookEvent](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-events/%s", event)}, options)
-}
-
-// streamWebhooks is GET /v1/webhook-stream.
-func streamWebhooks(params StreamWebhooksParams) request {
-	query := make(url.Values)
-	put(query, "events", params.Events)
-	return request{method: http.MethodGet, path: "/v1/webhook-stream", query: query}
 }

@@ -27,7 +27,7 @@ func TestAProofOrAListIsAStreamAndAPartOfItIsAnError(t *testing.T) {
 	answers[early] = func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusConflict)
-		_, _ = io.WriteString(w, `{"code":"state-conflict","status":409,"title":"t","detail":"d","type":"/problems/state-conflict"}`)
+		_, _ = io.WriteString(w, `{"code":"state-conflict","status":409,"title":"t","detail":"d","type":"/problems#state-conflict"}`)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for id, answer := range answers {

@@ -100,9 +100,7 @@ To follow docs/walk-through.md and docs/api.md:
 
   export API=%[1]s OPERATOR=%[2]s APP=%[3]s SANDBOX=%[8]s SANDBOX_KEY=%[9]s
 
-To hear of what happens, on an address of your own (docs/webhooks.md):
-
-  triprize listen --forward-to http://127.0.0.1:3000/
+A webhook endpoint may be on this machine: http://127.0.0.1:3000/ (docs/webhooks.md)
 `, e.url(), e.keys.Operator, e.keys.App, filepath.Join(absolute, aboutFile), filepath.Join(absolute, "triprize.yaml"), filepath.Join(absolute, "log"), e.fleet.MetricsURLs[0], e.sandbox.URL, e.sandbox.key, strings.TrimSuffix(e.introduceBeacon(), "\n"))
 }
 

@@ -8,11 +8,10 @@
 CREATE TABLE webhook_endpoints (
     id              uuid        PRIMARY KEY,
     client          text        NOT NULL CHECK (char_length(client) BETWEEN 1 AND 255), -- whose resources it hears of
-    url             text        CHECK (char_length(url) BETWEEN 1 AND 2000),   -- null: a listener, which fetches
+    url             text        NOT NULL CHECK (char_length(url) BETWEEN 1 AND 2000),
     events          text[]      NOT NULL CHECK (cardinality(events) BETWEEN 1 AND 50), -- *, purchase.*, purchase.completed
     description     text        CHECK (char_length(description) BETWEEN 1 AND 500),
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at      timestamptz,                                           -- of a listener
     made_by         text        CHECK (char_length(made_by) BETWEEN 1 AND 64), -- the prefix of the key that has chosen the address or enabled it last; null: no key
     verified_at     timestamptz,                                           -- since when this url is known to want events; null: they wait
     challenged_at   timestamptz,                                           -- a challenge was sent last, to whatever url
@@ -29,9 +28,7 @@ CREATE TABLE webhook_endpoints (
     lease_until     timestamptz,
     deleted_at      timestamptz,                                           -- the sweep old-records deletes what is left of it
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
-    CHECK ((failing_since IS NULL) = (failures = 0)),
-    CHECK ((url IS NULL) = (expires_at IS NOT NULL)),
-    CHECK (verified_at IS NULL OR url IS NOT NULL)
+    CHECK ((failing_since IS NULL) = (failures = 0))
 ) WITH (fillfactor = 70);
 
 CREATE INDEX webhook_endpoints_of_client ON webhook_endpoints (client, id);
@@ -138,16 +135,16 @@ BEGIN
         FROM unnest(clients, types, subjects, versions, campaigns) AS h (client, type, subject, version, campaign_id)),
     heard AS (
         SELECT h.*, p.* FROM happened h, LATERAL (
-            SELECT id AS endpoint_id, events, url, verified_at, disabled_at, paused_until, deleted_at, expires_at
+            SELECT id AS endpoint_id, events, verified_at, disabled_at, paused_until, deleted_at
             FROM webhook_endpoints WHERE client = h.client OFFSET 0) p
         UNION ALL
-        SELECT h.*, p.id, p.events, p.url, p.verified_at, p.disabled_at, p.paused_until, p.deleted_at, p.expires_at FROM happened h, webhook_endpoints p
+        SELECT h.*, p.id, p.events, p.verified_at, p.disabled_at, p.paused_until, p.deleted_at FROM happened h, webhook_endpoints p
         WHERE array_position(clients, NULL) IS NOT NULL AND h.client IS NULL),
     wanted AS MATERIALIZED (
         SELECT id, client, type, subject, version, campaign_id, at, endpoint_id, disabled_at IS NULL AS sends,
-               url IS NOT NULL AND verified_at IS NOT NULL AND disabled_at IS NULL AND (paused_until IS NULL OR paused_until <= clock_timestamp()) AS due
+               verified_at IS NOT NULL AND disabled_at IS NULL AND (paused_until IS NULL OR paused_until <= clock_timestamp()) AS due
         FROM heard
-        WHERE webhook_wanted(events, type) AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())),
+        WHERE webhook_wanted(events, type) AND deleted_at IS NULL),
     stored AS (
         INSERT INTO webhook_events (id, client, type, subject, version, campaign_id, at)
         SELECT DISTINCT id, client, type, subject, version, campaign_id, at FROM wanted),
@@ -332,9 +329,9 @@ CREATE TRIGGER wallets_emit_webhooks AFTER INSERT ON wallet_events
 CREATE TRIGGER failed_jobs_emit_webhooks AFTER UPDATE ON jobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION jobs_emit_webhooks();
 CREATE TRIGGER new_webhook_endpoints_due AFTER INSERT ON webhook_endpoints
-    FOR EACH ROW WHEN (NEW.url IS NOT NULL) EXECUTE FUNCTION webhook_endpoints_due();
+    FOR EACH ROW EXECUTE FUNCTION webhook_endpoints_due();
 CREATE TRIGGER webhook_endpoints_due AFTER UPDATE OF version, wakes ON webhook_endpoints
-    FOR EACH ROW WHEN (NEW.lease_until IS NULL AND NEW.disabled_at IS NULL AND NEW.deleted_at IS NULL AND NEW.paused_until IS NULL AND NEW.url IS NOT NULL)
+    FOR EACH ROW WHEN (NEW.lease_until IS NULL AND NEW.disabled_at IS NULL AND NEW.deleted_at IS NULL AND NEW.paused_until IS NULL)
     EXECUTE FUNCTION webhook_endpoints_due();
 
 -- +goose Down

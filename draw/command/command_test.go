@@ -176,7 +176,7 @@ func TestVerifySaysThatARefusalIsNoProof(t *testing.T) {
 	t.Parallel()
 	proof, _ := drawnCampaign(t, 1)
 	refusal := filepath.Join(t.TempDir(), "proof.json")
-	if err := os.WriteFile(refusal, []byte(`{"type":"/problems/state-conflict","status":409,"code":"state-conflict","detail":"the campaign is active"}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(refusal, []byte(`{"type":"/problems#state-conflict","status":409,"code":"state-conflict","detail":"the campaign is active"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"verify", refusal}, {"verify", proof, "--purchase", refusal}, {"verify", proof, "--against", refusal}, {"verify", proof, "--labels", refusal}} {

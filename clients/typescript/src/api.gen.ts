@@ -1502,30 +1502,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/webhook-stream": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Follow events as they would be sent
-         * @description For development, where no address of yours can be reached: server-sent events named `webhook`, whose data is a
-         *     WebhookStreamed: a WebhookMessage with its `webhook-id`; `triprize listen --forward-to` signs them and forwards them to a local address. It hears what an
-         *     endpoint of the caller would be sent. With `Last-Event-ID` it goes on after that event, and nothing is lost: what happens
-         *     while nobody listens is kept for an hour after the last connection. The stream begins with an event named `listening`, whose id is the first place to go on from. Events come at least once, in no promised order. The last event of a stream is named
-         *     `end`, and its data is a StreamEnd with the reason. Last-Event-ID goes with the same `events` only.
-         */
-        get: operations["streamWebhooks"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/webhooks/stripe": {
         parameters: {
             query?: never;
@@ -3325,11 +3301,6 @@ export interface components {
             wallet: components["schemas"]["Wallet"];
             event: components["schemas"]["WalletEvent"];
         };
-        /** @description The data of an event named webhook in the stream. */
-        WebhookStreamed: {
-            webhook_id: components["schemas"]["ID"];
-            message: components["schemas"]["WebhookMessage"];
-        };
         FieldError: {
             /** @description A JSON pointer into the body, `?name` for a query parameter, or the name of a header. */
             pointer: string;
@@ -3964,7 +3935,6 @@ export type WebhookReplayed = components['schemas']['WebhookReplayed'];
 export type WebhookEvent = components['schemas']['WebhookEvent'];
 export type WebhookMessage = components['schemas']['WebhookMessage'];
 export type WebhookWallet = components['schemas']['WebhookWallet'];
-export type WebhookStreamed = components['schemas']['WebhookStreamed'];
 export type FieldError = components['schemas']['FieldError'];
 export type Problem = components['schemas']['Problem'];
 export type About = components['schemas']['About'];
@@ -7288,55 +7258,6 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            429: components["responses"]["Limited"];
-            500: components["responses"]["InternalError"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    streamWebhooks: {
-        parameters: {
-            query?: {
-                /**
-                 * @description The events to hear of, as in an endpoint, separated by commas; all, if it is left out.
-                 * @example purchase.*,campaign.drawn
-                 */
-                events?: string;
-            };
-            header?: {
-                /** @description The id of the last event that was seen; browsers send it when they reconnect. */
-                "Last-Event-ID"?: components["parameters"]["LastEventID"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A stream of events; their data is a WebhookStreamed. */
-            200: {
-                headers: {
-                    "X-Request-ID": components["headers"]["RequestID"];
-                    "Cache-Control": components["headers"]["CacheControl"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example retry: 2000
-                     *
-                     *     id: 01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e.7
-                     *     event: webhook
-                     *     data: {"webhook_id":"01999f4e-9c00-7d20-9c55-3f8a1b2c4d5e","message":{"type":"purchase.completed"}}
-                     *
-                     *     event: end
-                     *     data: {"reason":"age"}
-                     */
-                    "text/event-stream": string;
-                };
-            };
-            400: components["responses"]["Invalid"];
-            401: components["responses"]["Unauthenticated"];
-            403: components["responses"]["Forbidden"];
-            404: components["responses"]["NotFound"];
-            409: components["responses"]["StateConflict"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];

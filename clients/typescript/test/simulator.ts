@@ -57,11 +57,11 @@ export function say(response: ServerResponse, status: number, body: unknown, hea
 }
 
 export function refuse(response: ServerResponse, status: number, code: string, headers: Record<string, string> = {}): void {
-  say(response, status, { type: `/problems/${code}`, title: code, status, detail: "because", code, request_id: "request-1" }, { "Content-Type": "application/problem+json", ...headers });
+  say(response, status, { type: `/problems#${code}`, title: code, status, detail: "because", code, request_id: "request-1" }, { "Content-Type": "application/problem+json", ...headers });
 }
 
 export function job(state: string): Record<string, unknown> {
   const result = { purchase_id: jobId, positions: [{ layer: 3, column: 2, price: 100 }], amount: 100, currency: "JPY" };
-  const problem = { type: "/problems/sold-out", title: "Sold out", status: 409, detail: "every position is sold", code: "sold-out" };
+  const problem = { type: "/problems#sold-out", title: "Sold out", status: 409, detail: "every position is sold", code: "sold-out" };
   return { id: jobId, kind: "purchase", state, result: state === "succeeded" ? result : null, problem: state === "failed" ? problem : null };
 }

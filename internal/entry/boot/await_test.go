@@ -157,7 +157,7 @@ func expectNotServed(t *testing.T, address string) {
 		!strings.Contains(string(body), "waits for postgres") || !strings.Contains(string(body), `"code":"unavailable"`) {
 		t.Errorf("a request gets %s, %s (%v)", response.Status, body, err)
 	}
-	if response, err := http.Get("http://" + address + "/problems/unavailable"); err != nil || response.StatusCode != http.StatusOK {
+	if response, err := http.Get("http://" + address + "/problems"); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("what the answer refers to: %v, %v", response, err)
 	} else {
 		_ = response.Body.Close()

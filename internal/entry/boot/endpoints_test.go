@@ -45,7 +45,7 @@ func (s *shop) endpoint(client, set string) (id uuid.UUID) {
 	s.t.Helper()
 	id, url := uuidv7.New(), "https://shop.example/hooks"
 	s.tx(func(tx pgx.Tx) error {
-		_, err := webhook.Create(s.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: &url, Events: []string{"*"}}, 0, []byte("sealed"), 16)
+		_, err := webhook.Create(s.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: url, Events: []string{"*"}}, []byte("sealed"), 16)
 		return err
 	})
 	servers.Exec(s.t, s.DB, `UPDATE webhook_endpoints SET verified_at = clock_timestamp(), `+set+` WHERE id = '`+id.String()+`'`)
@@ -168,7 +168,7 @@ func TestWhatANewEndpointAReplayAndATestHaveMadeDueIsSeenWithTheirCommits(t *tes
 		},
 		"new": func(s *shop, tx pgx.Tx, e webhook.Endpoint, _ uuid.UUID) error {
 			e.ID, e.VerifiedAt = uuidv7.New(), nil // a challenge is due
-			_, err := webhook.Create(s.t.Context(), tx, e, 0, []byte("sealed"), 16)
+			_, err := webhook.Create(s.t.Context(), tx, e, []byte("sealed"), 16)
 			return err
 		},
 	} {

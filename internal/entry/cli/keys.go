@@ -46,19 +46,19 @@ func keyCommand() *cobra.Command {
 		})
 	}
 
-	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, and end its streams, listeners and webhook endpoints", Args: cobra.ExactArgs(1)}
+	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, and end its streams and webhook endpoints", Args: cobra.ExactArgs(1)}
 	revokeFile := configFlag(revoke)
 	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client, which gets its webhook endpoints; otherwise they are disabled")
 	revoke.RunE = func(cmd *cobra.Command, args []string) error {
 		return withDatabase(cmd.Context(), *revokeFile, func(db *pgxpool.Pool, _ config.Settings) error {
-			endpoints, listeners, err := revokeKey(cmd.Context(), db, args[0], *successor)
+			endpoints, err := revokeKey(cmd.Context(), db, args[0], *successor)
 			switch {
 			case err != nil:
 				return err
 			case *successor != "":
-				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now, %d listeners are over", endpoints, *successor, listeners)
+				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now", endpoints, *successor)
 			default:
-				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are disabled, %d listeners are over", endpoints, listeners)
+				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are disabled", endpoints)
 			}
 			return nil
 		})
@@ -68,7 +68,7 @@ func keyCommand() *cobra.Command {
 }
 
 // revokeKey revokes a key, and ends what it has made, or gives its endpoints to successor.
-func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) (endpoints, listeners int, err error) {
+func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) (endpoints int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		if err := apikey.Revoke(ctx, tx, prefix); err != nil {
 			return err
@@ -78,10 +78,10 @@ func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) 
 				return err
 			}
 		}
-		endpoints, listeners, err = webhook.KeyRevoked(ctx, tx, prefix, successor)
+		endpoints, err = webhook.KeyRevoked(ctx, tx, prefix, successor)
 		return err
 	})
-	return endpoints, listeners, err
+	return endpoints, err
 }
 
 // dateOr returns a time in UTC, or what stands for none.

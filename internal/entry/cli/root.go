@@ -28,7 +28,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		// before a PreRunE looks at the flags that are there: all missing ones are named together
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
-	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), listenCommand(), readyCommand(), command.New("verify"))
+	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), readyCommand(), command.New("verify"))
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)

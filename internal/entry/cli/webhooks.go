@@ -163,7 +163,7 @@ func endpointsOn(db *pgxpool.Pool, settings config.Settings) (*endpoints.Service
 type endpointLine struct {
 	ID             uuid.UUID       `json:"id"`
 	Client         string          `json:"client"`
-	URL            *string         `json:"url"`
+	URL            string          `json:"url"`
 	Events         []string        `json:"events"`
 	VerifiedAt     *time.Time      `json:"verified_at"`
 	DisabledAt     *time.Time      `json:"disabled_at"`

@@ -40,7 +40,7 @@ var aboutWhat = map[string]string{
 	"listCampaigns": everybodys, "getCampaign": everybodys, "listPositions": everybodys, "getPosition": everybodys, "streamCampaign": everybodys,
 	"getDraw": everybodys, "submitDrawRound": everybodys, "getDrawProof": everybodys, "getDrawList": everybodys, "streamDraw": everybodys, "getDrawLabels": everybodys,
 
-	"requestPurchase": makes, "createHold": makes, "openWallet": makes, "createWebhookEndpoint": makes, "streamWebhooks": makes,
+	"requestPurchase": makes, "createHold": makes, "openWallet": makes, "createWebhookEndpoint": makes,
 
 	"createCampaign": operators, "patchCampaign": operators, "publishCampaign": operators, "pauseCampaign": operators, "resumeCampaign": operators, "cancelCampaign": operators,
 	"listWaitingRefunds": operators, "retryRefund": operators, "listPayments": operators, "listPaymentDifferences": operators, "explainPaymentDifference": operators,

@@ -97,3 +97,18 @@ func (f *drawFollower) read(ctx context.Context) (drawAnswer, error) {
 	defer cancel()
 	return f.server.publicDraw(ctx, f.id)
 }
+
+// relay sends what events passes on until that returns, or the stream ends: its context ends
+// then.
+func (s *intake) relay(ctx context.Context, w *bufio.Writer, events func(ctx context.Context, out chan<- stream.Event)) {
+	source := make(chan stream.Event)
+	passing, stop := context.WithCancel(context.WithoutCancel(ctx)) // Relay says why it ends
+	go func() {
+		defer close(source)
+		events(passing, source)
+	}()
+	_ = stream.Relay(ctx, w, s.settings.Streams, source, func(e stream.Event) stream.Event { return e }) // the client is gone
+	stop()
+	for range source { // lets events end
+	}
+}

@@ -11,7 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stream"
+	"triprize/internal/store/apikey"
 	"triprize/internal/store/job"
+	hook "triprize/internal/store/webhook"
 	"triprize/internal/testkit/fleet"
 )
 
@@ -163,4 +169,41 @@ func TestAClientHasItsShareOfTheStreams(t *testing.T) {
 			s.AwaitMetric(0, "triprize_streams_open", 1)
 		}
 	}
+}
+
+func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Env: []string{fleet.Lively}, Schedulers: -1})
+	id := s.Campaign(4)
+	key := s.NewKey("thief")
+	prefix := strings.Split(key, "_")[1]
+	board := s.Listen(0, key, "/v1/campaigns/"+id.String()+"/events", "")
+	board.WantEvent()
+	mine := s.Listen(0, s.App, "/v1/campaigns/"+id.String()+"/events", "")
+	mine.WantEvent()
+	e := endpointOf(s, asked(s, key, endpointsPath, "a", endpointBody("*")), http.StatusCreated)
+	err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
+		if err := apikey.Revoke(t.Context(), tx, prefix); err != nil {
+			return err
+		}
+		_, err := hook.KeyRevoked(t.Context(), tx, prefix, "")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	board.WantEnd()
+	if board.Reason() != stream.Revoked {
+		t.Errorf("the stream ends with %q", board.Reason())
+	}
+	if l := s.Listen(0, key, "/v1/campaigns/"+id.String()+"/events", ""); l.Status != http.StatusUnauthorized {
+		t.Errorf("it comes back: %v", l.Answer)
+	}
+	now := endpointOf(s, s.Do(0, s.Operator, http.MethodGet, endpointsPath+"/"+e.ID.String(), nil, nil), http.StatusOK)
+	if now.State != "disabled" || now.DisabledReason == nil || *now.DisabledReason != "revoked" {
+		t.Errorf("its endpoint: %+v", now)
+	}
+	s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
+	mine.WantEvent() // goes on
+	mine.HangUp()
 }

@@ -74,7 +74,7 @@ func toldApp(t *testing.T, s *fleet.System, client string) *told {
 		t.Fatal(err)
 	}
 	err = postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
-		_, err := hook.Create(t.Context(), tx, hook.Endpoint{ID: id, Client: client, URL: &a.URL, Events: []string{"*"}}, 0, webhooks.Seal(ring, id, secret), 16)
+		_, err := hook.Create(t.Context(), tx, hook.Endpoint{ID: id, Client: client, URL: a.URL, Events: []string{"*"}}, webhooks.Seal(ring, id, secret), 16)
 		return err
 	})
 	if err != nil {

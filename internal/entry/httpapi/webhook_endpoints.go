@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/endpoints"
-	"triprize/internal/service/listeners"
 	outgoing "triprize/internal/service/webhooks"
 	"triprize/internal/store/job"
 	"triprize/internal/store/webhook"
@@ -29,7 +27,6 @@ import (
 type webhookHandlers struct {
 	*intake
 	endpoints *endpoints.Service
-	listeners *listeners.Service
 }
 
 // endpointsPath is the path of webhook endpoints; the id follows.
@@ -181,21 +178,5 @@ func newWebhookHandlers(s *intake, gate *postgres.Gate, key keyring.Keyring) (we
 		return webhookHandlers{}, fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
-	most := endpoints.Most
-	return webhookHandlers{s, endpoints.New(gate.Retry(0), sealed, most, guard, webhookDocuments),
-		listeners.New(s.db, sealed, s.webhookMessages, most)}, nil
-}
-
-// webhookMessages returns the messages of events that have none yet. The first that is
-// made of one is for all.
-func (s *intake) webhookMessages(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
-	documents, err := resource.WebhookDocuments{DB: s.db}.Render(ctx, events)
-	if err != nil {
-		return nil, err
-	}
-	messages := make(map[uuid.UUID]json.RawMessage, len(events))
-	for _, e := range events {
-		messages[e.ID] = outgoing.Message(e, documents[e.ID])
-	}
-	return webhook.StorePayloads(ctx, s.db, messages)
+	return webhookHandlers{s, endpoints.New(gate.Retry(0), sealed, endpoints.Most, guard, webhookDocuments)}, nil
 }

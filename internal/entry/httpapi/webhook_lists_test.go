@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -285,42 +284,5 @@ func TestAnOldSecretSignsAsLongAsTheRotationSays(t *testing.T) {
 				t.Errorf("%s: the old one signs %v s", name, got)
 			}
 		}
-	}
-}
-
-func TestAStreamOfWebhooksHearsOfTheEventsThatItAsksFor(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	open := func(query string) *fleet.Listener {
-		t.Helper()
-		l := s.Listen(0, s.App, "/v1/webhook-stream"+query, "")
-		if began := l.WantEvent(); began.Name != "listening" {
-			t.Fatalf("it begins with %+v", began)
-		}
-		return l
-	}
-	all, debits, two := open(""), open("?events=wallet.debit"), open("?events="+url.QueryEscape("wallet.debit, wallet.transfer"))
-	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
-	s.Execute(mina+"/debit", fleet.Fields{"amount": 1})
-	s.Execute("/v1/transfers", fleet.Fields{"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": 1}) // one for each wallet
-	s.Execute(mina+"/debit", fleet.Fields{"amount": 1})
-	for what, c := range map[string]struct {
-		listener *fleet.Listener
-		want     []string
-	}{
-		"all":    {all, []string{"wallet.credit", "wallet.debit", "wallet.debit", "wallet.transfer", "wallet.transfer"}},
-		"debits": {debits, []string{"wallet.debit", "wallet.debit"}},
-		"two":    {two, []string{"wallet.debit", "wallet.debit", "wallet.transfer", "wallet.transfer"}},
-	} {
-		var got []string
-		for range c.want {
-			_, e := nextStreamed(t, c.listener)
-			got = append(got, e.Message.Type)
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", what, got, c.want)
-		}
-		c.listener.HangUp()
 	}
 }

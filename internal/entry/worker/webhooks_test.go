@@ -86,7 +86,7 @@ func dueEndpoint(t *testing.T, w *Worker, client, url string) (item agenda.Item)
 	t.Helper()
 	id := uuidv7.New()
 	err := postgres.InTx(t.Context(), w.db, func(tx pgx.Tx) error {
-		made, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: &url, Events: []string{"*"}}, 0,
+		made, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: url, Events: []string{"*"}},
 			webhooks.Seal(fixture.Key(t), id, webhookhttp.NewSecret()), 100)
 		if err != nil {
 			return err

@@ -53,7 +53,7 @@ func told(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	url, id := "https://shop.example/", uuidv7.New()
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		_, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: "test", URL: &url, Events: []string{"*"}}, 0, []byte("sealed"), 1)
+		_, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: "test", URL: url, Events: []string{"*"}}, []byte("sealed"), 1)
 		return err
 	})
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"triprize/internal/store/webhook"
 )
 
-// webhookEndpoints deletes what is left of endpoints that were deleted, and of listeners
-// whose time is over.
+// webhookEndpoints deletes what is left of endpoints that were deleted.
 func (s *Sweeper) webhookEndpoints() prune {
 	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
 		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {

@@ -58,8 +58,8 @@ func (s *Service) Create(ctx context.Context, r job.Request, d Draft) (done job.
 	}
 	id, secret := uuidv7.New(), webhookhttp.NewSecret()
 	done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		made, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: d.Client, URL: &d.URL, Events: d.Events, Description: d.Description,
-			MadeBy: d.Key, VerifiedAt: s.verified(d.URL)}, 0, s.seal(id, secret), s.most)
+		made, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: d.Client, URL: d.URL, Events: d.Events, Description: d.Description,
+			MadeBy: d.Key, VerifiedAt: s.verified(d.URL)}, s.seal(id, secret), s.most)
 		if err != nil {
 			return nil, err
 		}
@@ -181,13 +181,13 @@ func (s *Service) document(ctx context.Context, db postgres.DB, e webhook.Endpoi
 }
 
 // Find returns an endpoint that owner may see, or a not-found Error. An empty owner sees
-// all. Listeners are nobody's endpoints.
+// all.
 func Find(ctx context.Context, db postgres.DB, owner string, id uuid.UUID) (webhook.Endpoint, error) {
 	e, err := webhook.Get(ctx, db, id)
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
-	if e.URL == nil || owner != "" && e.Client != owner {
+	if owner != "" && e.Client != owner {
 		return webhook.Endpoint{}, fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
 	}
 	return e, nil

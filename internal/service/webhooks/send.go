@@ -78,7 +78,7 @@ func (t *turn) send(ctx context.Context, due []webhook.DueEvent) (all []sent) {
 func (t *turn) sendOne(ctx context.Context, event webhook.DueEvent) sent {
 	at := time.Now()
 	ctx, span := tracing.Continue(ctx, event.Traceparent, "webhook "+event.Type, "triprize.event_id", event.ID.String(), "triprize.endpoint_id", t.endpoint.ID.String())
-	answer := t.sender.Send(ctx, *t.endpoint.URL, webhookhttp.Message{ID: event.ID.String(), Body: event.Payload, Secrets: t.secrets,
+	answer := t.sender.Send(ctx, t.endpoint.URL, webhookhttp.Message{ID: event.ID.String(), Body: event.Payload, Secrets: t.secrets,
 		Traceparent: cmp.Or(span.Traceparent(), event.Traceparent)})
 	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
 	span.End(answer.Err)

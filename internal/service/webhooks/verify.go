@@ -61,7 +61,7 @@ func (t *turn) verify(ctx context.Context) error {
 
 // challenge sends a challenge. A URL that the operator has named need not be asked.
 func (t *turn) challenge(ctx context.Context) (webhookhttp.Answer, error) {
-	if t.sender.Named(ctx, *t.endpoint.URL) {
+	if t.sender.Named(ctx, t.endpoint.URL) {
 		return webhookhttp.Answer{Status: 200}, nil
 	}
 	challenge := webhookhttp.NewChallenge()
@@ -70,7 +70,7 @@ func (t *turn) challenge(ctx context.Context) (webhookhttp.Answer, error) {
 		return webhookhttp.Answer{}, fault.At(err, "webhooks.challenge")
 	}
 	message := body(webhook.EndpointVerification, time.Now(), data)
-	return t.sender.Challenge(ctx, *t.endpoint.URL, webhookhttp.Message{ID: uuidv7.New().String(), Body: message, Secrets: t.secrets}, challenge), nil
+	return t.sender.Challenge(ctx, t.endpoint.URL, webhookhttp.Message{ID: uuidv7.New().String(), Body: message, Secrets: t.secrets}, challenge), nil
 }
 
 // tell logs why a round has failed: an app sees less.

@@ -154,7 +154,7 @@ func (w *world) endpoint(client, url string, events ...string) (made webhook.End
 	id, now := uuidv7.New(), time.Now()
 	secret = webhookhttp.NewSecret()
 	w.tx(func(tx pgx.Tx) (err error) {
-		made, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: &url, Events: events, VerifiedAt: &now}, 0, webhooks.Seal(fixture.Key(w.t), id, secret), 16)
+		made, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: url, Events: events, VerifiedAt: &now}, webhooks.Seal(fixture.Key(w.t), id, secret), 16)
 		return err
 	})
 	return made, secret

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,49 +13,42 @@ import (
 	"triprize/internal/store/agenda"
 )
 
-const columns = `p.id, p.client, p.url, p.events, p.description, coalesce(p.made_by, ''), p.created_at, p.expires_at,
+const columns = `p.id, p.client, p.url, p.events, p.description, coalesce(p.made_by, ''), p.created_at,
 	p.verified_at, p.challenge_error, p.disabled_at, p.disabled_reason,
 	p.failing_since, p.failures, p.paused_until, p.slow, p.version, p.wakes`
 
 func scan(row pgx.CollectableRow) (e Endpoint, err error) {
-	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.MadeBy, &e.CreatedAt, &e.ExpiresAt,
+	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.MadeBy, &e.CreatedAt,
 		&e.VerifiedAt, &e.ChallengeError, &e.DisabledAt, &e.DisabledReason,
 		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.Slow, &e.Version, &e.Wakes)
 	return e, err
 }
 
 // lives is the condition of endpoints that are there.
-const lives = `p.deleted_at IS NULL AND (p.expires_at IS NULL OR p.expires_at > clock_timestamp())`
+const lives = `p.deleted_at IS NULL`
 
-// mostLeft is how many endpoints of a client may be deleted or over, and not swept yet.
+// mostLeft is how many endpoints of a client may be deleted, and not swept yet.
 const mostLeft = 100
 
 // Create stores a new endpoint with its first secret: those fields of e that a client gives,
-// and its id. A listener has no URL, and lasts for the given time; any other endpoint lasts
-// until it is deleted, and lasts is 0. A listener that nobody fetches for makes room: the one
-// that was left first. Create fails with a state-conflict Error when the client has most of
-// them already, or [mostLeft] more that are over and not swept yet: every event of a client
-// looks at all rows of its endpoints. With VerifiedAt it need not
-// echo a challenge. A key that
-// is revoked makes nothing: that is an unauthenticated Error.
-func Create(ctx context.Context, tx pgx.Tx, e Endpoint, lasts time.Duration, sealed []byte, most int) (Endpoint, error) {
+// and its id. It fails with a state-conflict Error when the client has most of them already, or
+// [mostLeft] more that are deleted and not swept yet: every event of a client looks at all rows
+// of its endpoints. With VerifiedAt it need not echo a challenge. A key that is revoked makes
+// nothing: that is an unauthenticated Error.
+func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int) (Endpoint, error) {
 	if err := keyLives(ctx, tx, e.MadeBy); err != nil {
 		return Endpoint{}, err
 	}
 	var b pgx.Batch
 	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client) // so that two at once count each other
-	b.Queue(`
-		UPDATE webhook_endpoints SET expires_at = clock_timestamp(), version = version + 1
-		WHERE id = (SELECT p.id FROM webhook_endpoints p WHERE client = $1 AND url IS NULL AND lease_until <= clock_timestamp() AND `+lives+` ORDER BY lease_until LIMIT 1)
-		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $1 AND `+lives+`) >= $2`, e.Client, most)
 	var made Endpoint
 	var found bool
 	b.Queue(`
-		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, expires_at, lease_until, made_by, verified_at)
-		SELECT $1, $2, $3, $4, $5, CASE WHEN $6::float8 > 0 THEN clock_timestamp() + $6 * interval '1 second' END, CASE WHEN $6 > 0 THEN `+fetchedFor+` END, nullif($9, ''), $10
-		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $7
-		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $7 + $8
-		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, lasts.Seconds(), most, mostLeft, e.MadeBy, e.VerifiedAt).
+		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, made_by, verified_at)
+		SELECT $1, $2, $3, $4, $5, nullif($8, ''), $9
+		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $6
+		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $6 + $7
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, most, mostLeft, e.MadeBy, e.VerifiedAt).
 		Query(func(rows pgx.Rows) (err error) {
 			all, err := pgx.CollectRows(rows, scan)
 			if found = len(all) == 1; found {
@@ -86,11 +78,11 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Endpoint, error) {
 }
 
 // List returns endpoints in the order of their ids, after the given one (zero: from the
-// start): those of a client, or with an empty one all. Listeners are left out.
+// start): those of a client, or with an empty one all.
 func List(ctx context.Context, db postgres.DB, client string, after uuid.UUID, limit int) ([]Endpoint, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM webhook_endpoints p
-		WHERE ($1 = '' OR client = $1) AND ($2::uuid IS NULL OR id > $2) AND url IS NOT NULL AND `+lives+`
+		WHERE ($1 = '' OR client = $1) AND ($2::uuid IS NULL OR id > $2) AND `+lives+`
 		ORDER BY id LIMIT $3`, client, postgres.Nullable(after), limit)
 	return list, fault.At(err, "webhook.List")
 }
@@ -123,7 +115,7 @@ func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, er
 		    made_by = CASE WHEN $2 <> url THEN nullif($6, '') ELSE made_by END,
 		    due_at = CASE WHEN $2 <> url THEN greatest(clock_timestamp(), lease_until) ELSE due_at END,
 		    version = version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
-		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
 }
 
 // Disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
@@ -132,7 +124,7 @@ func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint
 	return one(ctx, tx, "Disable", id, `
 		UPDATE webhook_endpoints p
 		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), version = version + 1
-		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, why)
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, why)
 }
 
 // Enable lets an endpoint hear of what happens from now on. Events of the time between
@@ -145,7 +137,7 @@ func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint,
 	return one(ctx, tx, "Enable", id, `
 		UPDATE webhook_endpoints p
 		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, made_by = nullif($2, ''), `+agenda.Woken+`
-		WHERE id = $1 AND url IS NOT NULL AND `+lives+` RETURNING `+columns, id, key)
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, key)
 }
 
 // Delete deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.

@@ -22,21 +22,16 @@ func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
 	return fault.At(err, "webhook.keyLives")
 }
 
-// KeyRevoked ends what a revoked key has made: its listeners are over, and its endpoints are
-// disabled, or with a successor given to that key. It returns how many there were. Call it in the
-// transaction that revokes the key, after that.
-func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpoints, listeners int, err error) {
-	err = tx.QueryRow(ctx, `
-		WITH listeners AS (
-			UPDATE webhook_endpoints p SET expires_at = clock_timestamp(), version = version + 1
-			WHERE made_by = $1 AND url IS NULL AND `+lives+` RETURNING 1),
-		     endpoints AS (
-			UPDATE webhook_endpoints p
-			SET made_by = coalesce(nullif($2, ''), made_by),
-			    disabled_at = CASE WHEN $2 = '' THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
-			    disabled_reason = CASE WHEN $2 = '' THEN coalesce(disabled_reason, 'revoked') ELSE disabled_reason END,
-			    version = version + CASE WHEN $2 = '' THEN 1 ELSE 0 END
-			WHERE made_by = $1 AND url IS NOT NULL AND `+lives+` RETURNING 1)
-		SELECT (SELECT count(*) FROM endpoints), (SELECT count(*) FROM listeners)`, prefix, successor).Scan(&endpoints, &listeners)
-	return endpoints, listeners, fault.At(err, "webhook.KeyRevoked(%s)", prefix)
+// KeyRevoked ends what a revoked key has made: its endpoints are disabled, or with a successor
+// given to that key. It returns how many there were. Call it in the transaction that revokes the
+// key, after that.
+func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpoints int, err error) {
+	tag, err := tx.Exec(ctx, `
+		UPDATE webhook_endpoints p
+		SET made_by = coalesce(nullif($2, ''), made_by),
+		    disabled_at = CASE WHEN $2 = '' THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
+		    disabled_reason = CASE WHEN $2 = '' THEN coalesce(disabled_reason, 'revoked') ELSE disabled_reason END,
+		    version = version + CASE WHEN $2 = '' THEN 1 ELSE 0 END
+		WHERE made_by = $1 AND `+lives, prefix, successor)
+	return int(tag.RowsAffected()), fault.At(err, "webhook.KeyRevoked(%s)", prefix)
 }

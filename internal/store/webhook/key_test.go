@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -36,25 +35,22 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 					return err
 				}
 			}
-			_, _, err := webhook.KeyRevoked(t.Context(), tx, key, successor)
+			_, err := webhook.KeyRevoked(t.Context(), tx, key, successor)
 			return err
 		})
 	}
-	madeBy := func(key string, lasts time.Duration) (e webhook.Endpoint, err error) {
+	madeBy := func(key string) (e webhook.Endpoint, err error) {
 		url := "https://shop.example/hooks"
-		wanted := webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: &url, Events: []string{"*"}, MadeBy: key}
-		if lasts > 0 {
-			wanted.URL = nil
-		}
+		wanted := webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: url, Events: []string{"*"}, MadeBy: key}
 		err = inTx(t, db, func(tx pgx.Tx) (err error) {
-			e, err = webhook.Create(t.Context(), tx, wanted, lasts, []byte("sealed"), 16)
+			e, err = webhook.Create(t.Context(), tx, wanted, []byte("sealed"), 16)
 			return err
 		})
 		return e, err
 	}
-	made := func(key string, lasts time.Duration) webhook.Endpoint {
+	made := func(key string) webhook.Endpoint {
 		t.Helper()
-		e, err := madeBy(key, lasts)
+		e, err := madeBy(key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +65,7 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 		return e
 	}
 	stolen, good, other := newKey("shop"), newKey("shop"), newKey("other")
-	theirs, moved, kept, listener := made(stolen, 0), made(good, 0), made(good, 0), made(stolen, time.Hour)
+	theirs, moved, kept := made(stolen), made(good), made(good)
 	elsewhere := "https://thief.example/hooks"
 	if err := inTx(t, db, func(tx pgx.Tx) error {
 		_, err := webhook.Patch(t.Context(), tx, moved.ID, webhook.Change{URL: &elsewhere, Key: stolen})
@@ -93,13 +89,6 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 	if e := now(kept); e.DisabledAt != nil {
 		t.Errorf("what another key has made: %+v", e)
 	}
-	err := inTx(t, db, func(tx pgx.Tx) error {
-		_, err := webhook.NoteFetched(t.Context(), tx, listener, nil, time.Hour)
-		return err
-	})
-	if err == nil {
-		t.Error("its listener goes on")
-	}
 	// A process that still knows the key makes nothing with it.
 	for what, do := range map[string]func(tx pgx.Tx) error{
 		"enable": func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, theirs.ID, stolen); return err },
@@ -107,17 +96,13 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 			_, err := webhook.Patch(t.Context(), tx, kept.ID, webhook.Change{URL: &elsewhere, Key: stolen})
 			return err
 		},
-		"resume": func(tx pgx.Tx) error {
-			_, err := webhook.Resume(t.Context(), tx, listener.ID, stolen, 0, time.Hour)
-			return err
-		},
 	} {
 		if err := inTx(t, db, do); fault.CodeOf(err) != fault.Unauthenticated {
 			t.Errorf("%s with a revoked key: %v", what, err)
 		}
 	}
-	if _, err := madeBy(stolen, time.Hour); fault.CodeOf(err) != fault.Unauthenticated {
-		t.Errorf("a listener of a revoked key: %v", err)
+	if _, err := madeBy(stolen); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("an endpoint of a revoked key: %v", err)
 	}
 	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, theirs.ID, good); return err }); err != nil {
 		t.Fatal(err)
@@ -145,13 +130,13 @@ func TestAnEndpointThatIsMadeWhileItsKeyIsRevokedIsDisabled(t *testing.T) {
 	var endpoints int
 	revoked := make(chan error, 1)
 	err = inTx(t, db, func(tx pgx.Tx) error {
-		if _, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: &url, Events: []string{"*"}, MadeBy: key}, 0, []byte("sealed"), 16); err != nil {
+		if _, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: url, Events: []string{"*"}, MadeBy: key}, []byte("sealed"), 16); err != nil {
 			return err
 		}
 		go func() {
 			revoked <- inTx(t, db, func(tx pgx.Tx) (err error) {
 				if err = apikey.Revoke(t.Context(), tx, key); err == nil {
-					endpoints, _, err = webhook.KeyRevoked(t.Context(), tx, key, "")
+					endpoints, err = webhook.KeyRevoked(t.Context(), tx, key, "")
 				}
 				return err
 			})

@@ -33,7 +33,7 @@ const TurnAgain = 10 * time.Second
 const DueNotice = "webhook endpoints are due"
 
 // open is the condition of endpoints that may be sent to: events, or a challenge.
-const open = mayChallenge + ` AND p.url IS NOT NULL AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
+const open = mayChallenge + ` AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
 
 // Item returns the endpoint as an agenda item.
 func (e Endpoint) Item() agenda.Item {

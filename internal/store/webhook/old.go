@@ -30,19 +30,17 @@ func FailDisabled(ctx context.Context, db postgres.DB, limit int) (n int, err er
 }
 
 // DeleteEndpoints deletes up to limit deliveries, with their attempts, of endpoints that were
-// deleted or are over; and such endpoints of which none is left. It returns how many rows of
+// deleted; and such endpoints of which none is left. It returns how many rows of
 // deliveries and endpoints it has deleted.
 //
 // An endpoint stays for a minute: a transaction that has found it before it was deleted may
 // still be about to commit a delivery. DeleteEvents finds deliveries by their endpoints.
 func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err error) {
-	const over = `(p.deleted_at IS NOT NULL OR p.expires_at <= clock_timestamp())`
-	const longOver = `(p.deleted_at <= clock_timestamp() - interval '1 minute' OR p.expires_at <= clock_timestamp() - interval '1 minute')`
 	err = tx.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT d.event_id, d.endpoint_id FROM webhook_endpoints p
 			CROSS JOIN LATERAL (SELECT event_id, endpoint_id FROM webhook_deliveries WHERE endpoint_id = p.id LIMIT $1 FOR UPDATE SKIP LOCKED) d
-			WHERE `+over+` LIMIT $1),
+			WHERE p.deleted_at IS NOT NULL LIMIT $1),
 		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.event_id AND a.endpoint_id = c.endpoint_id),
 		     deliveries AS (DELETE FROM webhook_deliveries d USING chosen c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id RETURNING 1)
 		SELECT count(*) FROM deliveries`, limit).Scan(&n)
@@ -56,7 +54,7 @@ func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err erro
 	err = tx.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT id FROM webhook_endpoints p
-			WHERE `+longOver+` AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE endpoint_id = p.id) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED),
+			WHERE p.deleted_at <= clock_timestamp() - interval '1 minute' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE endpoint_id = p.id) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED),
 		     secrets AS (DELETE FROM webhook_secrets s USING chosen c WHERE s.endpoint_id = c.id),
 		     gone AS (DELETE FROM webhook_endpoints p USING chosen c WHERE p.id = c.id RETURNING 1)
 		SELECT count(*) FROM gone`, limit).Scan(&ids)
@@ -128,6 +126,6 @@ func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
 			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL AND p.verified_at IS NOT NULL
 			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
 			ORDER BY next_at LIMIT 1) d ON true
-		WHERE p.deleted_at IS NULL AND p.url IS NOT NULL`, mostBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Backlog)
+		WHERE p.deleted_at IS NULL`, mostBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Backlog)
 	return w, fault.At(err, "webhook.CountWaiting")
 }

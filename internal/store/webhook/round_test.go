@@ -22,7 +22,7 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	t.Parallel()
 	const events, few = 200, 12
 	db := servers.DB(t)
-	e, err := create(t, db, "shop", 0, 1)
+	e, err := create(t, db, "shop", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestMessagesAreStoredInTheOrderOfTheirEvents(t *testing.T) {
 // dueEvents are n events that a new endpoint is to hear of.
 func dueEvents(t *testing.T, db *pgxpool.Pool, n int) []webhook.DueEvent {
 	t.Helper()
-	e, err := create(t, db, "shop", 0, 1)
+	e, err := create(t, db, "shop", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

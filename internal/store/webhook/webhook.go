@@ -88,12 +88,11 @@ const MaxPayloadBytes = 256 << 10
 type Endpoint struct {
 	ID             uuid.UUID
 	Client         string
-	URL            *string  // nil: a listener, which fetches its events; nothing is sent to it
+	URL            string
 	Events         []string // patterns: *, purchase.*, purchase.completed
 	Description    *string
 	MadeBy         string // the prefix of the key that has chosen the address, or enabled it; empty: no key
 	CreatedAt      time.Time
-	ExpiresAt      *time.Time // of a listener
 	VerifiedAt     *time.Time // nil: nothing but challenges may be sent to URL
 	ChallengeError *string    // of the last challenge, as its client sees it
 	DisabledAt     *time.Time
@@ -102,7 +101,7 @@ type Endpoint struct {
 	Failures       int        // turns in vain in a row
 	PausedUntil    *time.Time // nothing is sent before
 	Slow           bool       // it makes others wait: it has slots apart from theirs
-	Version        int64      // the fence of a sender or a fetch
+	Version        int64      // the fence of a sender
 	Wakes          int
 }
 

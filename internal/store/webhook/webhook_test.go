@@ -28,16 +28,13 @@ func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
 	return postgres.InTx(context.WithoutCancel(t.Context()), db, do)
 }
 
-func create(t *testing.T, db *pgxpool.Pool, client string, lasts time.Duration, most int) (e webhook.Endpoint, err error) {
+func create(t *testing.T, db *pgxpool.Pool, client string, most int) (e webhook.Endpoint, err error) {
 	t.Helper()
 	url := "https://shop.example/hooks"
 	now := time.Now()
-	wanted := webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: &url, Events: []string{"*"}, VerifiedAt: &now}
-	if lasts > 0 {
-		wanted.URL, wanted.VerifiedAt = nil, nil
-	}
+	wanted := webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: url, Events: []string{"*"}, VerifiedAt: &now}
 	err = inTx(t, db, func(tx pgx.Tx) (err error) {
-		e, err = webhook.Create(t.Context(), tx, wanted, lasts, []byte("sealed"), most)
+		e, err = webhook.Create(t.Context(), tx, wanted, []byte("sealed"), most)
 		return err
 	})
 	return e, err
@@ -86,7 +83,7 @@ func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testi
 	made := 0
 	for range asked {
 		wg.Go(func() {
-			_, err := create(t, db, "shop", 0, most)
+			_, err := create(t, db, "shop", most)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -100,7 +97,7 @@ func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testi
 	if made != most || rows(t, db, "webhook_endpoints") != most {
 		t.Errorf("%d were made", made)
 	}
-	if _, err := create(t, db, "other", 0, most); err != nil {
+	if _, err := create(t, db, "other", most); err != nil {
 		t.Errorf("another client: %v", err)
 	}
 }
@@ -108,7 +105,7 @@ func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testi
 func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	e, err := create(t, db, "shop", 0, 16)
+	e, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +116,7 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 		return now
 	}
 	text, none, url := "for the till", "", "https://other.example"
-	if now := patch(webhook.Change{Description: &text}); *now.Description != text || *now.URL != *e.URL || len(now.Events) != 1 {
+	if now := patch(webhook.Change{Description: &text}); *now.Description != text || now.URL != e.URL || len(now.Events) != 1 {
 		t.Errorf("got %+v", now)
 	}
 	if now := patch(webhook.Change{Events: []string{"hold.*", "purchase.failed"}}); fmt.Sprint(now.Events) != "[hold.* purchase.failed]" ||
@@ -130,7 +127,7 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 	if now := patch(webhook.Change{Description: &none}); now.Description != nil || now.Failures != 3 || now.PausedUntil == nil {
 		t.Errorf("got %+v", now)
 	}
-	if now := patch(webhook.Change{URL: &url}); *now.URL != url || now.Failures != 0 || now.PausedUntil != nil || now.Version != e.Version+1 {
+	if now := patch(webhook.Change{URL: &url}); now.URL != url || now.Failures != 0 || now.PausedUntil != nil || now.Version != e.Version+1 {
 		t.Errorf("a new URL is no new start: %+v", now)
 	}
 }
@@ -138,7 +135,7 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	e, err := create(t, db, "shop", 0, 16)
+	e, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,11 +190,11 @@ func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
 func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	mine, err := create(t, db, "shop", 0, 16)
+	mine, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := create(t, db, "other", 0, 16)
+	theirs, err := create(t, db, "other", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +239,7 @@ func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 func TestReplaysOfSpansShareOneRate(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	e, err := create(t, db, "shop", 0, 16)
+	e, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,25 +279,22 @@ func TestReplaysOfSpansShareOneRate(t *testing.T) {
 func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	e, err := create(t, db, "shop", 0, 16)
+	e, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := create(t, db, "shop", time.Hour, 16); err != nil { // a listener
-		t.Fatal(err)
-	}
-	kept, err := create(t, db, "shop", 0, 16)
+	kept, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
 	emit(t, db, "shop", 5)
-	if n := rows(t, db, "webhook_deliveries"); n != 15 {
+	if n := rows(t, db, "webhook_deliveries"); n != 10 {
 		t.Errorf("%d deliveries", n)
 	}
 	if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Delete(t.Context(), tx, e.ID) }); err != nil {
 		t.Fatal(err)
 	}
-	clock.MoveOn(2 * time.Hour) // the listener is over
+	clock.MoveOn(2 * time.Minute)
 	emit(t, db, "shop", 1)
 	for n := 1; n > 0; {
 		if err := inTx(t, db, func(tx pgx.Tx) (err error) { n, err = webhook.DeleteEndpoints(t.Context(), tx, 3); return err }); err != nil {
@@ -340,7 +334,7 @@ func TestTheBacklogOfEndpointsThatFailIsCounted(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	for _, client := range []string{"well", "fails", "failed first", "off"} {
-		if _, err := create(t, db, client, 0, 10); err != nil {
+		if _, err := create(t, db, client, 10); err != nil {
 			t.Fatal(err)
 		}
 		emit(t, db, client, 3)
@@ -364,7 +358,7 @@ func TestTheBacklogOfEndpointsThatFailIsCounted(t *testing.T) {
 func TestADeliveryThatIsCommittedAfterItsEndpointWasDeletedGoesWithItsEvent(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	e, err := create(t, db, "shop", 0, 16)
+	e, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +404,7 @@ func TestOldEventsAreDeletedWithOneLookAtEachEndpoint(t *testing.T) {
 	db, clock := servers.DBWithClock(t)
 	const endpoints, events = 16, 100
 	for range endpoints {
-		if _, err := create(t, db, "shop", 0, endpoints); err != nil {
+		if _, err := create(t, db, "shop", endpoints); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -442,7 +436,7 @@ func TestOldEventsAreDeletedWithoutReadingWhatStays(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	const events, others = 20, 1000
-	if _, err := create(t, db, "shop", 0, 1); err != nil {
+	if _, err := create(t, db, "shop", 1); err != nil {
 		t.Fatal(err)
 	}
 	emit(t, db, "shop", others)
@@ -491,7 +485,7 @@ func TestEventsReadTheEndpointsOfTheirClientAndNoOthers(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	const events = 256
-	if _, err := create(t, db, "shop", 0, 1); err != nil {
+	if _, err := create(t, db, "shop", 1); err != nil {
 		t.Fatal(err)
 	}
 	emitted := func() (read int) {
@@ -524,7 +518,7 @@ func TestEventsReadTheEndpointsOfTheirClientAndNoOthers(t *testing.T) {
 func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	e, err := create(t, db, "shop", 0, 16)
+	e, err := create(t, db, "shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,5 +540,33 @@ func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Every event of a client looks at all rows of its endpoints, also those that were deleted and
+// not swept yet.
+func TestEndpointsThatAreMadeAndDeletedAllTheTimeDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	const most, tries = 2, 200
+	var refused error
+	for range tries {
+		e, err := create(t, db, "shop", most)
+		if refused = err; err != nil {
+			break
+		}
+		if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Delete(t.Context(), tx, e.ID) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := rows(t, db, "webhook_endpoints"); fault.CodeOf(refused) != fault.StateConflict || n >= tries {
+		t.Fatalf("there are %d rows: %v", n, refused)
+	}
+	clock.MoveOn(2 * time.Minute)
+	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.DeleteEndpoints(t.Context(), tx, tries); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := create(t, db, "shop", most); err != nil {
+		t.Errorf("after the sweep: %v", err)
 	}
 }

@@ -243,7 +243,7 @@ func CheckProblem(t *testing.T, a Answer) {
 	if err := json.Unmarshal(a.Body, &p); err != nil {
 		t.Fatalf("not a problem: %s", a.Body)
 	}
-	if a.Header.Get("Content-Type") != "application/problem+json" || p.Status != a.Status || p.Type != "/problems/"+p.Code ||
+	if a.Header.Get("Content-Type") != "application/problem+json" || p.Status != a.Status || p.Type != "/problems#"+p.Code ||
 		p.Title == "" || p.Detail == "" || p.Instance == "" || p.RequestID == "" || p.RequestID != a.Header.Get("X-Request-ID") {
 		t.Errorf("not a whole problem: %s, %v", a.Body, a.Header)
 	}

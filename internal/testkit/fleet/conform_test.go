@@ -19,7 +19,7 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 func TestAnswersThatTheContractDoesNotPromiseAreBreaches(t *testing.T) {
-	const list, problem = `{"sweeps":[]}`, `{"type":"/problems/forbidden","title":"t","status":403,"detail":"d","code":"forbidden","request_id":"r"}`
+	const list, problem = `{"sweeps":[]}`, `{"type":"/problems#forbidden","title":"t","status":403,"detail":"d","code":"forbidden","request_id":"r"}`
 	for what, c := range map[string]struct {
 		answer answering
 		breach string // part of what is said; empty: none

@@ -2497,15 +2497,6 @@ type WebhookSecret struct {
 	ExpiresAt *time.Time `json:"expires_at"`
 }
 
-// WebhookStreamed The data of an event named webhook in the stream.
-type WebhookStreamed struct {
-	// WebhookID A UUID.
-	WebhookID ID `json:"webhook_id"`
-
-	// Message What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
-	Message WebhookMessage `json:"message"`
-}
-
 // WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
 type WebhookURL = string
 
@@ -3160,15 +3151,6 @@ type RotateWebhookSecretParams struct {
 type TestWebhookEndpointParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
-}
-
-// StreamWebhooksParams defines parameters for StreamWebhooks.
-type StreamWebhooksParams struct {
-	// Events The events to hear of, as in an endpoint, separated by commas; all, if it is left out.
-	Events *string `form:"events,omitempty" json:"events,omitempty"`
-
-	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
-	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
 // CreateCampaignJSONRequestBody defines body for CreateCampaign for application/json ContentType.

@@ -1,18 +1,11 @@
 package docs
 
 import (
-	"bytes"
-	"net/http"
-
 	"github.com/gofiber/fiber/v2"
 	"github.com/swaggest/swgui/v5/static"
 	"golang.org/x/time/rate"
 
 	"triprize.example/draw/web"
-	"triprize/internal/domain/fault"
-	"triprize/internal/entry/httpapi/problemdocs"
-	"triprize/internal/entry/httpapi/resource"
-	"triprize/internal/entry/httpapi/response"
 )
 
 // Mount registers the pages.
@@ -25,11 +18,21 @@ func Mount(router fiber.Router, contractJSON []byte) error {
 	if err != nil {
 		return err
 	}
+	home, err := files.ReadFile("home.html")
+	if err != nil {
+		return err
+	}
+	problems, err := problemsPage()
+	if err != nil {
+		return err
+	}
 	budget := rate.NewLimiter(publicBytes, 2*publicBytes)
 	for path, file := range map[string]struct {
 		contentType, policy string
 		content             []byte
 	}{
+		"/":                          {fiber.MIMETextHTMLCharsetUTF8, plainPolicy, home},
+		"/problems":                  {fiber.MIMETextHTMLCharsetUTF8, plainPolicy, problems},
 		"/openapi.json":              {fiber.MIMEApplicationJSON, "", contractJSON},
 		"/docs":                      {fiber.MIMETextHTMLCharsetUTF8, referencePolicy, []byte(referencePage)},
 		"/docs/":                     {fiber.MIMETextHTMLCharsetUTF8, referencePolicy, []byte(referencePage)},
@@ -43,11 +46,11 @@ func Mount(router fiber.Router, contractJSON []byte) error {
 		a.budget = budget
 		router.Get(path, a.Send)
 	}
-	router.Get("/", home)
-	router.Get("/problems", problemIndex)
-	router.Get("/problems/:code", problemPage)
 	return nil
 }
+
+// plainPolicy is for pages that load and run nothing.
+const plainPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // referencePage shows the contract with Swagger UI. Swagger UI's own page has inline
 // scripts, which referencePolicy does not allow.
@@ -81,59 +84,3 @@ const (
 	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-// statusOf returns the HTTP status of a code.
-func statusOf(code fault.Code) int { return resource.Statuses[code.Kind()] }
-
-// problemPage serves the page that the type of a problem document links to.
-func problemPage(c *fiber.Ctx) error {
-	code := fault.Code(c.Params("code"))
-	var page bytes.Buffer
-	write := problemdocs.ProblemPage
-	if !wantsHTML(c) {
-		write = problemdocs.ProblemText
-	}
-	if write(&page, code, statusOf(code)) != nil { // it fails only for an unknown code
-		return fault.New(fault.NotFound, "there is no problem with this code; /problems lists them all")
-	}
-	return sendPage(c, page.Bytes())
-}
-
-// home is the page at the root, which leads to the others.
-func home(c *fiber.Ctx) error {
-	var page bytes.Buffer
-	write := problemdocs.Home
-	if !wantsHTML(c) {
-		write = problemdocs.HomeText
-	}
-	if err := write(&page); err != nil {
-		return err
-	}
-	return sendPage(c, page.Bytes())
-}
-
-func problemIndex(c *fiber.Ctx) error {
-	var page bytes.Buffer
-	write := problemdocs.ProblemIndex
-	if !wantsHTML(c) {
-		write = problemdocs.ProblemIndexText
-	}
-	if err := write(&page, statusOf); err != nil {
-		return err
-	}
-	return sendPage(c, page.Bytes())
-}
-
-func wantsHTML(c *fiber.Ctx) bool {
-	return response.Accepted(c, fiber.MIMETextPlain, fiber.MIMETextHTML) == fiber.MIMETextHTML
-}
-
-func sendPage(c *fiber.Ctx, page []byte) error {
-	c.Set(fiber.HeaderContentType, fiber.MIMETextPlainCharsetUTF8)
-	if wantsHTML(c) {
-		c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
-	}
-	c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-	c.Vary(fiber.HeaderAccept)
-	return c.Status(http.StatusOK).Send(page)
-}

@@ -30,7 +30,7 @@ var Statuses = map[fault.Kind]int{
 
 // Problem describes an error; in an answer the caller adds instance and request id.
 func Problem(f *fault.Error) contract.Problem {
-	p := contract.Problem{Type: "/problems/" + string(f.Code), Title: f.Code.Title(), Status: Statuses[f.Code.Kind()],
+	p := contract.Problem{Type: "/problems#" + string(f.Code), Title: f.Code.Title(), Status: Statuses[f.Code.Kind()],
 		Detail: f.Message, Code: string(f.Code),
 		DeclineCode: f.DeclineCode, Advice: f.Advice}
 	if a := f.About; a.ID != "" {

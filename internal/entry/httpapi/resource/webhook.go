@@ -8,11 +8,8 @@ import (
 
 // WebhookEndpoint is an endpoint with its valid secrets, of which nothing secret is shown.
 func WebhookEndpoint(e webhook.Endpoint, secrets []webhook.Secret) contract.WebhookEndpoint {
-	d := contract.WebhookEndpoint{ID: e.ID, Client: e.Client, Events: make([]contract.WebhookFilter, len(e.Events)), Description: e.Description,
+	d := contract.WebhookEndpoint{ID: e.ID, Client: e.Client, URL: e.URL, Events: make([]contract.WebhookFilter, len(e.Events)), Description: e.Description,
 		State: contract.Enabled, VerifiedAt: e.VerifiedAt, VerificationError: e.ChallengeError, DisabledAt: e.DisabledAt, FailingSince: e.FailingSince, Secrets: make([]contract.WebhookSecret, len(secrets)), CreatedAt: e.CreatedAt}
-	if e.URL != nil {
-		d.URL = *e.URL
-	}
 	for i, pattern := range e.Events {
 		d.Events[i] = contract.WebhookFilter(pattern)
 	}

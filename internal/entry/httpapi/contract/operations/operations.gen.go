@@ -247,9 +247,6 @@ type ServerInterface interface {
 	// GetWebhookEvent Read an event
 	// (GET /v1/webhook-events/{event})
 	GetWebhookEvent(c *fiber.Ctx, event EventID) error
-	// StreamWebhooks Follow events as they would be sent
-	// (GET /v1/webhook-stream)
-	StreamWebhooks(c *fiber.Ctx, params StreamWebhooksParams) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -4275,62 +4272,6 @@ func (siw *ServerInterfaceWrapper) GetWebhookEvent(c *fiber.Ctx) error {
 	return handler(c)
 }
 
-// StreamWebhooks operation middleware
-func (siw *ServerInterfaceWrapper) StreamWebhooks(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params StreamWebhooksParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "events" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "events", query, &params.Events, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter events: %w", err).Error())
-	}
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "Last-Event-ID" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
-		var LastEventID LastEventID
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Last-Event-ID, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Last-Event-ID: %w", err).Error())
-		}
-
-		params.LastEventID = &LastEventID
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StreamWebhooks(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -4505,8 +4446,6 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/test", wrapper.TestWebhookEndpoint)
 
 	router.Get(options.BaseURL+"/v1/webhook-events/:event", wrapper.GetWebhookEvent)
-
-	router.Get(options.BaseURL+"/v1/webhook-stream", wrapper.StreamWebhooks)
 
 }
 
@@ -5425,10 +5364,6 @@ func GetWebhookEvent200(body WebhookEvent, err error) (Answer, error) {
 	return document{&body}, nil
 }
 
-type StreamWebhooksRequestObject struct {
-	Params StreamWebhooksParams
-}
-
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListCampaigns List campaigns, newest first
@@ -5659,9 +5594,6 @@ type StrictServerInterface interface {
 	// GetWebhookEvent Read an event
 	// (GET /v1/webhook-events/{event})
 	GetWebhookEvent(ctx context.Context, request GetWebhookEventRequestObject) (Answer, error)
-	// StreamWebhooks Follow events as they would be sent
-	// (GET /v1/webhook-stream)
-	StreamWebhooks(ctx context.Context, request StreamWebhooksRequestObject) (Answer, error)
 }
 
 // NewStrictHandler returns what reads requests for ssi, and sends its answers.
@@ -6350,12 +6282,5 @@ func (sh *strictHandler) TestWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID
 func (sh *strictHandler) GetWebhookEvent(ctx *fiber.Ctx, event EventID) error {
 	request := GetWebhookEventRequestObject{Event: event}
 	answer, err := sh.ssi.GetWebhookEvent(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// StreamWebhooks implements ServerInterface.
-func (sh *strictHandler) StreamWebhooks(ctx *fiber.Ctx, params StreamWebhooksParams) error {
-	request := StreamWebhooksRequestObject{Params: params}
-	answer, err := sh.ssi.StreamWebhooks(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
