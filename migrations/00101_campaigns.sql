@@ -1,3 +1,4 @@
+-- loses: campaign_metadata, prizes, layers, campaigns
 -- +goose Up
 
 -- The hot row: every purchase updates its counters. It is kept narrow, half of

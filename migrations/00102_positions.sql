@@ -1,3 +1,4 @@
+-- loses: held_times, holds, position_fills, positions
 -- +goose Up
 
 CREATE TABLE positions (

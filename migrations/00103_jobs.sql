@@ -1,3 +1,4 @@
+-- loses: refused_jobs, outbox_messages, jobs
 -- +goose Up
 
 -- A job is the promise behind a 202, and the idempotency record of its request.

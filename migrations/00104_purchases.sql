@@ -1,3 +1,4 @@
+-- loses: purchase_items, purchases
 -- +goose Up
 
 CREATE TABLE purchases (

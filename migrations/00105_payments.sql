@@ -1,3 +1,4 @@
+-- loses: payment_events_listed, payment_events, disputes, refunds, payment_steps, payments
 -- +goose Up
 
 -- A payment at a provider, of one purchase. It is its own agenda: due_at says when

@@ -1,3 +1,5 @@
+-- loses: draw_key_check, draw_waits, draw_voids, timestamp_tokens, draws, freeze_subtrees, freezes
+-- loses: beacon_rounds, beacon_chains, draw_secrets, commitments
 -- +goose Up
 
 -- The records of a draw are append-only.

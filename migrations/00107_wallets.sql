@@ -1,3 +1,4 @@
+-- loses: authorizations, wallet_snapshots, wallet_events, ledger_entries, wallet_metadata, wallets
 -- +goose Up
 
 -- The sum of its events, kept beside them: commands lock this row, and readers

@@ -1,3 +1,4 @@
+-- loses: webhook_attempts, webhook_deliveries, webhook_events, webhook_secrets, webhook_endpoints
 -- +goose Up
 
 -- Webhooks to apps. No foreign keys: events are written in crowds, and lock no row of an

@@ -1,3 +1,4 @@
+-- loses: api_keys, api_clients
 -- +goose Up
 
 -- A client has one role: its keys share its idempotency keys and its jobs.

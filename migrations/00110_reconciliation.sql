@@ -1,3 +1,4 @@
+-- loses: payment_differences, balance_transactions, reconciled_days, installation
 -- +goose Up
 
 -- The id of this installation, in the metadata of all that it makes at the provider. It goes

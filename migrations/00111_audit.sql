@@ -1,3 +1,4 @@
+-- loses: audit_violations, audit_looks, audit_walks
 -- +goose Up
 
 -- How far the sweep audit is, by what it walks over.

@@ -52,7 +52,15 @@ count is not in it.`}
 	down.Flags().BoolVar(&destroy, "destroy-data", false, "revert it although rows are lost")
 	add(down, "nothing to do: no migration is applied",
 		func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command) ([]string, error) {
-			return takeBack(ctx, m, question{in: cmd.InOrStdin(), out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.InOrStdin())}, destroy)
+			name, losses, err := m.Losses(ctx)
+			if err != nil || name == "" {
+				return nil, err
+			}
+			ask := question{in: cmd.InOrStdin(), out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.InOrStdin())}
+			if err := mayRevert(name, losses, ask, destroy); err != nil {
+				return nil, err
+			}
+			return m.Down(ctx)
 		})
 	add(&cobra.Command{Use: "status", Short: "List the migrations and whether they are applied"}, "",
 		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) {
@@ -61,35 +69,22 @@ count is not in it.`}
 	return parent
 }
 
-// reverter is the part of a schema.Migrator that takes migrations back.
-type reverter interface {
-	Losses(ctx context.Context) (string, []schema.Loss, error)
-	Down(ctx context.Context) ([]string, error)
-}
-
-// takeBack reverts the newest migration, when nothing is lost or destroy says that it may be,
-// and the user of a terminal agrees.
-func takeBack(ctx context.Context, m reverter, ask question, destroy bool) ([]string, error) {
-	name, losses, err := m.Losses(ctx)
-	if err != nil || name == "" {
-		return nil, err
-	}
+// mayRevert refuses to revert a migration when something is lost and destroy does not say that it
+// may be, or the user of a terminal does not agree.
+func mayRevert(name string, losses []schema.Loss, ask question, destroy bool) error {
 	var lost strings.Builder
 	for _, l := range losses {
 		fmt.Fprintf(&lost, "\n  %s", l)
 	}
 	if len(losses) > 0 && !destroy {
-		return nil, fmt.Errorf("%s is not reverted: this would be lost for ever:%s\nMake a backup first (%s), and say --destroy-data if you mean it", name, &lost, backupPage)
+		return fmt.Errorf("%s is not reverted: this would be lost for ever:%s\nMake a backup first (%s), and say --destroy-data if you mean it", name, &lost, backupPage)
 	}
 	if len(losses) > 0 {
 		say(ask.out, "Reverting %s deletes for ever:%s\nOnly a backup brings it back (%s).", name, &lost, backupPage)
 	} else {
 		say(ask.out, "Reverting %s loses no row.", name)
 	}
-	if err := ask.agreed("Revert it?"); err != nil {
-		return nil, err
-	}
-	return m.Down(ctx)
+	return ask.agreed("Revert it?")
 }
 
 // question is how somebody at a terminal is asked. Without a terminal nobody is.
