@@ -117,12 +117,14 @@ clients: ## Pack the TypeScript client into bin/, for npm install (the Go client
 .PHONY: contract
 contract: go ## Check generated code, and that breaks of the contract are listed (SINCE=commit: all changes)
 	@tools/tagged.sh contract
+	@go -C tools test -count=1 ./postman
 	@tools/contract-changes.sh $(SINCE)
 
 .PHONY: generate
 generate: go npm ## Generate code from the contract (api/openapi.yaml), in Go and TypeScript
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
 	clients/typescript/generate.sh
+	go -C tools run ./postman
 	go test -count=1 -run TestTheMapOfThePackages ./internal -update
 
 .PHONY: pin
