@@ -3308,7 +3308,7 @@ export interface components {
         };
         /** @description RFC 9457. */
         Problem: {
-            /** @description The address of a page that says what happened and what to do. */
+            /** @description The address that says what happened and what to do: `/problems#` and the code. */
             type: string;
             title: string;
             status: number;

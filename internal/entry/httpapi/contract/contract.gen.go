@@ -1651,7 +1651,7 @@ type PrizeGroup struct {
 
 // Problem RFC 9457.
 type Problem struct {
-	// Type The address of a page that says what happened and what to do.
+	// Type The address that says what happened and what to do: `/problems#` and the code.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
