@@ -57,17 +57,19 @@ var ordinary = map[string]bool{"Accept": true, "Accept-Encoding": true, "Accept-
 
 var ifMatch = []byte("If-Match")
 
-// misspelt returns the header that another one is but for its plain name, or "".
+// misspelt returns the header whose plain name another one has, or "".
 func misspelt(sent []byte, known []header) string {
 	const most = 24 // bytes; none of ours is as long
 	if len(sent) > most || ordinary[string(sent)] {
 		return ""
 	}
-	plain := plainName(string(sent))
-	for _, h := range known {
-		if plain == h.plain && !strings.EqualFold(string(sent), h.name) {
-			return h.name
-		}
+	name := string(sent)
+	if slices.ContainsFunc(known, func(h header) bool { return strings.EqualFold(name, h.name) }) {
+		return ""
+	}
+	plain := plainName(name)
+	if i := slices.IndexFunc(known, func(h header) bool { return plain == h.plain }); i >= 0 {
+		return known[i].name
 	}
 	return ""
 }
