@@ -1,4 +1,4 @@
--- loses: draw_key_check, draw_waits, draw_voids, timestamp_tokens, draws, freeze_subtrees, freezes
+-- loses: draw_key_check, draw_waits, draw_voids, draws, freeze_subtrees, freezes
 -- loses: beacon_rounds, beacon_chains, draw_secrets, commitments
 -- +goose Up
 
