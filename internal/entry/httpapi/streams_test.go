@@ -19,6 +19,7 @@ import (
 	"triprize/internal/store/job"
 	hook "triprize/internal/store/webhook"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAJobsStreamTellsWhatIsAndWhatBecomesOfIt(t *testing.T) {
@@ -196,9 +197,9 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	if board.Reason() != stream.Revoked {
 		t.Errorf("the stream ends with %q", board.Reason())
 	}
-	if a := asked(s, key, endpointsPath, "b", endpointBody("*")); a.Status != http.StatusUnauthorized { // also by an api that still knows the key
-		t.Errorf("it makes another: %v", a)
-	}
+	servers.Eventually(t, "the key is refused", func() bool {
+		return s.Do(0, key, http.MethodGet, endpointsPath, nil, nil).Status == http.StatusUnauthorized
+	})
 	now := endpointOf(s, s.Do(0, s.Operator, http.MethodGet, endpointsPath+"/"+e.ID.String(), nil, nil), http.StatusOK)
 	if now.State != "disabled" || now.DisabledReason == nil || *now.DisabledReason != "revoked" {
 		t.Errorf("its endpoint: %+v", now)
