@@ -17,29 +17,11 @@ import (
 // CallTimeout bounds one call of a provider, with its wait for a turn and its repetitions.
 const CallTimeout = 10 * time.Second
 
-// Provider is a payment provider.
+// Provider is a payment provider. Every call ends within a timeout of its own. Lists are of what
+// was made in [from, to), the newest first, and end with the error of yield.
 type Provider interface {
-	Payments
-	Refunds
-	Books
-	Balance
-	Events
-	CheckSignature(signature string) error                      // of a webhook whose body has not come: ErrSignature, ErrTooOld
-	ParseEvent(payload []byte, signature string) (Event, error) // a webhook's: ErrSignature, ErrTooOld, ErrEvent, or KindMismatch
-	CheckAccount(ctx context.Context) error                     // KindMismatch: the key is of another account
-	PermissionChecker
-	Close()
-}
+	Reader
 
-// PermissionChecker asks what the key may do, and leaves no trace at the provider.
-type PermissionChecker interface {
-	// CheckPermissions tells, of each permission that is needed, whether the key has it. It
-	// leaves out those of which the provider has not said; the error says why.
-	CheckPermissions(ctx context.Context) (map[string]bool, error)
-}
-
-// Payments makes payments. Every call ends within a timeout of its own.
-type Payments interface {
 	CreateIntent(ctx context.Context, n NewIntent) (Intent, error)
 	// ConfirmIntent tries to pay.
 	ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (Intent, error)
@@ -48,35 +30,25 @@ type Payments interface {
 	// CancelIntent ends an intent for ever.
 	CancelIntent(ctx context.Context, id, key string) (Intent, error)
 	Intent(ctx context.Context, id string) (Intent, error)
-}
+	ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error
 
-// Refunds gives money back.
-type Refunds interface {
 	CreateRefund(ctx context.Context, n NewRefund) (Refund, error)
 	Refund(ctx context.Context, id string) (Refund, error)
 	RefundsOf(ctx context.Context, intentID string) ([]Refund, error) // all of an intent
-}
-
-// Books tells what the provider has on its books. Lists are of what was made in
-// [from, to), the newest first, and end with the error of yield.
-type Books interface {
-	Intent(ctx context.Context, id string) (Intent, error)
-	Refund(ctx context.Context, id string) (Refund, error)
-	RefundsOf(ctx context.Context, intentID string) ([]Refund, error) // all of an intent
-	ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error
 	ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error
-}
 
-// Balance tells what has moved the balance of the account, in the same order.
-type Balance interface {
+	// ListBalanceTransactions lists what has moved the balance of the account.
 	ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(BalanceTransaction) error) error
-}
 
-// Events lists the provider's events and says what they mean.
-type Events interface {
-	Reader
-	// ListEvents yields the events of the given types made in [from, to), the newest first.
 	ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(Event) error) error
+	CheckSignature(signature string) error                      // of a webhook whose body has not come: ErrSignature, ErrTooOld
+	ParseEvent(payload []byte, signature string) (Event, error) // a webhook's: ErrSignature, ErrTooOld, ErrEvent, or KindMismatch
+
+	CheckAccount(ctx context.Context) error // KindMismatch: the key is of another account
+	// CheckPermissions tells, of each permission that is needed, whether the key has it, and leaves no
+	// trace. It leaves out those of which the provider has not said; the error says why.
+	CheckPermissions(ctx context.Context) (map[string]bool, error)
+	Close()
 }
 
 // Reader knows the provider's events. It makes no call.

@@ -29,15 +29,10 @@ import (
 	"triprize/internal/store/inventory"
 )
 
-// Server is the api's: it serves HTTP until ctx ends.
-type Server interface {
-	Run(ctx context.Context) error
-}
-
 // API serves HTTP until ctx ends. While it waits for Postgres it answers
 // requests with 503. The main passes httpapi.New, so that no other process links
 // the HTTP server.
-func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *lock.Locker, keyring.Keyring, payprovider.Provider, *slog.Logger, *prometheus.Registry, *telemetry.Health) (S, error),
+func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *lock.Locker, keyring.Keyring, payprovider.Provider, *slog.Logger, *prometheus.Registry, *telemetry.Health) (run func(context.Context) error, err error),
 ) func(context.Context, *Process) error {
 	return func(ctx context.Context, p *Process) error {
 		key, err := p.DrawKey()
@@ -47,13 +42,13 @@ func API[S Server](newServer func(config.Settings, *pgxpool.Pool, redis.Universa
 		if err := p.Settings.Payments.Stripe.CheckWebhooks(); err != nil {
 			return err
 		}
-		server, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.provider(), p.Logger, p.Registry, p.Health)
+		run, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.provider(), p.Logger, p.Registry, p.Health)
 		if err != nil {
 			return err
 		}
 		serve := func(ctx context.Context) error {
 			group, running := errgroup.WithContext(ctx)
-			group.Go(func() error { return server.Run(running) })
+			group.Go(func() error { return run(running) })
 			group.Go(func() error { return p.serveMetrics(running, "api.metrics_listen", p.Settings.API.MetricsListen) })
 			return group.Wait()
 		}

@@ -38,19 +38,13 @@ const (
 	stripeSignature = "Stripe-Signature"
 )
 
-// parser tells whether an event is signed by the provider, and reads it.
-type parser interface {
-	CheckSignature(signature string) error
-	ParseEvent(payload []byte, signature string) (payprovider.Event, error)
-}
-
 // webhooks takes the events of the provider. A sender that knows the secret of the webhook
 // may send them, and no one else; so nothing is done for a body before its signature is
 // checked, and nothing but that check depends on how many bad ones come. A body is not even
 // read when its signature has not the form of one or is old; long ones have room by address, for
 // a short time.
 type webhooks struct {
-	parser    parser
+	provider  payprovider.Provider
 	events    *batch.Coalescer[payprovider.Event, struct{}]
 	bodies    body.Bodies // of their own: anybody may send some
 	outcomes  *prometheus.CounterVec
@@ -61,10 +55,10 @@ type webhooks struct {
 
 // newWebhooks returns webhooks that store events with store, and call stored when some of
 // them are to be worked off.
-func newWebhooks(p parser, store func(context.Context, []payprovider.Event) (int, error), stored func(), settings config.Settings,
+func newWebhooks(p payprovider.Provider, store func(context.Context, []payprovider.Event) (int, error), stored func(), settings config.Settings,
 	logger *slog.Logger, registry prometheus.Registerer,
 ) *webhooks {
-	w := &webhooks{parser: p, logger: logger, bodies: body.New(body.Options{Wait: settings.API.RequestTimeout, Room: eventBodies, Arrive: eventArrives}), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+	w := &webhooks{provider: p, logger: logger, bodies: body.New(body.Options{Wait: settings.API.RequestTimeout, Room: eventBodies, Arrive: eventArrives}), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
 	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
@@ -132,7 +126,7 @@ func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovide
 	if signature == "" {
 		return event, invalidSignature("is missing: this address is for the payment provider")
 	}
-	if err := s.webhooks.parser.CheckSignature(signature); err != nil {
+	if err := s.webhooks.provider.CheckSignature(signature); err != nil {
 		return event, refusalOf(err)
 	}
 	if err := body.CheckMedia(c, o); err != nil {
@@ -142,7 +136,7 @@ func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovide
 	ctx, cancel := s.context()
 	defer cancel()
 	err = s.webhooks.bodies.Read(ctx, c, address, min(o.MaxBody, s.settings.API.BodyLimitBytes), func(sent []byte) (err error) {
-		event, err = s.webhooks.parser.ParseEvent(sent, signature)
+		event, err = s.webhooks.provider.ParseEvent(sent, signature)
 		return err
 	})
 	return event, refusalOf(err)

@@ -70,10 +70,10 @@ type Server struct {
 	cutOff     context.CancelFunc
 }
 
-// New returns a Server; Run runs it. provider is nil where cards are not accepted.
+// New makes a Server and returns its Run. provider is nil where cards are not accepted.
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
-) (*Server, error) {
+) (run func(context.Context) error, err error) {
 	namespace := settings.Redis.Namespace
 	settings.API.BodyLimitBytes = cmp.Or(settings.API.BodyLimitBytes, 1<<20) // most operations allow much less (x-max-body-bytes in the contract)
 	settings.Accept.Timeout, settings.Streams.Interval = cmp.Or(settings.Accept.Timeout, acceptTimeout), cmp.Or(settings.Streams.Interval, 500*time.Millisecond)
@@ -120,7 +120,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	}
 	s.mountWebhooks(s.app)
 	s.mount(s.app)
-	return s, nil
+	return s.Run, nil
 }
 
 // newApp makes the Fiber app, without routes.

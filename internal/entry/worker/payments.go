@@ -26,7 +26,7 @@ import (
 // Cards is what a worker needs to lead payments: a provider, and connections that are
 // for payments alone.
 type Cards struct {
-	Provider payprovider.Payments
+	Provider payprovider.Provider
 	Events   payprovider.Reader
 	DB       *pgxpool.Pool // a pool of its own
 }
@@ -123,7 +123,7 @@ const refundShare = 4
 
 // TakeRefunds lets the worker make card refunds, with a queue and slots of their own; db
 // is the pool of payments. Call it after TakeCards, whose events wake refunds, and before Run.
-func (w *Worker) TakeRefunds(provider payprovider.Refunds, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
+func (w *Worker) TakeRefunds(provider payprovider.Provider, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
 	runner := refunds.NewRunner(db, provider, refunds.Settings{Lease: cmp.Or(settings.Lease, lease), Recheck: cmp.Or(settings.Recheck, payments.Recheck)}, w.logger, registry)
 	if w.cards != nil {
 		w.cards.events.OnRefunds(wakeRefunds)

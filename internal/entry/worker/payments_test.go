@@ -28,6 +28,7 @@ import (
 // bank is a provider that takes every card. A method that begins with pm_action must be
 // authenticated. While it is closed, calls wait.
 type bank struct {
+	payprovider.Provider
 	mu      sync.Mutex
 	intents map[string]*payprovider.Intent
 	closed  chan struct{} // nil: it is open

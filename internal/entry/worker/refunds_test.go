@@ -28,6 +28,7 @@ import (
 
 // generous gives every refund that it is asked for, once.
 type generous struct {
+	payprovider.Provider
 	mu    sync.Mutex
 	given map[string]payprovider.Refund // by key
 }

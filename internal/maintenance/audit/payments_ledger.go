@@ -57,7 +57,7 @@ const purchaseKey = "purchase_id"
 // comparison is the state of one run.
 type comparison struct {
 	db       postgres.DB
-	provider payprovider.Books
+	provider payprovider.Provider
 	report   *PaymentsReport
 	seen     map[string]bool         // intents and refunds that were compared
 	received map[string]money.Amount // by intents that were compared, at the provider
@@ -77,7 +77,7 @@ const (
 // seems to differ is looked at again, on both sides. Objects without our metadata that
 // nobody here knows are somebody else's. A refund of an intent that has received nothing has
 // released an authorization: it is left out.
-func ComparePayments(ctx context.Context, db postgres.DB, provider payprovider.Books, from, to time.Time) (PaymentsReport, error) {
+func ComparePayments(ctx context.Context, db postgres.DB, provider payprovider.Provider, from, to time.Time) (PaymentsReport, error) {
 	report := PaymentsReport{From: from.UTC(), To: to.UTC(), Totals: make(map[string]*Totals), Differences: []Entry{}, UnderWay: []Entry{}}
 	c := &comparison{db: db, provider: provider, report: &report, seen: make(map[string]bool), received: make(map[string]money.Amount)}
 	for _, part := range []func(context.Context, time.Time, time.Time) error{c.listedIntents, c.missingIntents, c.listedRefunds, c.missingRefunds} {

@@ -25,6 +25,7 @@ import (
 
 // books are what a provider has.
 type books struct {
+	payprovider.Provider
 	intents []payprovider.Intent
 	refunds []payprovider.Refund
 	before  func(call string) // hears each call

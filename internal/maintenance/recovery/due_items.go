@@ -101,7 +101,7 @@ func (s *Sweeper) missedEvents(ctx context.Context) (Counts, error) {
 	if s.events == nil {
 		return counts, nil
 	}
-	found, err := s.events.ListMissed(ctx, s.lister)
+	found, err := s.events.ListMissed(ctx, s.provider)
 	counts["listed"], counts["stored"] = found.Listed, found.Stored
 	if found.Stored > 0 {
 		s.logger.Warn("events of the provider had not come by webhook", "events", found.Stored)

@@ -10,10 +10,10 @@ import (
 // permission at any time, and the first payment or refund that needs it would tell.
 func (s *Sweeper) missingPermissions(ctx context.Context) (Counts, error) {
 	counts := Counts{"asked": 0, "missing": 0}
-	if s.key == nil {
+	if s.provider == nil {
 		return counts, nil
 	}
-	has, err := s.key.CheckPermissions(ctx)
+	has, err := s.provider.CheckPermissions(ctx)
 	counts["asked"] = len(has)
 	for _, permission := range slices.Sorted(maps.Keys(has)) {
 		if !has[permission] {

@@ -61,10 +61,9 @@ type Sweeper struct {
 	seller   *sale.Seller
 	auditor  *audit.Auditor
 
-	events *payments.Events // nil: there is no provider of payments
-	lister payprovider.Events
-	key    payprovider.PermissionChecker
-	books  *reconciliation.Reconciler
+	events   *payments.Events // nil: there is no provider of payments
+	provider payprovider.Provider
+	books    *reconciliation.Reconciler
 }
 
 // RowWait is how long a sweep should wait for a campaign that is locked, before it
@@ -97,18 +96,10 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 // CountDraws counts the draws that the sweeps trigger.
 func (s *Sweeper) CountDraws(triggers *draw.Triggers) { s.draws = triggers }
 
-// Provider is what the sweeps ask of a provider of payments: its events, its balance, and what
-// the key may do.
-type Provider interface {
-	payprovider.Events
-	payprovider.Balance
-	payprovider.PermissionChecker
-}
-
 // UseProvider lets the sweeps missed-events, missing-permissions and reconciliation ask a
 // provider of payments.
-func (s *Sweeper) UseProvider(events *payments.Events, provider Provider) {
-	s.events, s.lister, s.key = events, provider, provider
+func (s *Sweeper) UseProvider(events *payments.Events, provider payprovider.Provider) {
+	s.events, s.provider = events, provider
 	s.books = reconciliation.New(s.db, provider, s.settings.Retention.BalanceTransactions, s.logger)
 }
 

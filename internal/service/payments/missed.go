@@ -36,7 +36,7 @@ var errMany = errors.New("payments: more events than are taken at once")
 // has come: so a run that is cut off loses nothing, and the next one goes on. It has come to
 // the newest event that it has seen, by the provider's clock, and not to the present moment of
 // ours: a clock of ours that is ahead would leave out what happens until the provider's is there.
-func (e *Events) ListMissed(ctx context.Context, lister payprovider.Events) (found Missed, err error) {
+func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (found Missed, err error) {
 	until, since, now, ok, err := payment.Listed(ctx, e.db)
 	if err != nil {
 		return found, err
@@ -64,7 +64,7 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Events) (fou
 		if to.After(end) {
 			to = end
 		}
-		events, err := list(ctx, lister, from, to)
+		events, err := e.list(ctx, lister, from, to)
 		if errors.Is(err, errMany) && to.Sub(from) > time.Second {
 			span = max(to.Sub(from)/2, time.Second).Truncate(time.Second)
 			continue
@@ -90,13 +90,13 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Events) (fou
 }
 
 // list returns the events of a span, the oldest first. A single second is taken whole.
-func list(ctx context.Context, lister payprovider.Events, from, to time.Time) ([]payprovider.Event, error) {
+func (e *Events) list(ctx context.Context, lister payprovider.Provider, from, to time.Time) ([]payprovider.Event, error) {
 	most := listMost
 	if to.Sub(from) <= time.Second {
 		most = listMost * 100
 	}
 	var events []payprovider.Event
-	err := lister.ListEvents(ctx, from, to, payprovider.EventTypes(lister), func(event payprovider.Event) error {
+	err := lister.ListEvents(ctx, from, to, payprovider.EventTypes(e.reader), func(event payprovider.Event) error {
 		if len(events) == most {
 			return errMany
 		}

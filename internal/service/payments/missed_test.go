@@ -17,7 +17,7 @@ import (
 
 // list is a provider that remembers events, the newest first.
 type list struct {
-	stripe.Reader
+	payprovider.Provider
 	events []payprovider.Event
 	fail   error
 }

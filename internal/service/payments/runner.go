@@ -23,14 +23,14 @@ import (
 // provider is called.
 type Runner struct {
 	db       postgres.Pool
-	provider payprovider.Payments
+	provider payprovider.Provider
 	settings Settings
 	logger   *slog.Logger
 	metrics  *metrics
 }
 
 // NewRunner returns a Runner.
-func NewRunner(db postgres.Pool, provider payprovider.Payments, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
+func NewRunner(db postgres.Pool, provider payprovider.Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
 	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: newMetrics(registry)}
 }
 

@@ -14,6 +14,7 @@ import (
 
 // sim is a provider with a state: intents, and the answers stored under keys.
 type sim struct {
+	payprovider.Provider
 	t  *testing.T
 	mu sync.Mutex
 

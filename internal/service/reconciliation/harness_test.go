@@ -266,7 +266,7 @@ func (s *shop) reconcile() (sum reconciliation.Report) {
 	return s.reconcileWith(s.client)
 }
 
-func (s *shop) reconcileWith(provider payprovider.Balance) (sum reconciliation.Report) {
+func (s *shop) reconcileWith(provider payprovider.Provider) (sum reconciliation.Report) {
 	s.t.Helper()
 	s.age()
 	r := reconciliation.New(s.db, provider, 300*24*time.Hour, slog.New(slog.NewTextHandler(s.log, nil)))

@@ -25,7 +25,7 @@ type marked struct {
 	id string // empty: not read yet
 }
 
-// CreateIntent implements payprovider.Payments.
+// CreateIntent implements payprovider.Provider.
 func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
 	metadata, err := m.mark(ctx, "create", n.Metadata)
 	if err != nil {
@@ -35,7 +35,7 @@ func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (pay
 	return m.Provider.CreateIntent(ctx, n)
 }
 
-// CreateRefund implements payprovider.Refunds.
+// CreateRefund implements payprovider.Provider.
 func (m *marked) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	metadata, err := m.mark(ctx, "refund", n.Metadata)
 	if err != nil {

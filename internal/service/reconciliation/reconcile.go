@@ -38,13 +38,13 @@ type Report struct {
 // Reconciler compares days.
 type Reconciler struct {
 	db       postgres.Pool
-	provider payprovider.Balance // nil: there is none
-	keep     time.Duration       // of transactions: older days are not listed
+	provider payprovider.Provider // nil: there is none
+	keep     time.Duration        // of transactions: older days are not listed
 	logger   *slog.Logger
 }
 
 // New returns a Reconciler; provider may be nil. Days older than keep are left out.
-func New(db postgres.Pool, provider payprovider.Balance, keep time.Duration, logger *slog.Logger) *Reconciler {
+func New(db postgres.Pool, provider payprovider.Provider, keep time.Duration, logger *slog.Logger) *Reconciler {
 	return &Reconciler{db: db, provider: provider, keep: keep, logger: logger}
 }
 

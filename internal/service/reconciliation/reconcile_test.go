@@ -194,7 +194,7 @@ func TestAnotherCurrencyOfTheBalanceIsNoDifference(t *testing.T) {
 
 // broken is a provider whose list ends with an error, or has what no release knows.
 type broken struct {
-	payprovider.Balance
+	payprovider.Provider
 	mu     sync.Mutex
 	calls  int
 	fail   func(call int) error
@@ -207,7 +207,7 @@ func (b *broken) ListBalanceTransactions(ctx context.Context, from, to time.Time
 	b.calls++
 	call := b.calls
 	b.mu.Unlock()
-	err := b.Balance.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
+	err := b.Provider.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
 		if b.change != nil {
 			b.change(&t)
 		}
@@ -231,7 +231,7 @@ func TestADayThatFailsHalfWayIsDoneAgain(t *testing.T) {
 	s.exec(`UPDATE payments SET currency = 'USD' WHERE purchase_id = $1`, b.purchase)
 	s.age()
 	away := errors.New("the provider is away")
-	list := &broken{Balance: s.client, fail: func(call int) error {
+	list := &broken{Provider: s.client, fail: func(call int) error {
 		if call == 1 {
 			return away
 		}
@@ -270,7 +270,7 @@ func TestManySchedulersAtOnceListADayOnce(t *testing.T) {
 		s.buy("pm_card_visa")
 	}
 	s.age()
-	list := &broken{Balance: s.client}
+	list := &broken{Provider: s.client}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var sum reconciliation.Report
@@ -307,7 +307,7 @@ func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
 		_, err := s.sim.Payout("jpy", 30)
 		s.must(err)
 	}
-	list := &broken{Balance: s.client, change: func(t *payprovider.BalanceTransaction) {
+	list := &broken{Provider: s.client, change: func(t *payprovider.BalanceTransaction) {
 		if t.Category == "fee" {
 			t.Category, t.Known = "moon_tax", false
 		}
@@ -381,7 +381,7 @@ func TestALaterRefundByHandAndADisputeOfALostPaymentAreOurs(t *testing.T) {
 	s.expect("unknown-here " + b.intent)
 	refund, dispute := s.byHand(b.intent, 50), s.dispute(b)
 	s.again()
-	s.reconcileWith(&broken{Balance: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }}) // of another day
+	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }}) // of another day
 	s.expect("unknown-here "+b.intent, "unknown-here "+refund, "unknown-here "+dispute)
 }
 
@@ -392,7 +392,7 @@ func TestAReleaseOfWhatWasNeverCapturedIsNoDifference(t *testing.T) {
 	b := s.buy("pm_card_visa")
 	s.byHand(b.intent, 50)
 	s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
-	s.reconcileWith(&broken{Balance: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }})
+	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }})
 	s.expect()
 }
 
@@ -411,6 +411,7 @@ func TestWithoutAProviderNoDayIsCompared(t *testing.T) {
 // crowded is a provider with so many transactions that a run is cut off long before the end of
 // the day: it answers so many pages.
 type crowded struct {
+	payprovider.Provider
 	every time.Duration // between two transactions
 	pages int
 	left  int // pages of this run

@@ -19,7 +19,7 @@ type metrics struct {
 
 // NewRunner returns a Runner. db is a pool, or a view of it for transactions that may wait
 // for locks; provider makes the refunds.
-func NewRunner(db postgres.Pool, provider payprovider.Refunds, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
+func NewRunner(db postgres.Pool, provider payprovider.Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
 	m := &metrics{
 		states: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "triprize_refund_states_total", Help: "New states of card refunds. Those that failed or were canceled wait for an operator.",

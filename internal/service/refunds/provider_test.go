@@ -14,6 +14,7 @@ import (
 // provider is a provider with one captured intent, which may be refunded up to its
 // amount, and which remembers idempotency keys.
 type provider struct {
+	payprovider.Provider
 	mu       sync.Mutex
 	intent   string
 	captured money.Amount

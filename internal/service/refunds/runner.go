@@ -54,7 +54,7 @@ const keyLimit = 23 * time.Hour
 // Runner does card refunds at the provider.
 type Runner struct {
 	db       postgres.Pool
-	provider payprovider.Refunds
+	provider payprovider.Provider
 	settings Settings
 	logger   *slog.Logger
 	metrics  *metrics
