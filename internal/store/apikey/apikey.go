@@ -103,12 +103,6 @@ func Revoke(ctx context.Context, db postgres.DB, prefix string) error {
 	return nil
 }
 
-// IsRevoked reports whether a key is revoked, or there is none.
-func IsRevoked(ctx context.Context, db postgres.DB, prefix string) (revoked bool, err error) {
-	err = db.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM api_keys WHERE prefix = $1 AND revoked_at IS NULL)`, prefix).Scan(&revoked)
-	return revoked, fault.At(err, "apikey.IsRevoked(%s)", prefix)
-}
-
 // CheckSuccessor returns what is wrong with a key that is to have what another one has made: both must
 // be of one client, and it must not be revoked. It stays so until tx ends.
 func CheckSuccessor(ctx context.Context, tx pgx.Tx, prefix, successor string) error {

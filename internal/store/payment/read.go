@@ -12,19 +12,14 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// columns are the fields of a Payment, in order.
 const columns = `p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, p.phase, p.version, p.lease_until,
 	p.due_at, p.wakes, p.deadline, p.latest, p.awaits_until, p.kept_since, p.declined_until, p.over_at <= clock_timestamp(), p.attempt, p.attempt_at, p.tries,
 	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.livemode, p.received,
 	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for, p.last_error,
 	p.disputed_at, p.dispute, p.amount_disputed, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason`
 
-func scan(row pgx.CollectableRow) (p Payment, err error) {
-	err = row.Scan(&p.PurchaseID, &p.JobID, &p.CampaignID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.ReturnURL, &p.Phase, &p.Version, &p.LeaseUntil,
-		&p.DueAt, &p.Wakes, &p.Deadline, &p.Latest, &p.AwaitsUntil, &p.KeptSince, &p.DeclinedUntil, &p.Over, &p.Attempt, &p.AttemptAt, &p.Tries, &p.KeyAge, &p.IntentID, &p.IntentStatus, &p.Livemode, &p.Received,
-		&p.NextAction, &p.Ending, &p.Uncancellable, &p.Decline, &p.CancelJob, &p.CancelledBy, &p.CancelReason, &p.Faults, &p.WaitingFor, &p.LastError,
-		&p.DisputedAt, &p.Dispute, &p.Disputed, &p.CreatedAt, &p.FinishedAt, &p.ResolvedAs, &p.ResolvedBy, &p.ResolveReason)
-	return p, err
-}
+var scan = pgx.RowToStructByPos[Payment]
 
 // Get returns the payment of a purchase, and false when it has none.
 func Get(ctx context.Context, db postgres.DB, purchaseID uuid.UUID) (p Payment, ok bool, err error) {

@@ -15,17 +15,13 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// columns are the fields of a Refund, in order.
 const columns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, r.state, r.version, r.lease_until,
 	r.due_at, r.wakes, r.attempt, r.attempt_at, coalesce(r.asked, r.amount), coalesce(extract(epoch FROM clock_timestamp() - r.attempt_at) * interval '1 second', interval '0'),
 	r.provider_id, r.failure, r.faults, r.stuck, r.resolved_by, r.resolve_reason, r.created_at,
 	extract(epoch FROM clock_timestamp() - r.created_at) * interval '1 second', r.finished_at`
 
-func scan(row pgx.CollectableRow) (r Refund, err error) {
-	err = row.Scan(&r.ID, &r.PurchaseID, &r.CampaignID, &r.UserID, &r.Method, &r.Amount, &r.Currency, &r.Reason, &r.State, &r.Version, &r.LeaseUntil,
-		&r.DueAt, &r.Wakes, &r.Attempt, &r.AttemptAt, &r.Asked, &r.KeyAge,
-		&r.ProviderID, &r.Failure, &r.Faults, &r.Stuck, &r.ResolvedBy, &r.ResolveReason, &r.CreatedAt, &r.Age, &r.FinishedAt)
-	return r, err
-}
+var scan = pgx.RowToStructByPos[Refund]
 
 // Get returns a refund, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Refund, error) {

@@ -26,9 +26,7 @@ func EventsAt(ctx context.Context, db postgres.DB, places []Place) (map[Place]Ev
 	found := make(map[Place]Event, len(places))
 	_, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (p Place, err error) {
 		var v Event
-		var between betweenWallets
-		if err = row.Scan(append(v.targets(&between), &p.Wallet, &v.Balance, &v.Held)...); err == nil {
-			v.take(between)
+		if err = row.Scan(append(v.targets(), &p.Wallet, &v.Balance, &v.Held)...); err == nil {
 			p.Version = v.Version
 			found[p] = v
 		}

@@ -59,30 +59,26 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 	return events, nil
 }
 
-// eventColumns are those of an event v and its entry e.
-const eventColumns = `v.version, v.delta_balance, v.delta_held, v.at,
-		       e.id, e.kind, e.debit_wallet, coalesce(e.debit_account, ''), e.credit_wallet, coalesce(e.credit_account, ''),
-		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''), e.authorization_id, e.created_at, e.metadata, e.purchase_id, e.actor`
+// eventColumns are those of an event v and its entry e. A wallet, an authorization or a purchase
+// that there is not is the id zero.
+const eventColumns = `v.version, v.delta_balance, v.delta_held, v.at, e.id, e.kind,
+		       coalesce(e.debit_wallet, ` + none + `), coalesce(e.debit_account, ''), coalesce(e.credit_wallet, ` + none + `), coalesce(e.credit_account, ''),
+		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''),
+		       coalesce(e.authorization_id, ` + none + `), e.created_at, e.metadata, coalesce(e.purchase_id, ` + none + `), e.actor`
 
-// betweenWallets are the columns of an entry that may be null.
-type betweenWallets struct{ payer, payee, authorization, purchase uuid.NullUUID }
+const none = `'00000000-0000-0000-0000-000000000000'`
 
-// targets are what eventColumns are scanned into; take comes afterwards.
-func (v *Event) targets(b *betweenWallets) []any {
+// targets are what eventColumns are scanned into.
+func (v *Event) targets() []any {
 	e := &v.Entry
-	return []any{&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At,
-		&e.ID, &e.Kind, &b.payer, &e.Debit.Account, &b.payee, &e.Credit.Account,
-		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description, &b.authorization, &e.CreatedAt, &e.Metadata, &b.purchase, &e.Actor}
-}
-
-func (v *Event) take(b betweenWallets) {
-	v.Entry.Debit.Wallet, v.Entry.Credit.Wallet, v.Entry.Authorization, v.Entry.PurchaseID = b.payer.UUID, b.payee.UUID, b.authorization.UUID, b.purchase.UUID
+	return []any{&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At, &e.ID, &e.Kind,
+		&e.Debit.Wallet, &e.Debit.Account, &e.Credit.Wallet, &e.Credit.Account,
+		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description,
+		&e.Authorization, &e.CreatedAt, &e.Metadata, &e.PurchaseID, &e.Actor}
 }
 
 func scanEvent(row pgx.CollectableRow) (v Event, err error) {
-	var between betweenWallets
-	err = row.Scan(v.targets(&between)...)
-	v.take(between)
+	err = row.Scan(v.targets()...)
 	return v, err
 }
 

@@ -12,13 +12,11 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-const walletColumns = `id, owner_id, currency, balance, held, version, created_at, client,
+// walletColumns are the fields of a Wallet, in order.
+const walletColumns = `id, client, owner_id, currency, balance, held, version, created_at,
 	(SELECT metadata FROM wallet_metadata WHERE wallet_id = wallets.id)`
 
-func scanWallet(row pgx.CollectableRow) (w Wallet, err error) {
-	err = row.Scan(&w.ID, &w.Owner.ID, &w.Currency, &w.Balance, &w.Held, &w.Version, &w.CreatedAt, &w.Client, &w.Metadata)
-	return w, err
-}
+var scanWallet = pgx.RowToStructByPos[Wallet]
 
 // Get returns a wallet as it is now, or a not-found Error. Held includes
 // authorizations that are over until a command or a sweep ends them.
@@ -41,12 +39,10 @@ func OfOwner(ctx context.Context, db postgres.DB, who access.Grant, ownerID, cur
 	return wallets, fault.At(err, "wallet.OfOwner(%s)", ownerID)
 }
 
+// authorizationColumns are the fields of an Authorization, in order.
 const authorizationColumns = `id, wallet_id, amount, captured, state, coalesce(description, '') AS description, created_at, expires_at, metadata`
 
-func scanAuthorization(row pgx.CollectableRow) (a Authorization, err error) {
-	err = row.Scan(&a.ID, &a.WalletID, &a.Amount, &a.Captured, &a.State, &a.Description, &a.CreatedAt, &a.ExpiresAt, &a.Metadata)
-	return a, err
-}
+var scanAuthorization = pgx.RowToStructByPos[Authorization]
 
 // GetAuthorization returns an authorization of a wallet, or a not-found Error.
 func GetAuthorization(ctx context.Context, db postgres.DB, walletID, id uuid.UUID) (Authorization, error) {

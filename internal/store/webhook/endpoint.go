@@ -13,16 +13,12 @@ import (
 	"triprize/internal/store/agenda"
 )
 
+// columns are the fields of an Endpoint, in order.
 const columns = `p.id, p.client, p.url, p.events, p.description, coalesce(p.made_by, ''), p.created_at,
 	p.verified_at, p.challenge_error, p.disabled_at, p.disabled_reason,
 	p.failing_since, p.failures, p.paused_until, p.slow, p.version, p.wakes`
 
-func scan(row pgx.CollectableRow) (e Endpoint, err error) {
-	err = row.Scan(&e.ID, &e.Client, &e.URL, &e.Events, &e.Description, &e.MadeBy, &e.CreatedAt,
-		&e.VerifiedAt, &e.ChallengeError, &e.DisabledAt, &e.DisabledReason,
-		&e.FailingSince, &e.Failures, &e.PausedUntil, &e.Slow, &e.Version, &e.Wakes)
-	return e, err
-}
+var scan = pgx.RowToStructByPos[Endpoint]
 
 // lives is the condition of endpoints that are there.
 const lives = `p.deleted_at IS NULL`

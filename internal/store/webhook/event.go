@@ -33,12 +33,10 @@ func Test(ctx context.Context, tx pgx.Tx, e Endpoint) (Event, error) {
 	return event, fault.At(err, "webhook.Test(%s)", e.ID)
 }
 
+// eventColumns are the fields of an Event, in order.
 const eventColumns = `e.id, e.client, e.type, e.subject, e.version, e.campaign_id, e.at, e.payload`
 
-func scanEvent(row pgx.CollectableRow) (e Event, err error) {
-	err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload)
-	return e, err
-}
+var scanEvent = pgx.RowToStructByPos[Event]
 
 // GetEvent returns an event, or a not-found Error: also for one that is another client's,
 // unless client is empty.

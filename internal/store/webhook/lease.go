@@ -68,11 +68,7 @@ type DueEvent struct {
 // DueEvents returns up to limit events that are due for an endpoint, the longest due first.
 // It locks nothing: its caller has the lease.
 func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit int) ([]DueEvent, error) {
-	due, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d DueEvent, err error) {
-		e := &d.Event
-		err = row.Scan(&e.ID, &e.Client, &e.Type, &e.Subject, &e.Version, &e.CampaignID, &e.At, &e.Payload, &d.Attempts, &d.Due, &d.Traceparent)
-		return d, err
-	}, `
+	due, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[DueEvent], `
 		SELECT `+eventColumns+`, d.attempts, d.next_at, coalesce(j.traceparent, '')
 		FROM (SELECT * FROM webhook_deliveries
 		      WHERE endpoint_id = $1 AND state = 'pending' AND next_at <= clock_timestamp() ORDER BY next_at, event_id LIMIT $2) d
