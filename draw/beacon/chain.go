@@ -15,7 +15,7 @@ import (
 // SignatureSize and PublicKeySize are lengths in bytes: compressed points of G1 and G2.
 const (
 	SignatureSize = 48
-	PublicKeySize = 96
+	publicKeySize = 96
 )
 
 // Chain is what identifies a chain and makes its rounds verifiable.
@@ -57,8 +57,8 @@ func Quicknet() Chain {
 // is out of its range, or the public key is no point of the group.
 func (c Chain) Check() error {
 	switch {
-	case len(c.PublicKey) != PublicKeySize:
-		return fmt.Errorf("beacon: a public key has %d bytes, not %d", PublicKeySize, len(c.PublicKey))
+	case len(c.PublicKey) != publicKeySize:
+		return fmt.Errorf("beacon: a public key has %d bytes, not %d", publicKeySize, len(c.PublicKey))
 	case len(c.GenesisSeed) != sha256.Size:
 		return fmt.Errorf("beacon: a genesis seed has %d bytes, not %d", sha256.Size, len(c.GenesisSeed))
 	case c.GenesisTime < 0:

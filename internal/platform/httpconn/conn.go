@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Pace is how many bytes a second a client must send or read, of what it is waited
+// pace is how many bytes a second a client must send or read, of what it is waited
 // for.
-const Pace = 2 << 10
+const pace = 2 << 10
 
 const (
 	// deadAfter is how long a client's machine may say nothing at all before it

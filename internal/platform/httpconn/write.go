@@ -13,7 +13,7 @@ type allowance struct{ limit, left time.Duration }
 
 // use takes the time that was waited for n bytes, and gives what these are worth.
 func (a *allowance) use(waited time.Duration, n int) {
-	a.left = min(a.limit, a.left-waited+time.Duration(n)*time.Second/Pace)
+	a.left = min(a.limit, a.left-waited+time.Duration(n)*time.Second/pace)
 }
 
 // checks is how often, within the longest time that a client may be slow, it is

@@ -13,10 +13,10 @@ func TestWhatIsMovedMakesUpForTheTimeThatItTook(t *testing.T) {
 		left   time.Duration
 	}{
 		"nothing":           {3 * time.Second, 0, 5 * time.Second},
-		"too little":        {3 * time.Second, Pace, 6 * time.Second},
-		"just enough":       {3 * time.Second, 3 * Pace, 8 * time.Second},
-		"more":              {time.Second, 2 * Pace, 9 * time.Second},
-		"no more than all":  {time.Second, 100 * Pace, 10 * time.Second},
+		"too little":        {3 * time.Second, pace, 6 * time.Second},
+		"just enough":       {3 * time.Second, 3 * pace, 8 * time.Second},
+		"more":              {time.Second, 2 * pace, 9 * time.Second},
+		"no more than all":  {time.Second, 100 * pace, 10 * time.Second},
 		"nothing, too long": {9 * time.Second, 0, -time.Second},
 	} {
 		a := allowance{limit: 10 * time.Second, left: 8 * time.Second}

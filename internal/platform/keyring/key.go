@@ -23,8 +23,8 @@ const format = 1
 // Key seals and opens.
 type Key struct{ aead cipher.AEAD }
 
-// ParseKey takes 64 hex digits: a 256-bit key.
-func ParseKey(text string) (Key, error) {
+// parseKey takes 64 hex digits: a 256-bit key.
+func parseKey(text string) (Key, error) {
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != 32 {
 		return Key{}, errors.New("keyring.ParseKey: the key must be 64 hex digits")

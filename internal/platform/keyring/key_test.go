@@ -7,11 +7,11 @@ import (
 )
 
 func TestOnlyTheSameKeyAndRowOpen(t *testing.T) {
-	key, err := ParseKey(NewKey())
+	key, err := parseKey(NewKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _ := ParseKey(NewKey())
+	other, _ := parseKey(NewKey())
 	sealed := key.Seal([]byte("secret"), []byte("row 1"))
 	if bytes.Contains(sealed, []byte("secret")) {
 		t.Error("not encrypted")
@@ -35,7 +35,7 @@ func TestOnlyTheSameKeyAndRowOpen(t *testing.T) {
 }
 
 func TestSealingTwiceDiffers(t *testing.T) {
-	key, _ := ParseKey(NewKey())
+	key, _ := parseKey(NewKey())
 	if bytes.Equal(key.Seal([]byte("s"), nil), key.Seal([]byte("s"), nil)) {
 		t.Error("the same bytes twice")
 	}
@@ -43,7 +43,7 @@ func TestSealingTwiceDiffers(t *testing.T) {
 
 func TestKeysAre64HexDigits(t *testing.T) {
 	for _, text := range []string{"", "abcd", NewKey()[1:], "zz" + NewKey()[2:]} {
-		if _, err := ParseKey(text); err == nil {
+		if _, err := parseKey(text); err == nil {
 			t.Errorf("%q was taken for a key", text)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MaxKeys is how many previous keys a Keyring has at most: each secret is tried with all.
-const MaxKeys = 8
+// maxKeys is how many previous keys a Keyring has at most: each secret is tried with all.
+const maxKeys = 8
 
 // Keyring is the keys of a process while one replaces another: it seals with the current
 // key, and opens with any. The zero value opens nothing, and must not seal.
@@ -18,25 +18,25 @@ type Keyring struct {
 // Parse takes the current key, and previous ones separated by commas. Each is 64 hex
 // digits.
 func Parse(current, previous string) (Keyring, error) {
-	key, err := ParseKey(current)
+	key, err := parseKey(current)
 	if err != nil {
 		return Keyring{}, err
 	}
-	older, err := ParseKeys(previous)
+	older, err := parseKeys(previous)
 	return Keyring{current: key, previous: older}, err
 }
 
-// ParseKeys takes at most MaxKeys keys, separated by commas; none, when text is empty.
-func ParseKeys(text string) (keys []Key, err error) {
+// parseKeys takes at most maxKeys keys, separated by commas; none, when text is empty.
+func parseKeys(text string) (keys []Key, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
 	list := strings.Split(text, ",")
-	if len(list) > MaxKeys {
-		return nil, fmt.Errorf("keyring.ParseKeys: %d keys; at most %d are tried", len(list), MaxKeys)
+	if len(list) > maxKeys {
+		return nil, fmt.Errorf("keyring.ParseKeys: %d keys; at most %d are tried", len(list), maxKeys)
 	}
 	for i, one := range list {
-		key, err := ParseKey(strings.TrimSpace(one))
+		key, err := parseKey(strings.TrimSpace(one))
 		if err != nil {
 			return nil, fmt.Errorf("keyring.ParseKeys: key %d: %w", i+1, err)
 		}

@@ -27,21 +27,21 @@ var ErrField = errors.New("stream: the id or the name of an event has a line bre
 // ignore an id.
 const forbidden = "\r\n\x00"
 
-// Writer writes events. Each method flushes. An error means that the client is
+// writer writes events. Each method flushes. An error means that the client is
 // gone, unless it is ErrField: then nothing was written.
-type Writer struct {
+type writer struct {
 	out   *bufio.Writer
 	frame []byte // of the event before, reused
 }
 
-// NewWriter returns a Writer to out.
-func NewWriter(out *bufio.Writer) *Writer { return &Writer{out: out} }
+// newWriter returns a writer to out.
+func newWriter(out *bufio.Writer) *writer { return &writer{out: out} }
 
 // lineBreaks replaces the three line breaks of the format by one of them.
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // Event sends one event. Empty data is sent too, so that clients see the event.
-func (w *Writer) Event(e Event) error {
+func (w *writer) Event(e Event) error {
 	if strings.ContainsAny(e.ID, forbidden) || strings.ContainsAny(e.Name, forbidden) {
 		return ErrField
 	}
@@ -63,7 +63,7 @@ func (w *Writer) Event(e Event) error {
 
 // sendLine ends the frame with data of one line. It does not copy the data, which can be
 // long and the same for thousands of clients.
-func (w *Writer) sendLine(data []byte) error {
+func (w *writer) sendLine(data []byte) error {
 	w.frame = append(w.frame, "data: "...)
 	for _, part := range [][]byte{w.frame, data, []byte("\n\n")} {
 		if _, err := w.out.Write(part); err != nil {
@@ -74,19 +74,19 @@ func (w *Writer) sendLine(data []byte) error {
 }
 
 // Ping sends a comment, which clients ignore.
-func (w *Writer) Ping() error {
+func (w *writer) Ping() error {
 	w.frame = append(w.frame[:0], ": ping\n"...)
 	return w.send()
 }
 
 // Retry tells the client how long to wait before it connects again.
-func (w *Writer) Retry(after time.Duration) error {
+func (w *writer) Retry(after time.Duration) error {
 	w.frame = w.frame[:0]
 	w.line("retry", strconv.FormatInt(after.Milliseconds(), 10))
 	return w.send()
 }
 
-func (w *Writer) line(field, value string) {
+func (w *writer) line(field, value string) {
 	w.frame = append(w.frame, field...)
 	w.frame = append(w.frame, ": "...)
 	w.frame = append(w.frame, value...)
@@ -94,7 +94,7 @@ func (w *Writer) line(field, value string) {
 }
 
 // send ends the frame with an empty line.
-func (w *Writer) send() error {
+func (w *writer) send() error {
 	w.frame = append(w.frame, '\n')
 	if _, err := w.out.Write(w.frame); err != nil {
 		return err

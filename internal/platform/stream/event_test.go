@@ -71,7 +71,7 @@ func TestAnEventArrivesAsItWasSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var sent bytes.Buffer
-			if err := NewWriter(bufio.NewWriter(&sent)).Event(c.event); err != nil {
+			if err := newWriter(bufio.NewWriter(&sent)).Event(c.event); err != nil {
 				t.Fatal(err)
 			}
 			if sent.String() != c.raw {
@@ -88,7 +88,7 @@ func TestAnIDOrNameThatBreaksTheFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []Event{{ID: "1\ndata: forged"}, {ID: "1\rx"}, {ID: "1\x00"}, {Name: "a\nid: 2"}, {Name: "a\r"}} {
 		var sent bytes.Buffer
-		w := NewWriter(bufio.NewWriter(&sent))
+		w := newWriter(bufio.NewWriter(&sent))
 		if err := w.Event(bad); !errors.Is(err, ErrField) {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -101,7 +101,7 @@ func TestAnIDOrNameThatBreaksTheFormatIsRefused(t *testing.T) {
 func TestHeartbeatsAndHintsAreNoEvents(t *testing.T) {
 	t.Parallel()
 	var sent bytes.Buffer
-	w := NewWriter(bufio.NewWriter(&sent))
+	w := newWriter(bufio.NewWriter(&sent))
 	if err := errors.Join(w.Retry(2500*time.Millisecond), w.Ping(), w.Event(Event{ID: "1", Data: []byte("x")}), w.Ping()); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ var ErrRevoked = errors.New("stream: the key is revoked")
 // It flushes after each event and after each heartbeat. event converts each value of the
 // source to an Event. The values in first are sent before those of the source.
 func Relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, first ...T) error {
-	out := NewWriter(w)
+	out := newWriter(w)
 	reason, err := relay(ctx, out, settings, source, event, first)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ const (
 )
 
 // relay returns why the stream ends.
-func relay[T any](ctx context.Context, out *Writer, settings config.Streams, source <-chan T, event func(T) Event, first []T) (reason string, err error) {
+func relay[T any](ctx context.Context, out *writer, settings config.Streams, source <-chan T, event func(T) Event, first []T) (reason string, err error) {
 	retry, maxAge, heartbeat := cmp.Or(settings.Retry, retry), cmp.Or(settings.MaxAge, maxAge), cmp.Or(settings.Heartbeat, heartbeat)
 	if err := out.Retry(retry + jitter(retry/2)); err != nil {
 		return "", err

@@ -14,8 +14,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// MaxURLLength bounds the URL of an endpoint, in bytes.
-const MaxURLLength = 2000
+// maxURLLength bounds the URL of an endpoint, in bytes.
+const maxURLLength = 2000
 
 // ErrAddress means that a connection was refused here, because of the address that the name
 // leads to.
@@ -78,8 +78,8 @@ func portAllowed(port uint16) bool { return port == 80 || port == 443 || port >=
 // CheckURL says what is wrong with the URL of an endpoint, in words for its sender; nil:
 // nothing. The address behind its name is only known when a request is sent.
 func (g Guard) CheckURL(text string) error {
-	if len(text) > MaxURLLength {
-		return fmt.Errorf("is longer than %d bytes", MaxURLLength)
+	if len(text) > maxURLLength {
+		return fmt.Errorf("is longer than %d bytes", maxURLLength)
 	}
 	u, err := url.Parse(text)
 	switch {

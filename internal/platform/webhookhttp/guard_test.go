@@ -83,7 +83,7 @@ func TestAURLThatCanNeverBeReachedIsRefusedAtOnce(t *testing.T) {
 		"", "shop.example", "ftp://shop.example", "http://shop.example", "https:shop.example", "https://", "https://u:p@shop.example", "https://u@shop.example",
 		"https://shop.example/#x", "https://shop.example:25", "https://shop.example:22", "https://shop.example:0", "https://shop.example:65536", "https://shop.example:x",
 		"https://localhost", "https://LOCALHOST.", "https://a.localhost/", "https://2130706433/", "https://0x7f000001/", "https://127.1/", "https://0177.0.0.1/",
-		"https://[fe80::1%25eth0]/", "https://shop..", "https://.", "https://shop.example/" + strings.Repeat("x", MaxURLLength), "https://exa\x00mple/",
+		"https://[fe80::1%25eth0]/", "https://shop..", "https://.", "https://shop.example/" + strings.Repeat("x", maxURLLength), "https://exa\x00mple/",
 	}
 	for _, address := range private {
 		if strings.Contains(address, ":") {

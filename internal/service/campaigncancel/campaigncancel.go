@@ -71,8 +71,8 @@ const (
 // before the job is put off.
 const RowWait = 250 * time.Millisecond
 
-// Chunk is how many purchases a transaction gives back at most.
-const Chunk = 100
+// chunkSize is how many purchases a transaction gives back at most.
+const chunkSize = 100
 
 // Observer hears what was committed. Both functions must be quick, and what they do may
 // be lost.
@@ -122,7 +122,7 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 			c.observer.Advanced(ref.ID)
 		}
 		left.add(chunk.refusals)
-		if chunk.found < Chunk {
+		if chunk.found < chunkSize {
 			break
 		}
 		after = chunk.last

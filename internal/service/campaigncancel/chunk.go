@@ -80,7 +80,7 @@ func (c *Canceller) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid
 	}
 	var ids []uuid.UUID
 	var buyers pgx.Batch
-	inventory.QueueBuyers(&buyers, ref.CampaignID, after, Chunk, &ids)
+	inventory.QueueBuyers(&buyers, ref.CampaignID, after, chunkSize, &ids)
 	if err := tx.SendBatch(ctx, &buyers).Close(); err != nil || len(ids) == 0 {
 		return err
 	}

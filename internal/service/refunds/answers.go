@@ -28,9 +28,9 @@ func pick(all []payprovider.Refund, wanted *refund.Refund, rows []refund.Refund)
 	best := 0
 	for _, one := range all {
 		refused, known := refund.StateOf(one.Status).Refused(), text(wanted.ProviderID) == one.ID
-		stale := refused && !known && one.Metadata[MetaAttempt] != strconv.Itoa(wanted.Attempt)
+		stale := refused && !known && one.Metadata[metaAttempt] != strconv.Itoa(wanted.Attempt)
 		others := slices.ContainsFunc(rows, func(r refund.Refund) bool { return r.ID != wanted.ID && text(r.ProviderID) == one.ID })
-		if !known && one.Metadata[MetaRefund] != wanted.ID.String() || stale || others {
+		if !known && one.Metadata[metaRefund] != wanted.ID.String() || stale || others {
 			continue
 		}
 		rank := 1

@@ -75,7 +75,7 @@ func (o *run) notOurs(all []payprovider.Refund, rows []refund.Refund, mine strin
 	twice = make(map[string]bool)
 	for _, one := range all {
 		state := refund.StateOf(one.Status)
-		r, known := ours[one.Metadata[MetaRefund]]
+		r, known := ours[one.Metadata[metaRefund]]
 		switch known = known && !noted[one.ID]; {
 		case state == "" || one.Amount <= 0 || known && state.Refused():
 			continue

@@ -25,10 +25,10 @@ import (
 
 // The names of our metadata at the provider.
 const (
-	MetaRefund   = "refund_id"
-	MetaPurchase = "purchase_id"
-	MetaCampaign = "campaign_id"
-	MetaAttempt  = "attempt"
+	metaRefund   = "refund_id"
+	metaPurchase = "purchase_id"
+	metaCampaign = "campaign_id"
+	metaAttempt  = "attempt"
 )
 
 // Settings are how long things take.
@@ -224,8 +224,8 @@ func (o *run) ask(ctx context.Context, amount money.Amount) (payprovider.Refund,
 	return call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) {
 		return o.provider.CreateRefund(ctx, payprovider.NewRefund{
 			Key: fmt.Sprintf("re:%s:%d", o.ID, o.Attempt), IntentID: o.intentID, Amount: amount,
-			Metadata: map[string]string{MetaRefund: o.ID.String(), MetaPurchase: o.PurchaseID.String(), MetaCampaign: o.CampaignID.String(),
-				MetaAttempt: strconv.Itoa(o.Attempt)},
+			Metadata: map[string]string{metaRefund: o.ID.String(), metaPurchase: o.PurchaseID.String(), metaCampaign: o.CampaignID.String(),
+				metaAttempt: strconv.Itoa(o.Attempt)},
 		})
 	})
 }

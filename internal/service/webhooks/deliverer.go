@@ -163,7 +163,7 @@ func (d *Deliverer) secrets(ctx context.Context, id uuid.UUID) ([]string, error)
 	}
 	secrets := make([]string, len(sealed))
 	for i, s := range sealed {
-		if secrets[i], err = Open(d.keys, s); err != nil {
+		if secrets[i], err = open(d.keys, s); err != nil {
 			return nil, err
 		}
 	}

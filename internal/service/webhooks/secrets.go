@@ -19,8 +19,8 @@ func Seal(keys keyring.Keyring, endpointID uuid.UUID, secret string) []byte {
 	return keys.Seal([]byte(secret), row(endpointID))
 }
 
-// Open opens a secret.
-func Open(keys keyring.Keyring, s webhook.Secret) (string, error) {
+// open opens a secret.
+func open(keys keyring.Keyring, s webhook.Secret) (string, error) {
 	secret, err := keys.Open(s.Sealed, row(s.EndpointID))
 	if err != nil {
 		return "", fmt.Errorf("webhooks.Open(%s): %w", s.EndpointID, err)

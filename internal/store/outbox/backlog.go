@@ -20,9 +20,9 @@ type Backlog struct {
 	Campaign uuid.UUID     // its campaign; zero: it has none
 }
 
-// MostMessages is how many messages of a kind are counted, those with the oldest jobs: a look costs the
+// mostMessages is how many messages of a kind are counted, those with the oldest jobs: a look costs the
 // same, however long the backlog is.
-const MostMessages = 400
+const mostMessages = 400
 
 // oldestMessages is how many of these are searched for the oldest queued job. A message whose
 // jobs are all final is deleted in a moment.
@@ -46,7 +46,7 @@ func ReadBacklog(ctx context.Context, db postgres.DB, kinds ...job.Kind) (map[jo
 			CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
 			WHERE j.state = 'queued' AND j.purchase_id IS NULL
 			ORDER BY j.accepted_at LIMIT 1) o ON true
-		WHERE n.jobs IS NOT NULL`, kinds, MostMessages, oldestMessages)
+		WHERE n.jobs IS NOT NULL`, kinds, mostMessages, oldestMessages)
 	if err != nil {
 		return nil, fault.At(err, "outbox.ReadBacklog")
 	}

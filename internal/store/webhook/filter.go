@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// All is the filter of all events.
-const All = "*"
+// everything is the filter of all events.
+const everything = "*"
 
 // Known reports whether a filter asks for something that there is: a type of events, a
 // family with a star, or all. Tests cannot be asked for: they come anyway.
 func Known(filter string) bool {
-	if filter == All {
+	if filter == everything {
 		return true
 	}
 	if family, ok := strings.CutSuffix(filter, ".*"); ok {

@@ -7,40 +7,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// The types of events.
+// Types of events. What each of them says is in the contract.
 const (
-	PurchaseAwaitingAction     = "purchase.awaiting_action" // the job says of its buyer what to do
-	PurchaseCompleted          = "purchase.completed"
-	PurchaseFailed             = "purchase.failed"              // of a purchase that was begun; a refusal is job.failed only
-	PurchaseCancelled          = "purchase.cancelled"           // its positions are free again; the money of a card follows
-	PurchasePartiallyCancelled = "purchase.partially_cancelled" // positions of it are free again, and it keeps others
-	PurchaseRefunded           = "purchase.refunded"            // the money of a card purchase was given back
-	RefundFailed               = "refund.failed"                // or it waits for a person
-	DisputeCreated             = "dispute.created"              // its subject is the purchase
-	DisputeClosed              = "dispute.closed"               // the same
-	HoldCreated                = "hold.created"
-	HoldReleased               = "hold.released"
-	HoldUsed                   = "hold.used" // by a purchase, which may yet fail
-	HoldExpired                = "hold.expired"
-	CampaignPaused             = "campaign.paused"
-	CampaignResumed            = "campaign.resumed"
-	CampaignSoldOut            = "campaign.sold_out"
-	CampaignDrawing            = "campaign.drawing" // sold out, or at the end of its sale
-	CampaignFrozen             = "campaign.frozen"
-	CampaignVoidAnnounced      = "campaign.void_announced"
-	CampaignDrawn              = "campaign.drawn"
-	CampaignCancelled          = "campaign.cancelled"
-	JobFailed                  = "job.failed" // of workers; the sender of a command has its answer
+	PurchaseCompleted     = "purchase.completed"
+	PurchaseFailed        = "purchase.failed" // of a purchase that was begun; a refusal is job.failed only
+	RefundFailed          = "refund.failed"   // or it waits for a person
+	DisputeCreated        = "dispute.created" // its subject is the purchase
+	HoldCreated           = "hold.created"
+	HoldExpired           = "hold.expired"
+	CampaignSoldOut       = "campaign.sold_out"
+	CampaignFrozen        = "campaign.frozen"
+	CampaignVoidAnnounced = "campaign.void_announced"
+	CampaignDrawn         = "campaign.drawn"
+	JobFailed             = "job.failed" // of workers; the sender of a command has its answer
 
-	WalletCredit    = "wallet.credit"
-	WalletDebit     = "wallet.debit"
-	WalletTransfer  = "wallet.transfer"
-	WalletPurchase  = "wallet.purchase"
-	WalletRefund    = "wallet.refund"
-	WalletAuthorize = "wallet.authorize"
-	WalletCapture   = "wallet.capture"
-	WalletVoid      = "wallet.void"
-	WalletExpire    = "wallet.expire"
+	WalletCredit = "wallet.credit"
 
 	EndpointTest     = "webhook-endpoint.test"     // asked for; goes to its endpoint, also when that does not want the type
 	EndpointDisabled = "webhook-endpoint.disabled" // goes to the client's other endpoints
@@ -49,10 +30,13 @@ const (
 )
 
 // Types lists the types of events.
-var Types = []string{PurchaseAwaitingAction, PurchaseCompleted, PurchaseFailed, PurchaseCancelled, PurchasePartiallyCancelled, PurchaseRefunded, RefundFailed, DisputeCreated, DisputeClosed,
-	HoldCreated, HoldReleased, HoldUsed, HoldExpired, CampaignPaused, CampaignResumed, CampaignSoldOut, CampaignDrawing, CampaignFrozen, CampaignVoidAnnounced, CampaignDrawn, CampaignCancelled,
-	JobFailed, WalletCredit, WalletDebit, WalletTransfer, WalletPurchase, WalletRefund,
-	WalletAuthorize, WalletCapture, WalletVoid, WalletExpire, EndpointTest, EndpointDisabled}
+var Types = []string{
+	"purchase.awaiting_action", PurchaseCompleted, PurchaseFailed, "purchase.cancelled", "purchase.partially_cancelled",
+	"purchase.refunded", RefundFailed, DisputeCreated, "dispute.closed", HoldCreated, "hold.released", "hold.used", HoldExpired,
+	"campaign.paused", "campaign.resumed", CampaignSoldOut, "campaign.drawing", CampaignFrozen, CampaignVoidAnnounced,
+	CampaignDrawn, "campaign.cancelled", JobFailed, WalletCredit, "wallet.debit", "wallet.transfer", "wallet.purchase",
+	"wallet.refund", "wallet.authorize", "wallet.capture", "wallet.void", "wallet.expire", EndpointTest, EndpointDisabled,
+}
 
 // Reason is why an endpoint is disabled.
 type Reason string

@@ -43,9 +43,9 @@ func Position(p inventory.Position, withOwner bool) contract.Position {
 	return d
 }
 
-// VersionOf is the version at which positions of a campaign were read. Before publication
+// versionOf is the version at which positions of a campaign were read. Before publication
 // a campaign has none, and its version is 0.
-func VersionOf(all []inventory.Position) int64 {
+func versionOf(all []inventory.Position) int64 {
 	if len(all) == 0 {
 		return 0
 	}
@@ -55,7 +55,7 @@ func VersionOf(all []inventory.Position) int64 {
 // New encodes the positions of a campaign, which are in the order of layer and column.
 // Only operators see owners.
 func New(all []inventory.Position, withOwners bool) (*Board, error) {
-	b := &Board{Version: VersionOf(all), starts: make([]int, 0, len(all)+1), changed: make([]int64, len(all)),
+	b := &Board{Version: versionOf(all), starts: make([]int, 0, len(all)+1), changed: make([]int64, len(all)),
 		latest: make(map[string]int32), before: make([]int32, len(all)), events: make(map[eventKey]event)}
 	var body bytes.Buffer
 	head, err := b.head(nil)
