@@ -4,13 +4,19 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
@@ -21,6 +27,7 @@ import (
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/tracing"
 	"triprize/internal/service/draw"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
@@ -28,12 +35,14 @@ import (
 // acceptor stores requests as jobs; concurrent requests share a transaction.
 type acceptor struct {
 	db         *pgxpool.Pool
-	requests   *batch.Coalescer[job.Request, job.Accepted]
+	requests   *batch.Coalescer[job.Request, job.Done]
+	closed     *batch.Coalescer[job.Request, job.Done] // of campaigns that are known to be closed: a crowd there holds up no other
 	dispatcher *queue.Dispatcher
 	known      *idempotency.Requests
 	remember   *batch.Coalescer[job.Job, struct{}]
 	health     *telemetry.Health
 	accepted   *prometheus.CounterVec
+	refused    *prometheus.CounterVec
 	replayed   prometheus.Counter
 	draws      *draw.Triggers
 }
@@ -42,14 +51,18 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 	a := &acceptor{
 		db: db, health: health, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry, logger),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_purchases_refused_total",
+			Help: "Purchases refused without a job, because their campaign never sells again, by code."}, []string{"code"}),
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
-	registry.MustRegister(a.accepted, a.replayed)
+	registry.MustRegister(a.accepted, a.refused, a.replayed)
 	telemetry.Expect(a.accepted, job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation)
-	a.requests = batch.New(batch.Options{
+	telemetry.Expect(a.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
+	options := batch.Options{
 		Size: outbox.MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), InFlight: mostBatches, Late: lateBatch,
 		Pending: acceptPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
-	}, a.flush)
+	}
+	a.requests, a.closed = batch.New(options, a.flush), batch.New(options, a.flush)
 	a.remember = batch.New(batch.Options{
 		Size: outbox.MaxJobs, InFlight: 1, Pending: acceptPending, Timeout: time.Second, Whole: func(error) bool { return true },
 	}, a.write)
@@ -72,7 +85,7 @@ const acceptDrain = 2 * time.Second
 
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
-func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.Accepted, err error) {
+func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.Done, err error) {
 	ctx = postgres.As(ctx, postgres.TxAccept)
 	ctx, spans := tracing.Batch(ctx, "accept", len(requests), job.TracesOf(requests))
 	defer func() { spans.End(err) }()
@@ -88,21 +101,52 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.A
 	}
 	failpoint.Hit("accept.committed", nil)
 	a.dispatcher.Dispatch(outbox.Tasks(messages)...)
-	for _, one := range accepted {
-		if one.Closed {
-			continue
-		}
-		if one.Replayed {
+	var refused []uuid.UUID
+	for i, one := range accepted {
+		switch {
+		case errors.Is(one.Err, job.ErrClosed):
+			refused = append(refused, requests[i].CampaignID)
+		case one.Err != nil:
+		case one.Replayed:
 			a.replayed.Inc()
 			a.rememberFinal(one.Job)
-			continue
-		}
-		a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
-		if one.Job.Kind == job.KindDraw {
-			a.draws.Made(job.ByOperator, one.Job.ID, *one.Job.CampaignID, one.Job.Origin)
+		default:
+			a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
+			if one.Job.Kind == job.KindDraw {
+				a.draws.Made(job.ByOperator, one.Job.ID, *one.Job.CampaignID, one.Job.Origin)
+			}
 		}
 	}
+	if len(refused) > 0 {
+		a.explain(ctx, requests, accepted, refused)
+	}
 	return accepted, nil
+}
+
+// errUndecided refuses a purchase of a campaign that was closed a moment ago, and is not now; and
+// what has shared the key of such a purchase in a batch.
+var errUndecided = fault.New(fault.Unavailable, "this could not be decided now: the campaign has just changed, or another request with this key came at the same moment; retry with the same Idempotency-Key")
+
+// explain says why campaigns that never sell again sell nothing.
+func (a *acceptor) explain(ctx context.Context, requests []job.Request, accepted []job.Done, campaigns []uuid.UUID) {
+	slices.SortFunc(campaigns, uuidv7.Compare)
+	campaigns = slices.Compact(campaigns)
+	statuses := make(map[uuid.UUID]*campaign.Status, len(campaigns))
+	var b pgx.Batch
+	campaign.QueueStatuses(&b, campaigns, statuses)
+	err := a.db.SendBatch(ctx, &b).Close()
+	for i, r := range requests {
+		if !errors.Is(accepted[i].Err, job.ErrClosed) {
+			continue
+		}
+		accepted[i].Err = errUndecided
+		if err != nil {
+			accepted[i].Err = fmt.Errorf("acceptor: why campaign %s is closed: %w", r.CampaignID, err)
+		} else if status := statuses[r.CampaignID]; status != nil && status.State.Closed() && r.Kind == job.KindPurchase {
+			accepted[i].Err = status.CheckOnSale()
+			a.refused.WithLabelValues(string(fault.CodeOf(accepted[i].Err))).Inc()
+		}
+	}
 }
 
 // write stores final answers in Redis.
@@ -124,6 +168,7 @@ func (a *acceptor) write(ctx context.Context, final []job.Job) ([]struct{}, erro
 
 func (a *acceptor) close() {
 	a.requests.Close()
+	a.closed.Close()
 	a.remember.Close()
 	a.known.Close()
 }

@@ -4,32 +4,45 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
+
+// acceptorOf returns an acceptor of a test.
+func acceptorOf(t *testing.T, settings config.Settings, db *pgxpool.Pool) *acceptor {
+	t.Helper()
+	rdb, registry := servers.Redis(t, settings), prometheus.NewRegistry()
+	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), slog.New(slog.DiscardHandler), registry)
+	t.Cleanup(dispatcher.Close)
+	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Draw.SecretKey, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
+	t.Cleanup(a.close)
+	return a
+}
 
 func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	settings := servers.Settings(t)
 	settings.Accept.Timeout = servers.Patience
 	settings.Postgres.LockTimeout = servers.Patience
-	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
-	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), slog.New(slog.DiscardHandler), registry)
-	t.Cleanup(dispatcher.Close)
-	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Draw.SecretKey, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
-	t.Cleanup(a.close)
+	db := servers.Pool(t, settings)
+	a := acceptorOf(t, settings, db)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	first, locked, other := fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "noor", 2, 1)
 	locked.Key = first.Key
-	waited := make(chan job.Accepted, 1)
+	waited := make(chan job.Done, 1)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		fixture.Accept(t, tx, first)
 		go func() {
@@ -51,5 +64,64 @@ func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 	}
 	if accepted := <-waited; accepted.Job.ID != first.ID {
 		t.Errorf("the one that has waited has %+v", accepted)
+	}
+}
+
+// In one batch the refused are told why; what is no purchase is not refused for its campaign.
+func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	settings.Accept.Timeout = servers.Patience
+	db := servers.Pool(t, settings)
+	a := acceptorOf(t, settings, db)
+	soldOut, cancelled, paused := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.SellOut(t, db, soldOut)
+	var b pgx.Batch
+	campaign.QueueCancel(&b, cancelled, "operator:ops", "a test")
+	b.Queue(`UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, paused)
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	other := fixture.PurchaseRequest(t, cancelled, "mina", 1, 1)
+	other.Kind = job.KindCancellation
+	done, err := a.flush(t.Context(), []job.Request{fixture.PurchaseRequest(t, soldOut, "mina", 1, 1), fixture.PurchaseRequest(t, cancelled, "mina", 1, 1),
+		other, fixture.PurchaseRequest(t, paused, "mina", 1, 1)})
+	if err != nil || fault.CodeOf(done[0].Err) != fault.SoldOut || fault.CodeOf(done[1].Err) != fault.CampaignNotActive || done[2].Err != nil || done[3].Err != nil {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// A purchase is accepted, and its campaign closes, while a repeated request waits: it has its job.
+func TestABatchFindsTheJobThatWasMadeJustBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	settings.Accept.Timeout = servers.Patience
+	db := servers.Pool(t, settings)
+	a := acceptorOf(t, settings, db)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	request := fixture.PurchaseRequest(t, id, "mina", 1, 1)
+	again := request
+	again.ID = uuid.New()
+	found := make(chan job.Done, 1)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		servers.Exec(t, tx, `LOCK TABLE campaigns IN ACCESS EXCLUSIVE MODE`)
+		go func() {
+			made, err := a.closed.Do(t.Context(), again)
+			if err != nil {
+				t.Error(err)
+			}
+			found <- made
+		}()
+		servers.AwaitBlocked(t, db, 1)
+		fixture.Accept(t, tx, request)
+		var b pgx.Batch
+		campaign.QueueCancel(&b, id, "operator:ops", "a test")
+		return tx.SendBatch(t.Context(), &b).Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made := <-found; made.Err != nil || !made.Replayed || made.Job.ID != request.ID {
+		t.Errorf("%+v", made)
 	}
 }

@@ -162,7 +162,8 @@ func (s *Server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Ca
 	switch earlier.Job.Kind {
 	case job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation:
 		s.acceptor.replayed.Inc()
-		return s.answerEarlier(ctx, earlier, wait)
+		request.EndShare()
+		return s.answerJob(ctx, request, earlier.Job, wait, nil, true)
 	case job.KindPaymentTry: // its answer is the job of the purchase
 	default:
 		return s.commandDone(ctx, earlier, nil, resourcePaths[earlier.Job.Kind])

@@ -36,7 +36,6 @@ type intake struct {
 	logger   *slog.Logger
 	facts    *campaign.Facts
 	acceptor *acceptor
-	closed   *closedSales
 	noRuns   *noRuns
 	backlog  *backlog
 	jobs     *subscription.Jobs
@@ -53,7 +52,7 @@ func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalCl
 	return &intake{
 		shares:   shares,
 		settings: settings, db: db, logger: logger,
-		facts: campaign.NewFacts(), closed: newClosedSales(db, settings.Accept, registry),
+		facts:  campaign.NewFacts(),
 		noRuns: newNoRuns(),
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
@@ -142,13 +141,11 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 // accept stores a request as a job and answers with the job: 202, or 200 with the
 // final job for a client that prefers to wait for it. The job has to wait in the queue of
 // its kind, and in those of the kinds in also.
+//
+// A request that was seen before has its answer in Redis, or the batch finds the job of its key.
+// Purchases of closed campaigns have batches of their own, without a look in Redis; when a queue is
+// too long, or with [job.Request.Unless], the batch makes no job.
 func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
-	return s.acceptUnless(ctx, nil, request, also...)
-}
-
-// acceptUnless is accept with a refusal, if it is not nil: only a request whose key has a job is answered with that.
-func (s *intake) acceptUnless(ctx context.Context, refusal error, request job.Request, also ...job.Kind) (response.Job, error) {
-	queues := append([]job.Kind{request.Kind}, also...)
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
 	request.Origin = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}
@@ -160,62 +157,61 @@ func (s *intake) acceptUnless(ctx context.Context, refusal error, request job.Re
 	wait.UntilFinal = false // the buyer's next step is news to every client that sends a request
 	ctx, cancel := deadline.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
 	defer cancel()
-	if s.isClosed(ctx, request) {
-		if answer, isAnswered, err := s.answerClosed(ctx, request, wait); err != nil || isAnswered {
-			return answer, err
-		}
-	}
-	if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
+	batch, isClosed := s.acceptor.requests, s.isClosed(ctx, request)
+	if isClosed {
+		batch, request.Unless = s.acceptor.closed, nil
+	} else if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
 		s.acceptor.replayed.Inc()
 		c.Job = id
 		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
-	}
-	if refusal == nil {
-		refusal = s.backlog.admit(queues...)
-	}
-	if refusal != nil { // repeated requests still get their answer
-		earlier, ok, err := job.OfKey(ctx, s.db, request)
-		switch {
-		case err != nil:
-			return response.Job{}, err
-		case !ok:
-			return response.Job{}, refusal
-		}
-		return s.answerEarlier(ctx, earlier, wait)
+	} else if request.Unless == nil {
+		request.Unless = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
 	}
 	var waiter *subscription.Waiter
-	if wait.Longest > 0 { // registered before the job exists, so that its end cannot be missed
-		waiter = s.jobs.Waiter(request.ID)
-		defer waiter.Stop()
+	finish := func() {}
+	if makesJob := !isClosed && request.Unless == nil; makesJob {
+		if wait.Longest > 0 { // registered before the job exists, so that its end cannot be missed
+			waiter = s.jobs.Waiter(request.ID)
+			defer waiter.Stop()
+		}
+		c.EndShare()
+		leave, err := s.shares.enter(ctx, s.shares.jobs, c.Caller)
+		if err != nil {
+			return response.Job{}, err
+		}
+		finish = s.shares.follow(request.ID, leave)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
+		defer cancel()
 	}
-	c.EndShare()
-	leave, err := s.shares.enter(ctx, s.shares.jobs, c.Caller)
-	if err != nil {
-		return response.Job{}, err
+	made, err := batch.Do(ctx, request)
+	if err == nil && !made.Replayed && isClosed != (made.Err != nil && request.Unless == nil) {
+		_, _ = s.facts.Read(ctx, s.db, request.CampaignID) // the next purchase knows it
 	}
-	finish := s.shares.follow(request.ID, leave)
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
-	defer cancel()
-	accepted, err := s.acceptor.requests.Do(ctx, request)
-	if err != nil || accepted.Replayed || accepted.Closed {
+	if err == nil {
+		err = made.Err
+	}
+	if err != nil || made.Replayed {
 		finish()
+		waiter = nil
 	}
 	switch {
 	case err != nil:
 		return response.Job{}, err
-	case accepted.Reused:
-		return response.Job{}, reused(accepted.Job)
-	case accepted.Closed:
-		answer, isAnswered, err := s.answerClosed(ctx, request, wait)
-		if err == nil && !isAnswered {
-			err = fault.New(fault.Unavailable, "this could not be decided now: the campaign has just changed, or another request with this key came at the same moment; retry with the same Idempotency-Key")
-		}
-		return answer, err
+	case made.Reused:
+		return response.Job{}, reused(made.Job)
 	}
-	if accepted.Replayed {
-		waiter = nil
+	c.EndShare()
+	return s.answerJob(ctx, c, made.Job, wait, waiter, made.Replayed)
+}
+
+// isClosed reports whether this process knows that a purchase is of a campaign that never sells
+// again.
+func (s *intake) isClosed(ctx context.Context, request job.Request) bool {
+	if request.Kind != job.KindPurchase {
+		return false
 	}
-	return s.answerJob(ctx, c, accepted.Job, wait, waiter, accepted.Replayed)
+	known, err := s.facts.Of(ctx, s.db, request.CampaignID)
+	return err == nil && known.Closed
 }
 
 // waitOf returns how long a request waits for its job, and what ends the count of it

@@ -72,8 +72,8 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.acceptUnless(ctx, s.noRuns.refusal(r.Campaign, selection.Selection), job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases}, also...)
+	answer, err := s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
+		Keep: s.settings.Retention.Purchases, Unless: s.noRuns.refusal(r.Campaign, selection.Selection)}, also...)
 	if err == nil && !answer.Replayed {
 		s.learnRun(answer, r.Campaign, selection.Selection) //nolint:contextcheck // it outlives the request
 	}

@@ -215,7 +215,6 @@ func (s *Server) Run(ctx context.Context) error {
 		s.shutdown() //nolint:contextcheck // ctx has ended
 		s.cutOff()
 		s.acceptor.close()
-		s.closed.looks.Close()
 		s.noRuns.following.Wait()
 		s.handlers.holdHandlers.service.Close()
 		s.handlers.batcher.Close()

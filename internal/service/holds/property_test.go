@@ -1,6 +1,7 @@
 package holds_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -208,7 +209,7 @@ func (m *model) refuse(requests []job.Request) {
 		m.rt.Fatalf("%d messages, %v", len(messages), err)
 	}
 	for _, one := range accepted {
-		if !one.Closed {
+		if !errors.Is(one.Err, job.ErrClosed) {
 			m.rt.Errorf("a job when everything is sold: %+v", one.Job)
 		}
 	}

@@ -1,6 +1,7 @@
 package holds_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -157,7 +158,7 @@ func (c *storm) buy() error {
 	if err != nil {
 		return err
 	}
-	if accepted[0].Closed {
+	if errors.Is(accepted[0].Err, job.ErrClosed) {
 		return nil
 	}
 	ref := job.Ref{ID: accepted[0].Job.ID, CampaignID: request.CampaignID}

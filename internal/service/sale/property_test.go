@@ -144,7 +144,7 @@ func (m *model) order(rt *rapid.T) func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, one := range accepted {
-			if !one.Closed { // the end of the campaign came first
+			if !errors.Is(one.Err, job.ErrClosed) { // the end of the campaign came first
 				m.jobs = append(m.jobs, job.Ref{ID: one.Job.ID, CampaignID: m.id})
 			}
 		}

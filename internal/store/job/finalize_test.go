@@ -37,9 +37,7 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 		r := request(uuid.NewString(), "a")
 		requests, ids = append(requests, r), append(ids, r.ID)
 	}
-	var b pgx.Batch
-	job.NewIntake(requests).Queue(&b)
-	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
+	if _, _, err := job.Accept(t.Context(), db, requests); err != nil {
 		t.Fatal(err)
 	}
 	return ids

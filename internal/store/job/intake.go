@@ -11,15 +11,51 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
-// Accepted is the outcome of one request.
+// Accepted is the job that a request has.
 type Accepted struct {
 	Job      Job
 	Replayed bool // the job is that of an earlier request with the same key
 	Reused   bool // the key belongs to a different request; Job is that of the key
-	Closed   bool // there is no job: it is a purchase, its key is free, and its campaign never sells again
+}
+
+// Done is the outcome of one request.
+type Done struct {
+	Accepted
+	Err error // a refusal that was not recorded: there is no job, and the key stays free
+}
+
+// ErrClosed refuses a purchase whose key is free, and whose campaign never sells again.
+var ErrClosed = errors.New("the campaign never sells again")
+
+// Bundle is a row of the outbox: a message for new jobs of one kind.
+type Bundle struct {
+	ID   uuid.UUID
+	Kind Kind
+	Jobs []Ref
+}
+
+// Accept makes jobs from requests and, in the same commit, one message for each kind. A request
+// whose key is known gets the job of that key; one with [Request.Unless] gets no other, and a
+// purchase of a closed campaign neither. On a pool this is a transaction of its own, in one round
+// trip, and one more when keys are known.
+func Accept(ctx context.Context, db postgres.DB, requests []Request) ([]Done, []Bundle, error) {
+	in := newIntake(requests)
+	bundles, err := in.insert(ctx, db, Queued)
+	if err != nil {
+		return nil, nil, err
+	}
+	done, err := in.done(ctx, db)
+	return done, bundles, err
+}
+
+// Insert makes one job with its message in the caller's transaction. When there is a job with the
+// same key already, nothing changes and there is no message.
+func Insert(ctx context.Context, tx pgx.Tx, r Request) ([]Bundle, error) {
+	return newIntake([]Request{r}).insert(ctx, tx, Queued)
 }
 
 // slot is the unique key of a request.
@@ -27,25 +63,23 @@ type slot struct{ client, key string }
 
 func (r Request) slot() slot { return slot{r.Client, r.Key} }
 
-// Intake makes jobs from requests. A request whose key is known gets the job of
+// intake makes jobs from requests. A request whose key is known gets the job of
 // that key. Any number of processes may use the same keys at once: all insert in
 // the order of (client, key), so they cannot deadlock, and exactly one insert wins.
-//
-// Call Queue, send the batch, then call Made and Accepted.
-type Intake struct {
+type intake struct {
 	requests []Request
-	order    []int // indexes of requests, each key once, in the order of (client, key)
+	order    []int // indexes of requests that make the job of their key if it is free, each key once, in the order of (client, key)
 	made     map[uuid.UUID]time.Time
 	closed   map[uuid.UUID]bool // campaigns of purchases that never sell again
 }
 
-// NewIntake returns an Intake of requests. The first request with a key makes the
+// newIntake returns an intake of requests. The first request with a key makes the
 // job of that key.
-func NewIntake(requests []Request) *Intake {
-	in := &Intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool)}
+func newIntake(requests []Request) *intake {
+	in := &intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool)}
 	seen := make(map[slot]bool, len(requests))
 	for i, r := range requests {
-		if at := r.slot(); !seen[at] {
+		if at := r.slot(); r.Unless == nil && !seen[at] {
 			seen[at] = true
 			in.order = append(in.order, i)
 		}
@@ -56,19 +90,16 @@ func NewIntake(requests []Request) *Intake {
 	return in
 }
 
-// Queue inserts a queued job for every request whose key is free, but for purchases of campaigns
-// that never sell again: no job is needed to refuse these.
-func (in *Intake) Queue(b *pgx.Batch) { in.queue(b, Queued, "") }
-
-// QueueWith is Queue with a statement that needs to know which jobs are made: it finds their
-// id and kind in the table made. Its arguments are $15 and the following.
-func (in *Intake) QueueWith(b *pgx.Batch, sql string, args ...any) {
-	in.queue(b, Queued, `, also AS (`+sql+`)`, args...)
-}
-
-// queue inserts jobs in a state. A job that is final from the start belongs to a
-// command and has had its one attempt.
-func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
+// insert makes jobs in a state, but for purchases of campaigns that never sell again: no job is
+// needed to refuse these. Queued jobs get a message for each kind. A job that is final from the
+// start belongs to a command and has had its one attempt.
+//
+// It is one statement: requests that are accepted a second time, after an error, may have made
+// their jobs and a message before.
+func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (bundles []Bundle, err error) {
+	if len(in.order) == 0 {
+		return nil, nil
+	}
 	n := len(in.order)
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
@@ -76,6 +107,7 @@ func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
 	requests, traces := make([]*string, n), make([]*string, n)
 	var sellers []uuid.UUID // campaigns of purchases, each once
 	isSeller := make(map[uuid.UUID]bool, 1)
+	of := make(map[Kind]int, 1) // where in bundles the jobs of a kind are
 	for at, i := range in.order {
 		r := in.requests[i]
 		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
@@ -86,7 +118,24 @@ func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
 			isSeller[r.CampaignID] = true
 			sellers = append(sellers, r.CampaignID)
 		}
+		if _, known := of[r.Kind]; !known && state == Queued {
+			of[r.Kind] = len(bundles)
+			bundles = append(bundles, Bundle{ID: uuidv7.New(), Kind: r.Kind})
+		}
 	}
+	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers, requests, traces}
+	if state == Queued {
+		messages, of := make([]uuid.UUID, len(bundles)), make([]string, len(bundles))
+		for i, b := range bundles {
+			messages[i], of[i] = b.ID, string(b.Kind)
+		}
+		also, args = `, messages AS (
+			INSERT INTO outbox_messages (id, kind, jobs)
+			SELECT m.id, kind, array_agg(made.id ORDER BY made.id)
+			FROM unnest($15::uuid[], $16::text[]) AS m (id, kind) JOIN made USING (kind)
+			GROUP BY m.id, kind)`, append(args, messages, of)
+	}
+	var b pgx.Batch
 	b.Queue(`
 		WITH closed AS MATERIALIZED (SELECT id FROM campaigns WHERE id = ANY($12) AND state IN ('drawing', 'completed', 'cancelled')),
 		made AS (
@@ -100,12 +149,24 @@ func (in *Intake) queue(b *pgx.Batch, state State, also string, args ...any) {
 			ON CONFLICT (client, idempotency_key) DO NOTHING
 			RETURNING id, kind, accepted_at
 		)`+also+`
-		SELECT id, accepted_at FROM made UNION ALL SELECT id, NULL FROM closed`,
-		append([]any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers, requests, traces}, args...)...).Query(in.scanMade)
+		SELECT id, accepted_at FROM made UNION ALL SELECT id, NULL FROM closed`, args...).Query(in.scanMade)
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, err
+	}
+	if state != Queued {
+		return nil, nil
+	}
+	for _, i := range in.order {
+		if r := in.requests[i]; in.isMade(r) {
+			to := &bundles[of[r.Kind]]
+			to.Jobs = append(to.Jobs, r.Ref())
+		}
+	}
+	return slices.DeleteFunc(bundles, func(b Bundle) bool { return len(b.Jobs) == 0 }), nil
 }
 
 // scanMade reads the jobs that were made, and the closed campaigns, which have no time.
-func (in *Intake) scanMade(rows pgx.Rows) error {
+func (in *intake) scanMade(rows pgx.Rows) error {
 	clear(in.made)
 	clear(in.closed)
 	var id uuid.UUID
@@ -121,48 +182,43 @@ func (in *Intake) scanMade(rows pgx.Rows) error {
 	return err
 }
 
-// Candidates returns the requests that make a job if their key is free.
-func (in *Intake) Candidates() []Request {
-	list := make([]Request, len(in.order))
-	for at, i := range in.order {
-		list[at] = in.requests[i]
-	}
-	return list
-}
-
-// Made reports whether a candidate has made its job.
-func (in *Intake) Made(r Request) bool {
+// isMade reports whether a request has made the job of its key.
+func (in *intake) isMade(r Request) bool {
 	_, ok := in.made[r.ID]
 	return ok
 }
 
-// Accepted returns the outcome of every request, in the order of requests. It
-// reads the jobs of keys that were known already.
-func (in *Intake) Accepted(ctx context.Context, db postgres.DB) ([]Accepted, error) {
-	jobs := make(map[slot]Job, len(in.order))
-	var taken []Request
-	for _, r := range in.Candidates() {
-		at, made := in.made[r.ID]
-		if !made {
-			taken = append(taken, r)
-			continue
+// done returns the outcome of every request, in the order of requests. It reads the jobs of keys
+// that were known already, in a statement after the insert: see readTaken.
+func (in *intake) done(ctx context.Context, db postgres.DB) ([]Done, error) {
+	jobs := make(map[slot]Job, len(in.requests))
+	for _, i := range in.order {
+		r := in.requests[i]
+		if at, isMade := in.made[r.ID]; isMade {
+			jobs[r.slot()] = Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
+				CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at, Origin: r.Origin}
 		}
-		jobs[r.slot()] = Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
-			CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at, Origin: r.Origin}
 	}
-	isClosed := func(r Request) bool { return r.Kind == KindPurchase && in.closed[r.CampaignID] }
-	if err := readTaken(ctx, db, taken, jobs, isClosed); err != nil {
+	var others []Request
+	for _, r := range in.requests {
+		if _, isMade := jobs[r.slot()]; !isMade {
+			others = append(others, r)
+		}
+	}
+	if err := readTaken(ctx, db, others, jobs, func(r Request) bool {
+		return r.Unless != nil || r.Kind == KindPurchase && in.closed[r.CampaignID]
+	}); err != nil {
 		return nil, err
 	}
-	accepted := make([]Accepted, len(in.requests))
+	done := make([]Done, len(in.requests))
 	for i, r := range in.requests {
 		if j, known := jobs[r.slot()]; known {
-			accepted[i] = outcome(j, r)
+			done[i].Accepted = outcome(j, r)
 		} else {
-			accepted[i].Closed = true
+			done[i].Err = cmp.Or(r.Unless, ErrClosed) // of two requests with a key one may be of a closed campaign
 		}
 	}
-	return accepted, nil
+	return done, nil
 }
 
 // outcome is what a request gets when j is the job of its key.

@@ -20,12 +20,6 @@ type Answer struct {
 	Refusal error
 }
 
-// Done is the outcome of one command.
-type Done struct {
-	Accepted
-	Err error // a refusal that was not recorded: the key stays free
-}
-
 // Once does a command exactly once per idempotency key. It is [OnceEach] for one
 // command; when do refuses the command, its effect is rolled back.
 //
@@ -96,7 +90,7 @@ func Edit[T any](ctx context.Context, db postgres.Beginner, r Request, lock func
 func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do func(tx pgx.Tx, fresh []int) ([]Answer, error)) ([]Done, error) {
 	var done []Done
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		c := commands{requests: requests, intake: NewIntake(requests), jobs: make(map[slot]Job), undone: make(map[slot]undone)}
+		c := commands{requests: requests, intake: newIntake(requests), jobs: make(map[slot]Job), undone: make(map[slot]undone)}
 		fresh, err := c.claim(ctx, tx)
 		if err != nil {
 			return err
@@ -126,7 +120,7 @@ var errTogether = fault.New(fault.KeyReused, "another request came at the same t
 // commands is the state of one transaction.
 type commands struct {
 	requests []Request
-	intake   *Intake
+	intake   *intake
 	jobs     map[slot]Job
 	undone   map[slot]undone // refusals that were not recorded
 }
@@ -139,14 +133,12 @@ type undone struct {
 
 // claim inserts the rows of those requests whose key is free and returns their indexes.
 func (c *commands) claim(ctx context.Context, tx pgx.Tx) (fresh []int, err error) {
-	var b pgx.Batch
-	c.intake.queue(&b, Succeeded, "")
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+	if _, err := c.intake.insert(ctx, tx, Succeeded); err != nil {
 		return nil, err
 	}
 	claimed := make(map[uuid.UUID]bool, len(c.requests))
 	for i, r := range c.requests {
-		if c.intake.Made(r) && !claimed[r.ID] { // the same request twice counts once
+		if c.intake.isMade(r) && !claimed[r.ID] { // the same request twice counts once
 			claimed[r.ID] = true
 			fresh = append(fresh, i)
 		}
@@ -208,7 +200,8 @@ func (r Request) answered(a Answer) (Job, error) {
 // done returns the outcome of every request.
 func (c *commands) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
 	var earlier []Request
-	for _, r := range c.intake.Candidates() {
+	for _, i := range c.intake.order {
+		r := c.requests[i]
 		if _, mine := c.jobs[r.slot()]; !mine && c.undone[r.slot()].why == nil {
 			earlier = append(earlier, r)
 		}

@@ -1,6 +1,8 @@
 package outbox_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/uuid"
@@ -8,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
@@ -49,15 +52,15 @@ func TestAPurchaseOfAClosedCampaignMakesNoJob(t *testing.T) {
 	made := 0
 	for i, state := range campaign.States {
 		of := accepted[4*i : 4*i+4]
-		if of[0].Closed || of[0].Job.ID != requests[4*i].ID {
+		if of[0].Err != nil || of[0].Job.ID != requests[4*i].ID {
 			t.Errorf("%s, a used key: %+v", state, of[0])
 		}
 		for _, one := range of[1:3] {
-			if one.Closed != state.Closed() || one.Closed != (one.Job.ID == uuid.Nil) {
+			if errors.Is(one.Err, job.ErrClosed) != state.Closed() || state.Closed() != (one.Job.ID == uuid.Nil) {
 				t.Errorf("%s, a new key: %+v", state, one)
 			}
 		}
-		if of[3].Closed || of[3].Job.ID != requests[4*i+3].ID {
+		if of[3].Err != nil || of[3].Job.ID != requests[4*i+3].ID {
 			t.Errorf("%s, a cancellation: %+v", state, of[3])
 		}
 		made++
@@ -87,15 +90,61 @@ func TestACancellationWhoseKeyHasJustBeenDeletedIsNotRefused(t *testing.T) {
 	purchase.CampaignID, cancellation.CampaignID, cancellation.Kind = id, id, job.KindCancellation
 	fixture.Accept(t, db, cancellation)
 	cancellation.ID = uuidv7.New()
-	intake := job.NewIntake([]job.Request{purchase, cancellation})
 	var b pgx.Batch
 	campaign.QueueCancel(&b, id, "operator:ops", "a test")
-	intake.Queue(&b)
 	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
 	}
-	servers.Exec(t, db, `DELETE FROM jobs`)
-	if accepted, err := intake.Accepted(t.Context(), db); fault.CodeOf(err) != fault.Unavailable {
+	if accepted, _, err := outbox.Accept(t.Context(), swept{db, func() { servers.Exec(t, db, `DELETE FROM jobs`) }}, []job.Request{purchase, cancellation}); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("%+v, %v", accepted, err)
+	}
+}
+
+// swept is a database in which something happens before each query that follows a batch.
+type swept struct {
+	postgres.DB
+	before func()
+}
+
+func (s swept) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	s.before()
+	return s.DB.Query(ctx, sql, args...)
+}
+
+// A request that may make no job gets the job of its key, and its own refusal where there is none;
+// the others of its batch, also with the same key, are not held up by that.
+func TestARequestThatMayMakeNoJobIsOnlyLookedUp(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	overloaded := errors.New("too many wait")
+	known, unknown, other, shared := request("known", "a"), request("unknown", "a"), request("known", "b"), request("shared", "a")
+	fixture.Accept(t, db, known)
+	var requests []job.Request
+	for _, r := range []job.Request{known, unknown, other, shared} {
+		r.ID, r.Unless = uuidv7.New(), overloaded
+		requests = append(requests, r)
+	}
+	done, messages, err := outbox.Accept(t.Context(), db, requests)
+	if err != nil || len(messages) != 0 || servers.Value[int](t, db, `SELECT count(*) FROM jobs`) != 1 {
+		t.Fatalf("%v, messages: %+v", err, messages)
+	}
+	if a := done[0]; a.Err != nil || !a.Replayed || a.Reused || a.Job.ID != known.ID {
+		t.Errorf("the known key: %+v", a)
+	}
+	if a := done[1]; !errors.Is(a.Err, overloaded) {
+		t.Errorf("a free key: %+v", a)
+	}
+	if a := done[2]; a.Err != nil || !a.Reused {
+		t.Errorf("the known key with another request: %+v", a)
+	}
+	done, messages, err = outbox.Accept(t.Context(), db, append(requests, shared, request("new", "a")))
+	if err != nil || len(messages) != 1 || len(messages[0].Jobs) != 2 {
+		t.Fatalf("%v, messages: %+v", err, messages)
+	}
+	if a := done[3]; a.Err != nil || !a.Replayed || a.Job.ID != shared.ID {
+		t.Errorf("a key that another request of the batch has used: %+v", a)
+	}
+	if a := done[4]; a.Err != nil || a.Replayed || a.Job.ID != shared.ID {
+		t.Errorf("that request: %+v", a)
 	}
 }
