@@ -37,15 +37,11 @@ func (s campaignHandlers) UnblockPositions(ctx context.Context, r operations.Unb
 // places returns the positions that an operator has chosen, or an invalid-request Error if
 // the campaign has no such ones. Limits on what a user may choose do not count.
 func (s campaignHandlers) places(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
-	want := wanted{positions: chosen, most: len(chosen)}
-	if err := want.check(); err != nil {
-		return nil, err
-	}
 	known, err := s.facts.Of(ctx, s.db, id)
 	if err != nil {
 		return nil, err
 	}
-	places, _, err := want.places(known.Shape)
+	places, _, err := placesOf(chosen, "", known.Shape)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -43,7 +44,7 @@ func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldReq
 	if err != nil {
 		return nil, err
 	}
-	selection, err := s.selection(ctx, r.Campaign, wanted{positions: body.Positions, quantity: body.Quantity, layer: body.Layer, adjacent: body.Adjacent, most: s.settings.Holds.MaxPositions})
+	selection, err := s.selection(ctx, r.Campaign, contract.Selection{Positions: body.Positions, Quantity: body.Quantity, Layer: postgres.Nullable(body.Layer), Adjacent: body.Adjacent}, "", s.settings.Holds.MaxPositions)
 	if err != nil {
 		return nil, err
 	}

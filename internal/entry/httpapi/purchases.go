@@ -49,7 +49,7 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 	if err := who.MayWrite(body.Metadata); err != nil {
 		return nil, err
 	}
-	selection, err := s.selectionOf(ctx, r.Campaign, body.Selection)
+	selection, err := s.selection(ctx, r.Campaign, body.Selection, "/selection", s.settings.Campaigns.MaxQuantity)
 	if err != nil {
 		return nil, err
 	}
@@ -73,20 +73,11 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 		return nil, err
 	}
 	answer, err := s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases, Unless: s.noRuns.refusal(r.Campaign, selection.Selection)}, also...)
+		Keep: s.settings.Retention.Purchases, Unless: s.noRuns.refusal(r.Campaign, selection)}, also...)
 	if err == nil && !answer.Replayed {
-		s.learnRun(answer, r.Campaign, selection.Selection) //nolint:contextcheck // it outlives the request
+		s.learnRun(answer, r.Campaign, selection) //nolint:contextcheck // it outlives the request
 	}
 	return answer, err
-}
-
-// selectionOf checks the selection of a purchase, of which the contract has let exactly one
-// way through. The sale checks what can change.
-func (s purchaseHandlers) selectionOf(ctx context.Context, campaignID uuid.UUID, body contract.Selection) (selection sale.Selection, err error) {
-	want := wanted{positions: body.Positions, quantity: body.Quantity, layer: response.ValueOf(body.Layer), adjacent: body.Adjacent, at: "/selection", most: s.settings.Campaigns.MaxQuantity}
-	selection.HoldID = response.ValueOf(body.HoldID)
-	selection.Selection, err = s.selection(ctx, campaignID, want)
-	return selection, err
 }
 
 // GetPurchase answers with a purchase that the caller may see.
@@ -194,11 +185,7 @@ func (s purchaseHandlers) positionsOf(ctx context.Context, p purchase.Purchase, 
 	if err != nil {
 		return nil, err
 	}
-	want := wanted{positions: named, most: len(named)}
-	if err := want.check(); err != nil {
-		return nil, err
-	}
-	places, _, err := want.places(known.Shape)
+	places, _, err := placesOf(named, "", known.Shape)
 	if err != nil || p.State.Open() {
 		return places, err
 	}

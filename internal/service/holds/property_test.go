@@ -189,7 +189,7 @@ func (m *model) buy() {
 			finalized = append(finalized, func(j job.Job) { m.bought(j, user, inventory.Selection{Positions: positions}) })
 		default:
 			some := m.some()
-			requests = append(requests, fixture.PurchaseRequestOf(m.t, m.id, sale.Order{UserID: user, Selection: sale.Selection{Selection: some}, Payment: sale.Payment{Method: purchase.External}}))
+			requests = append(requests, fixture.PurchaseRequestOf(m.t, m.id, sale.Order{UserID: user, Selection: some, Payment: sale.Payment{Method: purchase.External}}))
 			finalized = append(finalized, func(j job.Job) { m.bought(j, user, some) })
 		}
 	}

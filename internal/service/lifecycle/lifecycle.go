@@ -44,7 +44,6 @@ func New(gate *postgres.Gate, key keyring.Keyring, bounds campaign.Bounds, bindi
 // Details is a campaign with everything that belongs to it except its positions.
 type Details struct {
 	campaign.Campaign
-	Layers     []campaign.Layer
 	Counts     []inventory.LayerCounts // by layer; empty before publication
 	Commitment *campaign.Commitment    // nil before publication
 }
@@ -151,12 +150,8 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 		if err != nil {
 			return err
 		}
-		draft := campaign.Draft{Name: now.Name, Currency: now.Currency, PurchaseLimit: now.PurchaseLimit,
-			SaleStartsAt: now.SaleStartsAt, SaleEndsAt: now.SaleEndsAt, Policies: now.Policies, Layers: layers, Metadata: now.Metadata}
-		if now.BaseLength != nil {
-			draft.BaseLength = *now.BaseLength
-		}
-		draft = draft.Apply(p)
+		now.Layers = layers
+		draft := now.Apply(p)
 		if err := draft.Check(s.bounds); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,17 +15,6 @@ import (
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/wallet"
 )
-
-// decision is the outcome of an order: it is sold, reserved, refused, or put off.
-type decision struct {
-	order   *order
-	bought  purchase.Purchase // when it is sold, or with the state pending when it is reserved
-	picked  []*inventory.Free // the positions that are sold or reserved
-	keeps   time.Duration     // of what is reserved: until its deadline
-	since   time.Time         // of what is reserved: when the hold was made that it uses; zero: it uses none
-	refusal error
-	putOff  bool // another transaction has locked its wallet, or tries cards of its buyer
-}
 
 // allocation is what orders share while they are decided, one after the other. Each
 // order sees what those before it have got.
@@ -40,19 +28,18 @@ type allocation struct {
 
 // allocate decides orders in order of arrival. Each gets all the positions it wants
 // or none.
-func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) ([]decision, error) {
+func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) error {
 	stock, err := in.findStock(ctx, tx, orders, payers)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a := &allocation{inputs: in, payers: payers, stock: stock, bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
-	decided := make([]decision, len(orders))
-	for i, o := range orders {
-		if decided[i], err = a.decide(o); err != nil {
-			return nil, err
+	for _, o := range orders {
+		if err := a.decide(o); err != nil {
+			return err
 		}
 	}
-	return decided, nil
+	return nil
 }
 
 func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) (*inventory.Stock, error) {
@@ -64,7 +51,7 @@ func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, pay
 		}
 		c := in.campaigns[o.campaignID]
 		counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold, Blocked: c.Counts.Blocked}
-		requests = append(requests, inventory.Request{CampaignID: o.campaignID, Selection: o.Selection.Selection,
+		requests = append(requests, inventory.Request{CampaignID: o.campaignID, Selection: o.Selection,
 			Hold: in.holds[o.Selection.HoldID].Positions, Avoid: in.avoided(o)})
 	}
 	return inventory.FindStock(ctx, tx, counts, requests)
@@ -77,46 +64,45 @@ func (in *inputs) busyFor(o *order, payers *payers) bool {
 }
 
 // decide decides one order. Its error stops the batch; a refusal is a decision.
-func (a *allocation) decide(o *order) (decision, error) {
+func (a *allocation) decide(o *order) error {
 	if a.busyFor(o, a.payers) {
-		return decision{order: o, putOff: true}, nil
+		o.putOff = true
+		return nil
 	}
-	picked, refusal := a.pick(o)
-	if refusal == nil {
-		refusal = a.checkUnpaid(o, len(picked))
+	o.picked, o.refusal = a.pick(o)
+	if o.refusal == nil {
+		o.refusal = a.checkUnpaid(o, len(o.picked))
 	}
-	if refusal == nil {
-		refusal = a.checkCards(o)
+	if o.refusal == nil {
+		o.refusal = a.checkCards(o)
 	}
-	var bought purchase.Purchase
-	if refusal == nil {
-		bought, refusal = a.payers.charge(o, purchaseOf(o, picked, a.campaigns[o.campaignID]))
+	if o.refusal == nil {
+		o.bought, o.refusal = a.payers.charge(o, purchaseOf(o, o.picked, a.campaigns[o.campaignID]))
 	}
 	switch {
-	case refusal == nil:
-	case errors.Is(refusal, wallet.ErrBroken), fault.CodeOf(refusal) != fault.InternalError: // an order on a broken wallet could never succeed
-		return decision{order: o, refusal: refusal}, nil
+	case o.refusal == nil:
+	case errors.Is(o.refusal, wallet.ErrBroken), fault.CodeOf(o.refusal) != fault.InternalError: // an order on a broken wallet could never succeed
+		return nil
 	default:
-		return decision{}, refusal
+		return o.refusal
 	}
-	d := decision{order: o, bought: bought, picked: picked}
-	if bought.State == purchase.Pending {
-		d.since = a.holds[o.Selection.HoldID].CreatedAt
-		d.keeps = a.reservedFor(o, picked, d.since)
-		a.stock.Keep(picked, inventory.ReservedBy(o.client, o.UserID, bought.ID, o.jobID))
-		a.unpaid[o.buyer()] += len(picked)
+	if o.bought.State == purchase.Pending {
+		o.since = a.holds[o.Selection.HoldID].CreatedAt
+		o.keeps = a.reservedFor(o, o.picked, o.since)
+		a.stock.Keep(o.picked, inventory.ReservedBy(o.client, o.UserID, o.bought.ID, o.jobID))
+		a.unpaid[o.buyer()] += len(o.picked)
 		cards := a.cards[o.cardholder()]
 		cards.Count++
 		a.cards[o.cardholder()] = cards
 	} else {
-		a.stock.Sell(picked)
+		a.stock.Sell(o.picked)
 	}
 	if o.Selection.HoldID == uuid.Nil {
-		a.bought[o.buyer()] += len(picked)
+		a.bought[o.buyer()] += len(o.picked)
 	} else {
-		a.used[o.Selection.HoldID] = bought.ID
+		a.used[o.Selection.HoldID] = o.bought.ID
 	}
-	return d, nil
+	return nil
 }
 
 // pick chooses the positions of an order, or returns why it cannot have them.
@@ -132,9 +118,9 @@ func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
 	if err := inventory.CheckLimit(limit, has, o.Selection.Size()); err != nil {
 		return nil, err
 	}
-	picked, err := a.stock.Select(o.campaignID, o.Selection.Selection, selectionAt, a.avoid(o))
+	picked, err := a.stock.Select(o.campaignID, o.Selection, selectionAt, a.avoid(o))
 	if err != nil {
-		return nil, a.stock.NameOwn(err, o.campaignID, o.client, o.UserID, o.Selection.Selection)
+		return nil, a.stock.NameOwn(err, o.campaignID, o.client, o.UserID, o.Selection)
 	}
 	return picked, a.checkTurns(o)
 }

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -141,7 +142,7 @@ func TestWhatACardWantsIsReservedAsAnyOtherOrderIsServed(t *testing.T) {
 	id := fixture.Campaign(t, db, draft)
 	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "h", fixture.At(2, 1), fixture.At(2, 2))).ID
 	card := sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1", ReturnURL: "https://shop.test/back"}
-	order := func(user string, selection sale.Selection, pay sale.Payment) job.Request {
+	order := func(user string, selection inventory.Selection, pay sale.Payment) job.Request {
 		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: selection, Payment: pay})
 	}
 	refs := fixture.Accept(t, db,

@@ -9,6 +9,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
@@ -162,7 +163,7 @@ func TestANumberOfADraftThatWasReshapedSellsNoOtherPosition(t *testing.T) {
 	numbered.Numbers = []int{2}
 	moved := sale.Chosen(at(3, 1), at(2, 2)) // 3/1 is number 4
 	moved.Numbers = []int{5, 0}
-	order := func(user string, s sale.Selection) job.Request {
+	order := func(user string, s inventory.Selection) job.Request {
 		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: s, Payment: sale.Payment{Method: purchase.External}})
 	}
 	jobs := fixture.Finalize(t, db, order("a", moved), order("b", numbered))
@@ -176,14 +177,14 @@ func TestANumberOfADraftThatWasReshapedSellsNoOtherPosition(t *testing.T) {
 func TestAdjacentChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	side := func(layer, n int) sale.Selection {
+	side := func(layer, n int) inventory.Selection {
 		s := sale.Random(layer, n)
 		s.Adjacent = true
 		return s
 	}
 	for range 5 { // ranks are random
 		id := fixture.Campaign(t, db, fixture.Draft(7))
-		order := func(user string, s sale.Selection) job.Request {
+		order := func(user string, s inventory.Selection) job.Request {
 			return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: s, Payment: sale.Payment{Method: purchase.External}})
 		}
 		jobs := fixture.Finalize(t, db,

@@ -27,23 +27,23 @@ type effects struct {
 	report    Report
 }
 
-// effectsOf turns decisions into effects.
-func effectsOf(in *inputs, payers *payers, decisions []decision) (*effects, error) {
+// effectsOf turns orders that were decided into effects.
+func effectsOf(in *inputs, payers *payers, orders []*order) (*effects, error) {
 	e := &effects{changes: make(campaign.Changes), unit: payers.unit, report: Report{Busy: in.busy, Locked: in.busy, HoldsReclaimed: len(in.over)}}
 	e.reserving.Reservations, e.reserving.now = in.reservations, in.now
 	for _, h := range in.over {
 		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
 	}
-	for _, d := range decisions {
+	for _, o := range orders {
 		switch {
-		case d.putOff:
-			e.report.Busy = append(e.report.Busy, d.order.ref())
-		case d.refusal != nil:
-			e.refuse(d)
-		case d.bought.State == purchase.Pending:
-			e.reserve(d)
+		case o.putOff:
+			e.report.Busy = append(e.report.Busy, o.ref())
+		case o.refusal != nil:
+			e.refuse(o)
+		case o.bought.State == purchase.Pending:
+			e.reserve(o)
 		default:
-			if err := e.sell(d, in.campaigns[d.order.campaignID].Board+1); err != nil {
+			if err := e.sell(o, in.campaigns[o.campaignID].Board+1); err != nil {
 				return nil, err
 			}
 		}
@@ -51,16 +51,16 @@ func effectsOf(in *inputs, payers *payers, decisions []decision) (*effects, erro
 	return e, nil
 }
 
-func (e *effects) refuse(d decision) {
-	e.report.Finalized = append(e.report.Finalized, job.Refused(d.order.jobID, d.refusal))
-	if errors.Is(d.refusal, wallet.ErrBroken) {
-		e.report.Broken = append(e.report.Broken, d.refusal)
+func (e *effects) refuse(o *order) {
+	e.report.Finalized = append(e.report.Finalized, job.Refused(o.jobID, o.refusal))
+	if errors.Is(o.refusal, wallet.ErrBroken) {
+		e.report.Broken = append(e.report.Broken, o.refusal)
 	}
 }
 
 // sell sells what makes a board of a version.
-func (e *effects) sell(d decision, board int64) error {
-	p, n := d.bought, len(d.picked)
+func (e *effects) sell(o *order, board int64) error {
+	p, n := o.bought, len(o.picked)
 	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board})
 	if err != nil {
 		return fmt.Errorf("the result of job %s: %w", p.JobID, err)
@@ -68,8 +68,8 @@ func (e *effects) sell(d decision, board int64) error {
 	e.report.Finalized = append(e.report.Finalized, job.Outcome{ID: p.JobID, Result: answer, PurchaseID: p.ID, Positions: purchase.Words(p.Items)})
 	e.report.Sold += n
 	e.purchases = append(e.purchases, p)
-	holdID := d.order.Selection.HoldID
-	e.sales = append(e.sales, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, Picked: d.picked})
+	holdID := o.Selection.HoldID
+	e.sales = append(e.sales, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, Picked: o.picked})
 	change := campaign.Change{Sold: n}
 	if holdID != uuid.Nil {
 		change.Reserved = -n

@@ -222,10 +222,10 @@ func (in *inputs) checkUnpaid(o *order, n int) error {
 }
 
 // admit refuses orders that cannot be served, no matter which positions are free.
-func (in *inputs) admit() (admitted []*order, refused []decision) {
+func (in *inputs) admit() (admitted []*order, refused []*order) {
 	for _, o := range in.orders {
-		if err := in.check(o); err != nil {
-			refused = append(refused, decision{order: o, refusal: err})
+		if o.refusal = in.check(o); o.refusal != nil {
+			refused = append(refused, o)
 		} else {
 			admitted = append(admitted, o)
 		}

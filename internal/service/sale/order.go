@@ -3,6 +3,7 @@ package sale
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -16,33 +17,26 @@ import (
 
 // Order is the payload of a purchase job: buyer, selection and payment.
 type Order struct {
-	UserID    string    `json:"user_id"`
-	Selection Selection `json:"selection"`
-	Payment   Payment   `json:"payment"`
+	UserID    string              `json:"user_id"`
+	Selection inventory.Selection `json:"selection"`
+	Payment   Payment             `json:"payment"`
 
 	Metadata metadata.Map `json:"metadata,omitempty"` // of the purchase
 	By       string       `json:"by,omitempty"`       // role:client, and /user when one was signed in; of a payment by wallet
 }
 
-// Selection is the positions that an order wants, all or nothing: chosen or random
-// free ones, or those of a hold.
-type Selection struct {
-	inventory.Selection
-	HoldID uuid.UUID `json:"hold_id,omitzero"`
-}
-
 // Random selects a number of free positions of a layer; layer 0 means any layer.
-func Random(layer, quantity int) Selection {
-	return Selection{Selection: inventory.Selection{Layer: layer, Quantity: quantity}}
+func Random(layer, quantity int) inventory.Selection {
+	return inventory.Selection{Layer: layer, Quantity: quantity}
 }
 
 // Chosen selects the given positions.
-func Chosen(positions ...shape.Position) Selection {
-	return Selection{Selection: inventory.Selection{Positions: positions}}
+func Chosen(positions ...shape.Position) inventory.Selection {
+	return inventory.Selection{Positions: positions}
 }
 
 // FromHold selects the positions of a hold.
-func FromHold(id uuid.UUID) Selection { return Selection{HoldID: id} }
+func FromHold(id uuid.UUID) inventory.Selection { return inventory.Selection{HoldID: id} }
 
 // selectionAt is the JSON pointer of an order's selection.
 const selectionAt = "/selection"
@@ -65,12 +59,20 @@ type Result struct {
 	Board      int64           `json:"board_version"` // a board that has reached it shows the positions
 }
 
-// order is a queued purchase job as a transaction reads it.
+// order is a queued purchase job as a transaction reads it, and what becomes of it: it is sold,
+// reserved, refused, or put off.
 type order struct {
 	jobID      uuid.UUID
 	campaignID uuid.UUID
 	client     string // of the job
 	Order
+
+	bought  purchase.Purchase // when it is sold, or with the state pending when it is reserved
+	picked  []*inventory.Free // the positions that are sold or reserved
+	keeps   time.Duration     // of what is reserved: until its deadline
+	since   time.Time         // of what is reserved: when the hold was made that it uses; zero: it uses none
+	refusal error
+	putOff  bool // another transaction has locked its wallet, or tries cards of its buyer
 }
 
 func (o *order) ref() job.Ref { return job.Ref{ID: o.jobID, CampaignID: o.campaignID} }

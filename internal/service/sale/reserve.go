@@ -29,20 +29,20 @@ type reserving struct {
 
 // reserve notes the effects of an order that is paid by card. The positions of a hold
 // are counted as reserved already.
-func (e *effects) reserve(d decision) {
-	p, holdID := d.bought, d.order.Selection.HoldID
+func (e *effects) reserve(o *order) {
+	p, holdID := o.bought, o.Selection.HoldID
 	e.purchases = append(e.purchases, p)
 	r := &e.reserving
-	r.positions = append(r.positions, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, For: d.keeps, Picked: d.picked})
-	pay := payment.New{Reserved: d.keeps, HeldSince: d.since, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.JobID, CampaignID: p.CampaignID,
-		Amount: p.Amount, Currency: p.Currency, PaymentMethod: d.order.Payment.PaymentMethod}}
-	if url := d.order.Payment.ReturnURL; url != "" {
+	r.positions = append(r.positions, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, For: o.keeps, Picked: o.picked})
+	pay := payment.New{Reserved: o.keeps, HeldSince: o.since, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.JobID, CampaignID: p.CampaignID,
+		Amount: p.Amount, Currency: p.Currency, PaymentMethod: o.Payment.PaymentMethod}}
+	if url := o.Payment.ReturnURL; url != "" {
 		pay.ReturnURL = &url
 	}
 	r.payments = append(r.payments, pay)
 	r.jobs, r.purchases = append(r.jobs, p.JobID), append(r.purchases, p.ID)
 	e.report.Payments = append(e.report.Payments, pay.Ref())
-	change := campaign.Change{Reserved: len(d.picked)}
+	change := campaign.Change{Reserved: len(o.picked)}
 	if holdID != uuid.Nil {
 		change.Reserved = 0
 		e.report.HoldsUsed++

@@ -147,11 +147,10 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err != nil {
 		return Report{}, err
 	}
-	decided, err := in.allocate(ctx, tx, admitted, payers)
-	if err != nil {
+	if err := in.allocate(ctx, tx, admitted, payers); err != nil {
 		return Report{}, err
 	}
-	out, err := effectsOf(in, payers, append(refused, decided...))
+	out, err := effectsOf(in, payers, append(refused, admitted...))
 	if err != nil {
 		return Report{}, err
 	}

@@ -44,7 +44,7 @@ func openCheckout(t *testing.T) *checkout {
 }
 
 // pay orders what is selected.
-func (c *checkout) pay(user string, by purchase.PaymentMethod, what sale.Selection) (job.Job, job.Ref) {
+func (c *checkout) pay(user string, by purchase.PaymentMethod, what inventory.Selection) (job.Job, job.Ref) {
 	c.t.Helper()
 	order := sale.Order{UserID: user, Selection: what, Payment: sale.Payment{Method: by}}
 	if by == purchase.Card {
@@ -58,7 +58,7 @@ func (c *checkout) pay(user string, by purchase.PaymentMethod, what sale.Selecti
 }
 
 // reserve reserves what is selected by a card, and wants about so long for it.
-func (c *checkout) reserve(user string, what sale.Selection, want time.Duration) (payment.Payment, job.Ref) {
+func (c *checkout) reserve(user string, what inventory.Selection, want time.Duration) (payment.Payment, job.Ref) {
 	c.t.Helper()
 	j, ref := c.pay(user, purchase.Card, what)
 	if j.PurchaseID == nil {
@@ -72,7 +72,7 @@ func (c *checkout) reserve(user string, what sale.Selection, want time.Duration)
 }
 
 // refused wants a refusal, and that no payment has begun.
-func (c *checkout) refused(user string, what sale.Selection, want fault.Code) *job.Problem {
+func (c *checkout) refused(user string, what inventory.Selection, want fault.Code) *job.Problem {
 	c.t.Helper()
 	j, _ := c.pay(user, purchase.Card, what)
 	if j.PurchaseID != nil || j.Problem == nil || j.Problem.Code != want {
@@ -289,7 +289,7 @@ func TestPaidPurchasesLeaveNoTimeBehind(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
 	h := c.hold("a", 10*time.Minute, at(3, 1))
-	for i, what := range []sale.Selection{sale.FromHold(h.ID), sale.Chosen(at(3, 2)), sale.Chosen(at(3, 3))} {
+	for i, what := range []inventory.Selection{sale.FromHold(h.ID), sale.Chosen(at(3, 2)), sale.Chosen(at(3, 3))} {
 		p, ref := c.reserve("a", what, 15*time.Minute)
 		fixture.Advance(t, c.db, p.PurchaseID, payment.Captured)
 		if i == 2 { // its money goes back

@@ -28,19 +28,13 @@ var States = []State{Pending, Active, Drawing, Completed, Cancelled}
 // Closed reports whether the campaign never sells again: no state that can follow does.
 func (s State) Closed() bool { return s == Drawing || s == Completed || s == Cancelled }
 
-// Campaign is one campaign without its layers.
+// Campaign is one campaign. Its layers are read with [Layers].
 type Campaign struct {
-	ID              uuid.UUID
-	Name            string
-	BaseLength      *int // nil: no triangle
-	Currency        money.Currency
-	PurchaseLimit   *int // positions per user; nil: no limit
+	ID uuid.UUID
+	Draft
 	State           State
 	PausedAt        *time.Time
-	SaleStartsAt    *time.Time
-	SaleEndsAt      *time.Time
 	DrawsAt         *time.Time // the end of the sale, if what is sold by then is drawn; nil: only a sold-out campaign is drawn
-	Policies        Policies
 	Counts          Counts
 	CreatedAt       time.Time
 	PublishedAt     *time.Time
@@ -50,7 +44,6 @@ type Campaign struct {
 	CancelledBy     *string // role:client, or job.System
 	CancelReason    *string
 	BoardVersion    int64 // grows with every change of a position
-	Metadata        metadata.Map
 	Waiting         *Wait // after the sale; nil: it waits for nothing
 }
 
@@ -100,12 +93,12 @@ type PrizeGroup struct {
 	Count int
 }
 
-// Draft is what a campaign is made from.
+// Draft is what a campaign is made from, and may be changed to while it is pending.
 type Draft struct {
 	Name          string
 	BaseLength    int // 0: the layers say how many positions they have
 	Currency      money.Currency
-	PurchaseLimit *int
+	PurchaseLimit *int // positions per user; nil: no limit
 	SaleStartsAt  *time.Time
 	SaleEndsAt    *time.Time
 	Policies      Policies

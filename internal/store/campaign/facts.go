@@ -69,11 +69,6 @@ type Fact struct {
 	Closed        bool // it never sells again
 }
 
-// Allows tells whether a user may have so many positions.
-func (f Fact) Allows(positions int) bool {
-	return f.PurchaseLimit == nil || positions <= *f.PurchaseLimit
-}
-
 // Bounds of what Facts remember. A triangle of 30 layers needs a kilobyte, a hall of 1,000 rows
 // with long labels 400.
 const (

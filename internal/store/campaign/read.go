@@ -17,7 +17,7 @@ import (
 const reservedNow = `positions_reserved - (SELECT coalesce(sum(size), 0) FROM holds
 	WHERE campaign_id = campaigns.id AND state = 'active' AND expires_at <= (SELECT clock_timestamp()))`
 
-const columns = `id, name, base_length, currency, purchase_limit, state, paused_at, sale_starts_at, sale_ends_at, draws_at, policies,
+const columns = `id, name, coalesce(base_length, 0), currency, purchase_limit, state, paused_at, sale_starts_at, sale_ends_at, draws_at, policies,
 	positions_total, ` + reservedNow + `, positions_sold, positions_blocked, created_at, published_at, draw_started_at, draw_completed_at,
 	cancelled_at, cancelled_by, cancel_reason, board_version, (SELECT metadata FROM campaign_metadata WHERE campaign_id = campaigns.id), ` + waiting
 

@@ -3,18 +3,21 @@ package inventory
 import (
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 )
 
-// Selection is the positions that a request wants, all or nothing: either chosen
-// positions, or a number of free ones, random or side by side.
+// Selection is the positions that a request wants, all or nothing: chosen positions, a number of
+// free ones, random or side by side, or those of a hold.
 type Selection struct {
 	Layer     int              `json:"layer,omitempty"` // 0: anywhere in the campaign
 	Quantity  int              `json:"quantity,omitempty"`
 	Adjacent  bool             `json:"adjacent,omitempty"`
 	Positions []shape.Position `json:"positions,omitempty"`
 	Numbers   []int            `json:"numbers,omitempty"` // by which positions were chosen, if any was; 0: by layer and column
+	HoldID    uuid.UUID        `json:"hold_id,omitzero"`
 }
 
 // MaxAdjacentLayer bounds the layers in which positions are found side by side: a layer is

@@ -12,7 +12,7 @@ import (
 
 // CampaignSummary is a campaign without its layers. Only operators see who cancelled it.
 func CampaignSummary(c campaign.Campaign, who Role) contract.CampaignSummary {
-	d := contract.CampaignSummary{ID: c.ID, Name: c.Name, BaseLength: c.BaseLength, Currency: string(c.Currency), PurchaseLimit: c.PurchaseLimit,
+	d := contract.CampaignSummary{ID: c.ID, Name: c.Name, BaseLength: postgres.Nullable(c.BaseLength), Currency: string(c.Currency), PurchaseLimit: c.PurchaseLimit,
 		State: contract.CampaignState(c.State), Paused: c.PausedAt != nil, SaleStartsAt: c.SaleStartsAt, SaleEndsAt: c.SaleEndsAt,
 		DrawsAt: c.DrawsAt, Policies: contract.Policies{LatePayment: c.Policies.LatePayment, Unsold: c.Policies.Unsold,
 			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon},
