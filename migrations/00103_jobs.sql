@@ -49,16 +49,19 @@ CREATE INDEX jobs_campaign_cancellations ON jobs (campaign_id) WHERE kind = 'cam
 
 -- The outbox. A message is one task in the queue that calls workers to a bundle of
 -- jobs. It is written in the commit that accepts them and deleted once all of
--- them are final; the sweep lost-jobs looks for the rest.
+-- them are final; the sweep lost-jobs looks for the rest. One that waits for a locked campaign has no task:
+-- the sweep issues its jobs again when the campaign is free.
 CREATE TABLE outbox_messages (
-    id       uuid        PRIMARY KEY,                                      -- the task's id in the queue
-    kind     text        NOT NULL,
-    jobs     uuid[]      NOT NULL,
-    delivery smallint    NOT NULL DEFAULT 1,                               -- which delivery of these jobs
-    seen_at  timestamptz NOT NULL DEFAULT clock_timestamp()                -- when enqueued, or last seen waiting in the queue
+    id        uuid        PRIMARY KEY,                                     -- the task's id in the queue
+    kind      text        NOT NULL,
+    jobs      uuid[]      NOT NULL,
+    delivery  smallint    NOT NULL DEFAULT 1,                              -- which delivery of these jobs
+    seen_at   timestamptz NOT NULL DEFAULT clock_timestamp(),              -- when enqueued, or last seen waiting in the queue
+    waits_for uuid                                                         -- the campaign of the jobs, while it or a wallet is locked
 );
 
-CREATE INDEX outbox_messages_seen ON outbox_messages (seen_at);
+CREATE INDEX outbox_messages_seen ON outbox_messages (seen_at) WHERE waits_for IS NULL;
+CREATE INDEX outbox_messages_waiting ON outbox_messages (waits_for, (jobs[1])) WHERE waits_for IS NOT NULL;
 CREATE INDEX outbox_messages_oldest ON outbox_messages (kind, (jobs[1])); -- ids of jobs follow the time
 
 -- Jobs that workers have refused, a row for each transaction that finalized some. The

@@ -49,7 +49,9 @@ func New(sweeper *recovery.Sweeper, locker *lock.Locker, leader *queue.Presence,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_sweep_duration_seconds", Help: "Duration of one run."}, []string{"sweep"}),
 		success:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "triprize_sweep_last_success_timestamp_seconds", Help: "When this process last ran a sweep without a failure. Missing until then."}, []string{"sweep"}),
 	}
-	registry.MustRegister(s.leading, s.runs, s.found, s.duration, s.success)
+	registry.MustRegister(s.leading, s.runs, s.found, s.duration, s.success, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_campaigns_locked",
+		Help: "Campaigns that another transaction keeps locked, as the sweep lost-jobs of this process has found: jobs wait for them. Should be 0; the log names campaign and session after 5 seconds."},
+		func() float64 { return float64(sweeper.LockedCampaigns()) }))
 	for _, sweep := range sweeper.Sweeps() {
 		s.duration.WithLabelValues(sweep.Name)
 		for _, outcome := range []string{succeeded, failed} {

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -25,9 +24,6 @@ func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Atte
 // first. When the count exceeds worker.max_deliveries, the jobs are finalized as failed
 // instead. When the attempt fails through its surroundings, the count is taken back.
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Attempted, lock sync.Locker, try func(ctx context.Context) error) error {
-	if err := w.uncounts.flush(ctx, w.db); err != nil {
-		return queue.Later(err)
-	}
 	begun, err := w.begin(ctx, kind, jobs, lock, try)
 	if begun && (isTransient(err) || errors.Is(err, queue.ErrLater)) {
 		w.uncount(ctx, jobs) // when others may run again: it may take long
@@ -54,17 +50,16 @@ func (w *Worker) begin(ctx context.Context, kind job.Kind, jobs []job.Attempted,
 
 // uncount takes back the count of an attempt. The cause of the failure may go on, so
 // this is tried until it is done: meanwhile the handler keeps the task, and nobody else
-// counts the next attempt. A count that is not taken back when the task ends goes to uncounts.
+// counts the next attempt.
 func (w *Worker) uncount(ctx context.Context, jobs []job.Attempted) {
 	counted := make([]job.Attempted, len(jobs))
 	for i, one := range jobs {
 		counted[i] = one.Next()
 	}
-	w.uncounts.add(counted)
 	delays := newBackoff()
 	for {
 		try, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncountTimeout)
-		err := w.uncounts.flush(try, w.db)
+		err := job.Uncount(try, w.db, counted)
 		cancel()
 		if err == nil {
 			return
@@ -78,51 +73,6 @@ func (w *Worker) uncount(ctx context.Context, jobs []job.Attempted) {
 
 // uncountTimeout bounds one attempt to take back counts.
 const uncountTimeout = 5 * time.Second
-
-// uncounts are counts of attempts that are still to be taken back. No attempt begins
-// before they are, so there are no more of them than jobs of tasks in hand.
-type uncounts struct {
-	mu   sync.Mutex
-	jobs map[uuid.UUID]job.Attempted
-}
-
-func (d *uncounts) add(counted []job.Attempted) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.jobs == nil {
-		d.jobs = make(map[uuid.UUID]job.Attempted)
-	}
-	for _, one := range counted {
-		d.jobs[one.ID] = one
-	}
-}
-
-// flush takes the counts back.
-func (d *uncounts) flush(ctx context.Context, db postgres.DB) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.jobs) == 0 {
-		return nil
-	}
-	counted := make([]job.Attempted, 0, len(d.jobs))
-	for _, one := range d.jobs {
-		counted = append(counted, one)
-	}
-	if err := job.Uncount(ctx, db, counted); err != nil {
-		return err
-	}
-	clear(d.jobs)
-	return nil
-}
-
-// close takes the counts back a last time.
-func (d *uncounts) close(ctx context.Context, db postgres.DB, logger *slog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, uncountTimeout)
-	defer cancel()
-	if err := d.flush(ctx, db); err != nil {
-		logger.Warn("attempts that failed through their surroundings are still counted", "jobs", len(d.jobs), "error", err)
-	}
-}
 
 func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Attempted) error {
 	ids := make([]uuid.UUID, len(jobs))

@@ -8,12 +8,12 @@
 // handler keeps its task until all its jobs are final. For purchases and cancellations
 // handlers only wait: shards do the work, in batches from many tasks. A campaign is always
 // in the same shard, so one process does not compete with itself for the campaign's row,
-// and the kinds take turns in it. waiting.go has the waits for locked rows; jobs of a
-// campaign that stays locked are parked (locked.go).
+// and the kinds take turns in it. shards.go has the waits for locked rows. Jobs whose rows stay
+// locked for about a second wait in the outbox, without a task, until the sweep lost-jobs issues them.
 //
 // After a transient fault the handler tries again, with a growing delay; such an attempt
-// does not count. Redelivered jobs may kill workers. They are tried in small groups, then
-// one by one, those with the fewest attempts first. No batch runs meanwhile, and the attempt is
+// does not count. Redelivered jobs may kill workers. They are tried together, then one by
+// one, those with the fewest attempts first. No batch runs meanwhile, and the attempt is
 // counted and committed before it is made. So such a job delays few others, and is given
 // up after worker.max_deliveries. See attempt.go.
 //

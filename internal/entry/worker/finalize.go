@@ -2,10 +2,15 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/semaphore"
 
+	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/tracing"
@@ -16,19 +21,28 @@ import (
 	"triprize/internal/store/payment"
 )
 
+const (
+	// mostRetries is how often jobs are tried again whose campaign or wallet another transaction has
+	// locked. With the pauses, from retryPause to longestPause, that is about a second.
+	mostRetries  = 10
+	retryPause   = 2 * time.Millisecond
+	longestPause = 256 * time.Millisecond
+
+	// redisTimeout bounds each optional call to Redis.
+	redisTimeout = time.Second
+)
+
 // finalizer finalizes jobs of one kind, many in one transaction.
 type finalizer struct {
 	kind     job.Kind
 	finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
-	kept     *semaphore.Weighted // slots that tasks may keep while their jobs are locked
+	retries  *semaphore.Weighted // half of the kind's slots, for tasks that try jobs again
 	every    time.Duration       // a shard begins its batches of this kind so far apart, under load
-	due      bool                // its jobs come back by themselves: none of their tasks waits for long
 }
 
-// newFinalizer returns a finalizer. kept is how many tasks may keep their slots while their jobs
-// are locked.
-func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), kept int) *finalizer {
-	return &finalizer{kind: kind, finalize: finalize, kept: semaphore.NewWeighted(int64(kept)), due: kept == 0}
+// newFinalizer returns a finalizer of a kind that has so many slots.
+func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), slots int) *finalizer {
+	return &finalizer{kind: kind, finalize: finalize, retries: semaphore.NewWeighted(int64(max(slots/2, 1)))}
 }
 
 // finalizePurchases finalizes purchase jobs.
@@ -41,101 +55,102 @@ func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, agai
 	return w.finalizeInBatches(ctx, w.cancellations, jobs, again)
 }
 
-// finalizeInBatches finalizes jobs through the shards. When it returns errParked, those that
-// are not final wait for locked rows (locked.go). A task whose jobs are locked keeps its slot
-// only while enough of these are left for other tasks.
+// errLocked is the error of a task that has ended with jobs whose campaign or wallet stays locked.
+var errLocked = queue.Later(errors.New("wallets or campaigns of these jobs are locked by another transaction"))
+
+// finalizeInBatches finalizes jobs through the shards. Jobs with locked rows are tried again for
+// about a second, while half of the slots are left for other tasks; those of a campaign that has just stayed
+// locked are not.
 func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job.Ref, again bool) error {
-	jobs, parked := w.splitParked(jobs)
 	if again {
-		if err := w.finalizeRedelivered(ctx, s, jobs); err != nil || !parked {
-			return err
-		}
-		return errParked
+		return w.finalizeRedelivered(ctx, s, jobs)
 	}
 	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
-	slot := &keptSlot{slots: s.kept}
-	defer slot.release()
-	delays := newBackoff()
-	for len(items) > 0 {
-		ready, backedOff := splitReady(items, time.Now())
-		if len(ready) == 0 {
-			if lockedForLong(backedOff) && !slot.keep() {
-				return errParked
-			}
-			if err := w.pause(ctx, time.Until(backedOff[0].notBefore)); err != nil {
-				return err
-			}
-			continue
+	left, err := w.pass(ctx, s, items)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	retried := w.locked.others(left)
+	if len(retried) == 0 || !s.retries.TryAcquire(1) {
+		return errLocked
+	}
+	defer s.retries.Release(1)
+	locked := len(retried) < len(left)
+	for pause := retryPause; len(retried) > 0; pause = min(2*pause, longestPause) {
+		if retried[0].retries == mostRetries {
+			w.locked.note(retried)
+			return errLocked
 		}
-		left, transient, err := w.pass(ctx, s, ready)
-		if err != nil {
+		if err := w.pause(ctx, pause/2+rand.N(pause)); err != nil { //nolint:gosec // a jitter is no secret
 			return err
 		}
-		if transient && s.due {
-			return queue.Later(errBusy)
+		for _, it := range retried {
+			it.retries++
 		}
-		var backoff time.Duration
-		if transient {
-			backoff = delays.NextBackOff()
+		if retried, err = w.pass(ctx, s, retried); err != nil {
+			return err
 		}
-		now := time.Now()
-		for _, it := range left {
-			it.backOff(now, backoff)
-		}
-		waiting := len(left) + len(backedOff)
-		items = w.dropParked(append(left, backedOff...))
-		parked = parked || len(items) < waiting
 	}
-	if parked {
-		return errParked
+	if locked {
+		return errLocked
 	}
 	return nil
 }
 
-// pass sends items through their shards once. It returns those that are not final,
-// and whether there was a transient fault. When jobs fail for another reason it
-// returns an error, after the other items were tried too.
-func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []*item, transient bool, err error) {
+// pass sends items through their shards, again after a transient fault. It returns those whose rows
+// are locked. When jobs fail for another reason it returns an error, after the others were tried, too.
+func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []*item, err error) {
+	delays := newBackoff()
+	for {
+		left, transient, err := w.passOnce(ctx, s, items)
+		if err != nil || !transient {
+			return left, err
+		}
+		if err := w.pause(ctx, delays.NextBackOff()); err != nil {
+			return nil, err
+		}
+		items = left
+	}
+}
+
+func (w *Worker) passOnce(ctx context.Context, s *finalizer, items []*item) (left []*item, transient bool, err error) {
 	byShard := make(map[*shard][]*item)
 	for _, it := range items {
 		l := w.shardOf(it.CampaignID)
 		byShard[l] = append(byShard[l], it)
 	}
-	type answer struct {
-		items    []*item
-		verdicts []verdict
-		errs     []error
-	}
-	answers := make(chan answer, len(byShard))
-	for l, mine := range byShard {
-		go func() {
-			verdicts, errs := l.batches[s.kind].DoAll(ctx, mine)
-			answers <- answer{mine, verdicts, errs}
-		}()
-	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
 	var broken int
 	var first error
-	for range byShard {
-		a := <-answers
-		for i, it := range a.items {
-			switch {
-			case a.errs[i] == nil && a.verdicts[i] == done:
-			case a.errs[i] == nil:
-				left = append(left, it)
-			case isTransient(a.errs[i]):
-				left, transient = append(left, it), true
-			default:
-				broken++
-				first = a.errs[i]
+	for l, mine := range byShard {
+		all.Go(func() {
+			verdicts, errs := l.batches[s.kind].DoAll(ctx, mine)
+			mu.Lock()
+			defer mu.Unlock()
+			for i, it := range mine {
+				switch {
+				case errs[i] == nil:
+					if it.verdict = verdicts[i]; it.verdict != done {
+						left = append(left, it)
+					}
+				case isTransient(errs[i]):
+					left, transient = append(left, it), true
+				default:
+					broken++
+					first = errs[i]
+				}
 			}
-		}
+		})
 	}
+	all.Wait()
 	if broken > 0 {
 		return nil, false, failed(broken, first)
 	}
+	w.locked.forget(items)
 	return left, transient, ctx.Err()
 }
 
@@ -166,4 +181,31 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)
 	w.holds.Count(inventory.HoldsReclaimed, report.HoldsReclaimed)
 	return report, nil
+}
+
+// isTransient tells whether an error is transient, and not the fault of a job.
+func isTransient(err error) bool {
+	return postgres.IsTransient(err) || errors.Is(err, batch.ErrFull)
+}
+
+// newBackoff returns the delays between attempts after transient faults: 1, 2, 4
+// … 30 s, each with a jitter.
+func newBackoff() *backoff.ExponentialBackOff {
+	delay := backoff.NewExponentialBackOff()
+	delay.InitialInterval, delay.Multiplier, delay.MaxInterval = time.Second, 2, 30*time.Second
+	return delay
+}
+
+// pause waits for d. It returns an error when ctx ends or the worker shuts down.
+func (w *Worker) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return queue.Later(ctx.Err())
+	case <-w.draining.Done():
+		return queue.Later(errDraining)
+	}
 }

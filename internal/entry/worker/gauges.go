@@ -2,9 +2,6 @@ package worker
 
 import (
 	"context"
-	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,26 +16,10 @@ import (
 	"triprize/internal/store/webhook"
 )
 
-const (
-	gaugesTimeout = 2 * time.Second // of one look at Postgres
-	gaugesKept    = 5 * time.Second // between two looks at Postgres, however many ask
-)
-
-// gauges are read from Postgres: every worker tells the same, so take the maximum of a
-// gauge over workers, not the sum. When they cannot be read they are missing.
-type gauges struct {
-	descs  []*prometheus.Desc
-	read   func(ctx context.Context) ([]prometheus.Metric, error)
-	logger *slog.Logger
-
-	mu   sync.Mutex
-	at   time.Time
-	kept []prometheus.Metric
-}
-
-// gauges returns a collector of gauges that read reads.
+// gauges returns a collector of gauges that read reads from Postgres: every worker tells the same, so take
+// the maximum of a gauge over workers, not the sum.
 func (w *Worker) gauges(read func(ctx context.Context) ([]prometheus.Metric, error), descs ...*prometheus.Desc) prometheus.Collector {
-	return telemetry.Bounded(&gauges{descs: descs, read: read, logger: w.logger}, gaugesTimeout)
+	return telemetry.ReadGauges(read, w.logger, descs...)
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -47,32 +28,6 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-}
-
-// Describe implements prometheus.Collector.
-func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range g.descs {
-		out <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (g *gauges) Collect(out chan<- prometheus.Metric) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.at.IsZero() || time.Since(g.at) >= gaugesKept {
-		ctx, cancel := context.WithTimeout(context.Background(), gaugesTimeout)
-		defer cancel()
-		now, err := g.read(ctx)
-		if err != nil {
-			g.logger.Warn("what waits is not counted: its gauges are missing", "error", err)
-			return
-		}
-		g.kept, g.at = now, time.Now()
-	}
-	for _, m := range g.kept {
-		out <- m
-	}
 }
 
 // waitingGauges tells how much money waits for people, which draws wait, and how far the

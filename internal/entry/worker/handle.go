@@ -15,7 +15,6 @@ import (
 var (
 	errElsewhere = errors.New("another worker has this task")
 	errDraining  = errors.New("this worker is shutting down")
-	errBusy      = errors.New("wallets or campaigns of these jobs are locked by another transaction")
 )
 
 // finalize makes jobs final, or returns why it could not. again tells that they were
@@ -39,9 +38,8 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 			again := redelivered || message.Delivery > 1
 			defer w.metrics.begun(message.Kind, len(message.Jobs), again)()
 			err := finalize(ctx, message.Jobs, again)
-			if errors.Is(err, errParked) {
-				w.parking.park(message.ID)
-				return nil
+			if errors.Is(err, errLocked) { // the sweep lost-jobs issues its jobs when their campaigns are free
+				return queue.Later(outbox.PutOff(ctx, w.db, message.ID))
 			}
 			if err != nil {
 				return err

@@ -4,87 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
-
-// A campaign that stays locked must not keep all slots of its kind: other tasks get no
-// further than the queue then.
-func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t, patient, func(s *config.Settings) { s.Worker.Concurrency = 4 })
-	s, id, free := w.purchases, fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
-	lock(t, w, id)
-	slots := []*keptSlot{{slots: s.kept}, {slots: s.kept}} // of two other tasks
-	for _, slot := range slots {
-		if !slot.keep() {
-			t.Fatal("fewer than half of the slots can be kept")
-		}
-	}
-	if err := w.finalizePurchases(t.Context(), order(t, w, id, "a").Jobs, false); !errors.Is(err, errParked) || w.parking.has(id) { // before the campaign is known to be locked
-		t.Errorf("a task without a slot: %v", err)
-	}
-	if err := w.finalizePurchases(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
-		t.Errorf("a purchase elsewhere: %v", err)
-	}
-	slots[0].release()
-	if err := w.finalizePurchases(t.Context(), order(t, w, id, "c").Jobs, false); !errors.Is(err, errParked) || !w.parking.has(id) {
-		t.Errorf("a task with a slot: %v", err)
-	}
-	if !(&keptSlot{slots: s.kept}).keep() {
-		t.Error("it has kept the slot")
-	}
-}
-
-// lines are what a logger was told, as text.
-type lines struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, string(line))
-	return len(line), nil
-}
-
-func (l *lines) count(level slog.Level, parts ...string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.all {
-		if !slices.ContainsFunc(append(parts, "level="+level.String()), func(part string) bool { return !strings.Contains(line, part) }) {
-			n++
-		}
-	}
-	return n
-}
-
-// tries counts the attempts at jobs of a campaign since the last call.
-func (r *transactions) tries(campaignID uuid.UUID) (n int) {
-	for _, one := range r.take() {
-		for _, ref := range one.refs {
-			if ref.CampaignID == campaignID {
-				n++
-			}
-		}
-	}
-	return n
-}
 
 func idsOf(refs []job.Ref) []uuid.UUID {
 	ids := make([]uuid.UUID, len(refs))
@@ -94,13 +27,67 @@ func idsOf(refs []job.Ref) []uuid.UUID {
 	return ids
 }
 
-// Many tasks of a locked campaign are delivered once each, and not tried. Their jobs wait in
-// Postgres, in few messages. The log names the session, once. Later all are final.
+// sweep runs lost-jobs once, and returns how many jobs go on.
+func sweep(t *testing.T, w *Worker) int {
+	t.Helper()
+	settings := servers.Defaults(t)
+	settings.Redis.Namespace = w.namespace
+	sweeper := recovery.New(settings, w.db, w.rdb, nil, servers.Logger(t))
+	for _, one := range sweeper.Sweeps() {
+		if one.Name == "lost-jobs" {
+			report, err := sweeper.Run(t.Context(), one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return report.Counts["jobs_resumed"]
+		}
+	}
+	t.Fatal("there is no such sweep")
+	return 0
+}
+
+// A campaign that stays locked must not keep all slots of its kind: other tasks get no
+// further than the queue then.
+func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, patient, func(s *config.Settings) { s.Worker.Concurrency = 4 })
+	s, id, free := w.purchases, fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
+	lock(t, w, id)
+	made := record(s, nil)
+	tried := func(user string, want int) {
+		t.Helper()
+		if err := w.finalizePurchases(t.Context(), order(t, w, id, user).Jobs, false); !errors.Is(err, errLocked) {
+			t.Errorf("%s: %v", user, err)
+		}
+		if n := len(made.take()); n != want {
+			t.Errorf("%s: its job was tried %d times, want %d", user, n, want)
+		}
+	}
+	if !s.retries.TryAcquire(2) || s.retries.TryAcquire(1) {
+		t.Fatal("two other tasks are half of the slots")
+	}
+	tried("a", 1)
+	if w.locked.has(id) {
+		t.Error("one try is no second")
+	}
+	if err := w.finalizePurchases(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
+		t.Errorf("a purchase elsewhere: %v", err)
+	}
+	made.take()
+	s.retries.Release(1)
+	tried("c", 1+mostRetries)
+	if !s.retries.TryAcquire(1) {
+		t.Error("it has kept the slot")
+	}
+	s.retries.Release(1)
+	tried("d", 1) // the campaign has just been put off
+}
+
+// Many tasks of a locked campaign end as done. Their jobs wait in Postgres, and nothing is counted as an
+// attempt. When the campaign is free they are issued in few messages, and become final.
 func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
-	log := &lines{}
-	w.logger = slog.New(slog.NewTextHandler(log, nil))
 	made := record(w.purchases, nil)
 	var mu sync.Mutex
 	deliveries := 0
@@ -112,25 +99,13 @@ func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 			return share.Handle(ctx, task, again)
 		}
 	}
-	delivered := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return deliveries
-	}
-	const n, m, few = 60, 20, 2 // regroupMost messages become one
+	const n, m = 60, 20
 	id, free := fixture.Campaign(t, w.db, fixture.Draft(20)), fixture.Campaign(t, w.db, fixture.Draft(20))
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	servers.Exec(t, tx, `SET LOCAL application_name = 'somebody'`)
-	servers.Exec(t, tx, `SELECT FROM campaigns WHERE id = $1 FOR UPDATE`, id)
+	unlock := lock(t, w, id)
 	runs(t, w)
-
 	first := order(t, w, id, "first")
 	w.dispatcher.Dispatch(first.Task())
-	servers.Eventually(t, "the campaign is known to be locked", func() bool { return w.parking.has(id) })
+	servers.Eventually(t, "the campaign is known to be locked", func() bool { return w.locked.has(id) })
 	made.take()
 	held, others := first.Jobs, []job.Ref(nil)
 	for i := range n {
@@ -144,113 +119,123 @@ func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 		}
 	}
 	awaitState(t, w, job.Succeeded, idsOf(others)...)
-	servers.Eventually(t, "the jobs of the locked campaign are in few messages", func() bool {
-		return delivered() >= 1+n+m && messages(t, w) <= few
-	})
-	if got := delivered(); got != 1+n+m {
-		t.Errorf("%d deliveries of %d tasks", got, 1+n+m)
+	waiting := func() int {
+		return servers.Value[int](t, w.db, `SELECT count(*) FROM outbox_messages WHERE waits_for = $1`, id)
 	}
-	if tries := made.tries(id); tries != 0 {
-		t.Errorf("its jobs were tried %d times", tries)
+	servers.Eventually(t, "all wait", func() bool { return waiting() == 1+n && messages(t, w) == 1+n })
+	mu.Lock()
+	if deliveries != 1+n+m {
+		t.Errorf("%d deliveries of %d tasks", deliveries, 1+n+m)
 	}
+	mu.Unlock()
 	fixture.Sound(t, w.db) // each queued job is in the outbox
 
-	w.parking.mu.Lock()
-	w.parking.campaigns[id].since = time.Now().Add(-warnAfter)
-	w.parking.mu.Unlock()
-	warning := []string{"campaign=" + id.String(), fmt.Sprint("pid=", tx.Conn().PgConn().PID()), "application=somebody", fmt.Sprint("jobs=", 1+n)}
-	servers.Eventually(t, "the log names the session", func() bool { return log.count(slog.LevelWarn, warning...) > 0 })
-	for range 2 { // a whole look after the one that has warned
-		servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = seen_at - interval '1 hour'`)
-		servers.Eventually(t, "the worker looks again", func() bool {
-			return servers.Value[bool](t, w.db, `SELECT min(seen_at) > clock_timestamp() - interval '30 minutes' FROM outbox_messages`)
-		})
+	before := servers.Value[string](t, w.db, `SELECT string_agg(m::text || m.xmin || m.xmax, ',' ORDER BY id) FROM outbox_messages m`)
+	for range 3 {
+		if resumed := sweep(t, w); resumed != 0 {
+			t.Errorf("%d jobs go on", resumed)
+		}
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
+	if after := servers.Value[string](t, w.db, `SELECT string_agg(m::text || m.xmin || m.xmax, ',' ORDER BY id) FROM outbox_messages m`); after != before {
+		t.Errorf("the sweep has written although the campaign is locked:\n%s\n%s", before, after)
+	}
+	for _, ref := range held {
+		expect(t, w.db, ref.ID, job.Queued, 0)
+	}
+	unlock()
+	if resumed := sweep(t, w); resumed != 1+n {
+		t.Errorf("%d jobs go on", resumed)
 	}
 	awaitState(t, w, job.Succeeded, idsOf(held)...)
-	if got := delivered(); got > 1+n+m+few {
-		t.Errorf("%d deliveries of %d tasks", got, 1+n+m)
+	for _, ref := range held {
+		expect(t, w.db, ref.ID, job.Succeeded, 1)
 	}
-	warned, told := log.count(slog.LevelWarn, "stays locked"), log.count(slog.LevelInfo, "not locked any more", id.String(), fmt.Sprint("jobs=", 1+n))
-	if putOff := log.count(slog.LevelInfo, "not done"); warned != 1 || told != 1 || putOff != 0 {
-		t.Errorf("%d warnings, %d lines about the end, %d about tasks: %q", warned, told, putOff, log.all)
+	mu.Lock()
+	if deliveries != 1+n+m+1 {
+		t.Errorf("%d deliveries of %d tasks and one of all that waited", deliveries, 1+n+m)
 	}
+	mu.Unlock()
 	fixture.Sound(t, w.db)
 }
 
 // A task may have jobs of several campaigns: each goes on when its own is free.
-func TestAParkedJobWaitsForItsOwnCampaignOnly(t *testing.T) {
+func TestAJobWaitsForItsOwnCampaignOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
 	a, b, free := fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4))
 	unlock := lock(t, w, a)
 	lock(t, w, b)
-	w.parking.note(a)
-	w.parking.note(b)
 	_, accepted, err := outbox.Accept(t.Context(), w.db, []job.Request{fixture.PurchaseRequest(t, a, "a", 0, 1), fixture.PurchaseRequest(t, b, "b", 0, 1), fixture.PurchaseRequest(t, free, "c", 0, 1)})
 	if err != nil || len(accepted) != 1 {
 		t.Fatal(accepted, err)
 	}
-	if err := deliver(t, w, w.finalizePurchases, accepted[0], false); err != nil {
-		t.Errorf("a parked task: %v", err)
+	for range 2 { // when it is delivered once more, others have its jobs
+		if err := deliver(t, w, w.finalizePurchases, accepted[0], false); err != nil {
+			t.Errorf("a task that is put off: %v", err)
+		}
+		if n := messages(t, w); n != 2 {
+			t.Errorf("%d messages", n)
+		}
 	}
+	fixture.Sound(t, w.db)
 	jobs := accepted[0].Jobs
 	for i, want := range []job.State{job.Queued, job.Queued, job.Succeeded} {
 		if got := fixture.Job(t, w.db, jobs[i].ID).State; got != want {
 			t.Errorf("job %d is %s", i, got)
 		}
 	}
-	look := func() {
-		t.Helper()
-		if err := w.look(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	look()
-	if n := messages(t, w); n != 2 {
-		t.Errorf("%d messages", n)
-	}
-	servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = seen_at - interval '1 hour'`)
-	look()
-	if old := servers.Value[int](t, w.db, `SELECT count(*) FROM outbox_messages WHERE seen_at < clock_timestamp() - interval '30 minutes'`); old != 0 {
-		t.Errorf("%d messages look lost to the sweep", old)
-	}
 	unlock()
-	look()
-	if w.parking.has(a) || !w.parking.has(b) {
-		t.Error("the wrong campaign is free")
+	if resumed := sweep(t, w); resumed != 1 {
+		t.Errorf("%d jobs go on", resumed)
 	}
 	runs(t, w)
 	awaitState(t, w, job.Succeeded, jobs[0].ID)
 	expect(t, w.db, jobs[1].ID, job.Queued, 0)
 }
 
-// A worker that dies takes nothing with it: the sweep finds what it has parked.
-func TestJobsThatADeadWorkerHasParkedAreIssuedAgain(t *testing.T) {
+// A job whose wallet stays locked waits, too, and delays no other of its campaign.
+func TestAJobOfALockedWalletWaitsInPostgres(t *testing.T) {
 	t.Parallel()
-	settings := workerSettings(t)
-	dead, heir := newWorkerWith(t, settings), newWorkerWith(t, settings)
-	id := fixture.Campaign(t, dead.db, fixture.Draft(4))
-	unlock := lock(t, dead, id)
-	dead.parking.note(id)
-	message := order(t, dead, id, "a", "b")
-	if err := errors.Join(deliver(t, dead, dead.finalizePurchases, message, false), dead.look(t.Context())); err != nil {
-		t.Fatal(err)
+	w := newWorker(t, patient)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	unlock := fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))
+	_, accepted, err := outbox.Accept(t.Context(), w.db, []job.Request{fixture.WalletRequest(t, id, "mina", 0, 1), fixture.PurchaseRequest(t, id, "otto", 0, 1)})
+	if err != nil || len(accepted) != 1 {
+		t.Fatal(accepted, err)
 	}
-	unlock() // which it does not live to see
-	servers.Exec(t, dead.db, `UPDATE outbox_messages SET seen_at = seen_at - interval '1 hour'`)
-	sweeper := recovery.New(settings, dead.db, dead.rdb, nil, servers.Logger(t))
-	for _, sweep := range sweeper.Sweeps() {
-		if sweep.Name != "lost-jobs" {
-			continue
-		}
-		if report, err := sweeper.Run(t.Context(), sweep); err != nil || report.Counts["jobs_reissued"] != 2 {
-			t.Errorf("the sweep: %+v, %v", report, err)
-		}
+	jobs := accepted[0].Jobs
+	if err := deliver(t, w, w.finalizePurchases, accepted[0], false); err != nil || w.locked.has(id) {
+		t.Errorf("%v; the campaign counts as locked: %v", err, w.locked.has(id))
 	}
-	runs(t, heir)
-	awaitState(t, heir, job.Succeeded, idsOf(message.Jobs)...)
-	fixture.Sound(t, dead.db)
+	expect(t, w.db, jobs[0].ID, job.Queued, 0)
+	expect(t, w.db, jobs[1].ID, job.Succeeded, 1)
+	unlock()
+	if resumed := sweep(t, w); resumed != 1 {
+		t.Errorf("%d jobs go on", resumed)
+	}
+	runs(t, w)
+	awaitState(t, w, job.Succeeded, jobs[0].ID)
+	expect(t, w.db, jobs[0].ID, job.Succeeded, 1)
+}
+
+// A task that cannot be put off keeps its message, and comes back.
+func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, patient)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	unlock := lock(t, w, id)
+	message := order(t, w, id, "a", "b")
+	servers.Exec(t, w.db, `ALTER TABLE outbox_messages ADD CONSTRAINT refused CHECK (waits_for IS NULL)`)
+	if err := deliver(t, w, w.finalizePurchases, message, false); !errors.Is(err, queue.ErrLater) || postgres.IsTransient(err) {
+		t.Errorf("got %v", err)
+	}
+	if n := messages(t, w); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+	fixture.Sound(t, w.db)
+	unlock()
+	if err := deliver(t, w, w.finalizePurchases, message, false); err != nil {
+		t.Error(err)
+	}
+	expect(t, w.db, message.Jobs[0].ID, job.Succeeded, 1)
 }

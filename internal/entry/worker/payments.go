@@ -55,6 +55,9 @@ func payRunnerSettings(s config.Payments) payments.Settings {
 	return payments.Settings{Lease: cmp.Or(s.Lease, lease), CallTimeout: cmp.Or(s.Stripe.Timeout, payprovider.CallTimeout) + callMargin, Recheck: cmp.Or(s.Recheck, payments.Recheck), ReturnURL: s.ReturnURL, Livemode: s.Stripe.Live()}
 }
 
+// concludeAgain is how long a conclusion is put off whose campaign or payment stays locked.
+const concludeAgain = time.Second
+
 // callMargin is how much longer than its own timeout a call may take, until it is cut
 // off; lease leaves room for it: after that another worker may go on with a payment or refund.
 const (
@@ -68,7 +71,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
 		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
-		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, 0),
+		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, settings.Concurrency),
 	}
 	w.cards.conclusions.every = concludeEvery
 	w.metrics.expect(job.KindPayment)
@@ -95,7 +98,10 @@ func (w *Worker) leadPayment(ctx context.Context, item agenda.Item) error {
 	if result.Outcome == payments.Conclude {
 		err = w.finalizeInBatches(ctx, w.cards.conclusions, []job.Ref{result.Job()}, false)
 	}
-	if errors.Is(err, queue.ErrLater) || isTransient(err) { // its campaign stays locked, or the database is away
+	if errors.Is(err, errLocked) {
+		return payment.Agenda.PutOff(ctx, w.db, result.Ref.Item(), concludeAgain)
+	}
+	if errors.Is(err, queue.ErrLater) || isTransient(err) { // the worker shuts down, or the database is away
 		return nil
 	}
 	return err

@@ -60,7 +60,7 @@ func (r *transactions) waits() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.made {
-		if one.wait.Waits() {
+		if one.wait != sale.SkipLocked {
 			n++
 		}
 	}

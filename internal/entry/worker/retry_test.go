@@ -10,7 +10,6 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
-	"triprize/internal/testkit/servers"
 )
 
 // waitsOf returns how each of the transactions since the last call has waited.
@@ -21,9 +20,8 @@ func waitsOf(made *transactions) (waits []sale.Wait) {
 	return waits
 }
 
-// For either kind of job: with any rows locked and its jobs put off any number of times,
-// a batch finalizes first what it can, and then waits twice at most, for a bounded time.
-// After a wait in vain the shard, of which all kinds are part, goes on without waiting.
+// For either kind of job: with any rows locked and its jobs tried any number of times, a batch finalizes
+// first what it can. After a wait in vain the shard, of which all kinds are part, goes on without waiting.
 func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient) // no wait ends by itself but those of the shard
@@ -32,15 +30,16 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		w.purchases:     func(id uuid.UUID) job.Ref { return order(t, w, id, "a").Jobs[0] },
 		w.cancellations: func(id uuid.UUID) job.Ref { return takeBack(t, w, id, 1)[0] },
 	}
+	forCampaign := sale.Wait{Campaign: lockWait}
 	for s, ask := range finalizers {
 		made := record(s, nil)
 		l := w.shards[0]
-		l.noWaitUntil = time.Time{}
+		l.campaigns = patience{}
 		var held []*item
 		var unlocks []func()
 		for range 3 {
 			id := fixture.Campaign(t, w.db, fixture.Draft(5))
-			held = append(held, &item{Ref: ask(id), putOff: walletAfter})
+			held = append(held, &item{Ref: ask(id), retries: 1, verdict: locked})
 			unlocks = append(unlocks, lock(t, w, id))
 		}
 		flush := func(want verdict, waits ...sale.Wait) {
@@ -53,73 +52,59 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 				t.Errorf("%s: the transactions waited %+v", s.kind, got)
 			}
 		}
-		flush(locked, sale.SkipLocked, waitForCampaign, waitForCampaign)
-		if !l.noWaitUntil.After(time.Now()) {
-			t.Errorf("%s: after waits in vain it would wait again at once", s.kind)
-		}
-		l.noWaitUntil = time.Now().Add(time.Hour)
+		l.campaigns.noneUntil = time.Now().Add(time.Hour)
 		for range 3 {
-			flush(locked, sale.SkipLocked)
+			flush(locked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked)
 		}
-		alone := []*item{held[0]}
+		l.campaigns = patience{}
+		flush(locked, forCampaign, forCampaign, sale.SkipLocked, sale.SkipLocked) // first the free one, then in vain
+		if l.campaigns.left() {
+			t.Errorf("%s: after a wait in vain it would wait again at once", s.kind)
+		}
+		alone := []*item{{Ref: held[0].Ref}}
+		l.campaigns.noneUntil = time.Now().Add(time.Hour)
 		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{sale.SkipLocked}) {
 			t.Errorf("%s: a batch of one campaign waited, %v", s.kind, err)
 		}
-		l.noWaitUntil = time.Now()
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{waitForCampaign}) || !l.noWaitUntil.After(time.Now()) {
+		l.campaigns = patience{}
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{forCampaign}) || l.campaigns.left() {
 			t.Errorf("%s: a batch of one campaign, later: %v", s.kind, err)
 		}
 		for _, unlock := range unlocks {
 			unlock()
 		}
-		flush(done, sale.SkipLocked) // what is free needs no wait
+		flush(done, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked)
 	}
 	fixture.Sound(t, w.db)
 }
 
-// A job whose wallet is locked waits for its campaign first, so that the others of the
-// campaign are final; then it waits for the wallet alone.
+// Jobs whose wallet stays locked go by themselves, after the others of their campaign, and wait for it.
 func TestAShardWaitsForAWalletLast(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
 	id, other := fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
 	mina := fixture.Wallet(t, w.db, "mina", 1000)
 	refs := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 6, 1), fixture.PurchaseRequest(t, id, "otto", 6, 1), fixture.PurchaseRequest(t, other, "otto", 6, 1))
-	items := []*item{{Ref: refs[0], putOff: walletAfter}, {Ref: refs[1], putOff: turnAfter}, {Ref: refs[2]}}
+	items := []*item{{Ref: refs[0], retries: walletFrom - 1, verdict: busy}, {Ref: refs[1]}, {Ref: refs[2]}}
 	made := record(w.purchases, nil)
 	unlock := fixture.LockWallet(t, w.db, mina)
-	verdicts, err := w.shards[0].flush(t.Context(), w.purchases, items)
-	if err != nil || !slices.Equal(verdicts, []verdict{busy, done, done}) {
-		t.Errorf("%v, %v", verdicts, err)
+	flush := func(items []*item, want []verdict, waits ...sale.Wait) {
+		t.Helper()
+		verdicts, err := w.shards[0].flush(t.Context(), w.purchases, items)
+		if err != nil || !slices.Equal(verdicts, want) {
+			t.Errorf("%v, %v", verdicts, err)
+		}
+		if got := waitsOf(made); !slices.Equal(got, waits) {
+			t.Errorf("the transactions waited %+v", got)
+		}
 	}
-	if got := waitsOf(made); !slices.Equal(got, []sale.Wait{sale.SkipLocked, waitForCampaign, waitForWallets}) {
-		t.Errorf("the transactions waited %+v", got)
-	}
+	forCampaign, forWallets := sale.Wait{Campaign: lockWait}, sale.Wait{Campaign: lockWait, Wallets: walletWait}
+	flush(items, []verdict{busy, done, done}, sale.SkipLocked, forCampaign) // it is skipped
+	items[0].retries++
+	flush(items[:1], []verdict{busy}, forWallets)
+	flush(items[:1], []verdict{busy}, sale.SkipLocked) // not again soon
 	unlock()
-	if verdicts, err = w.shards[0].flush(t.Context(), w.purchases, items[:1]); err != nil || verdicts[0] != done {
-		t.Errorf("%v, %v", verdicts, err)
-	}
+	flush(items[:1], []verdict{done}, sale.SkipLocked)
 	expect(t, w.db, refs[0].ID, job.Succeeded, 1)
 	fixture.Sound(t, w.db)
-}
-
-// Of many campaigns that are locked, none waits behind the same others every time.
-func TestEveryLockedCampaignGetsItsTurn(t *testing.T) {
-	t.Parallel()
-	var items []*item
-	left := make(map[uuid.UUID]verdict)
-	for range 4 {
-		items = append(items, putOff(uuid.New(), turnAfter)...)
-	}
-	for _, it := range items {
-		left[it.ID] = locked
-	}
-	first := make(map[uuid.UUID]bool)
-	servers.Eventually(t, "each was the first", func() bool {
-		for id := range turns(items, left) {
-			first[id] = true
-			break
-		}
-		return len(first) == len(items)
-	})
 }

@@ -27,23 +27,34 @@ func (w *Worker) finalizeSerially(ctx context.Context, kind job.Kind, jobs []job
 	if err != nil {
 		return queue.Later(err)
 	}
-	var broken, later error
+	var all attempts
 	for _, one := range waiting {
-		err := w.attempt(ctx, kind, one, again, do)
-		switch {
-		case err == nil:
-		case errors.Is(err, queue.ErrLater):
-			later = queue.Sooner(later, err)
-		case isTransient(err):
-			later = queue.Sooner(later, queue.Later(err))
-		default:
-			broken = errors.Join(broken, err)
-		}
+		all.add(w.attempt(ctx, kind, one, again, do))
 	}
-	if broken != nil { // a failure counts more than jobs that were only put off
-		return broken
+	return all.err()
+}
+
+// attempts is what becomes of jobs that are tried one after the other. When one fails the others go on.
+type attempts struct{ broken, later error }
+
+func (a *attempts) add(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, queue.ErrLater):
+		a.later = queue.Sooner(a.later, err)
+	case isTransient(err):
+		a.later = queue.Sooner(a.later, queue.Later(err))
+	default:
+		a.broken = errors.Join(a.broken, err)
 	}
-	return later
+}
+
+// err returns a failure before what was only put off.
+func (a *attempts) err() error {
+	if a.broken != nil {
+		return a.broken
+	}
+	return a.later
 }
 
 // attempt makes one attempt at a job. From the second delivery on, the attempt is

@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -17,23 +16,48 @@ import (
 	"triprize/internal/store/outbox"
 )
 
+const (
+	// batchTimeout bounds one batch; the statements in it have their own limits.
+	batchTimeout = 30 * time.Second
+	// shardPending is how many jobs may wait for a batch of a shard.
+	shardPending = 1 << 16
+	// shardDrain is how long a batch may go on at shutdown after the last task was
+	// given back. If it is cut off, its jobs are still in the outbox.
+	shardDrain = time.Second
+)
+
+// A transaction that waits for a locked row keeps its shard from all others. So every wait is short, a
+// batch waits mostWaits times, and after a wait in vain there is none for waitPause.
+const (
+	lockWait   = 100 * time.Millisecond // for a campaign
+	walletWait = 50 * time.Millisecond  // for a wallet, with its campaign locked
+	walletFrom = 5                      // the retry from which on jobs wait for their wallets
+	mostWaits  = 2
+	waitPause  = time.Second
+)
+
 // shard turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
 // flood of one delays a batch of another by one batch.
 type shard struct {
 	worker  *Worker
 	batches map[job.Kind]*batch.Coalescer[*item, verdict]
 
-	turn              sync.Mutex // held by the batch that runs; taken after Worker.exclusive
-	noWaitUntil       time.Time  // under turn: before this moment no batch waits for rows
-	noWalletWaitUntil time.Time  // and before this one none waits for wallets
+	turn               sync.Mutex // held by the batch that runs; taken after Worker.exclusive
+	campaigns, wallets patience   // under turn
 }
+
+// patience says whether transactions may wait for locked rows.
+type patience struct{ noneUntil time.Time }
+
+func (p *patience) left() bool { return !time.Now().Before(p.noneUntil) }
+
+func (p *patience) end() { p.noneUntil = time.Now().Add(waitPause) }
 
 // item is one job on its way through a shard.
 type item struct {
 	job.Ref
-	putOff    int // how many batches found its campaign or its wallet locked
-	locked    int // how many of the last ones in a row found its campaign locked
-	notBefore time.Time
+	retries int     // how often it is tried again because of a locked row
+	verdict verdict // of the last batch
 }
 
 // verdict is the result of a batch for one job.
@@ -81,78 +105,87 @@ func (w *Worker) shardOf(campaignID uuid.UUID) *shard {
 	return w.shards[uuidv7.Spread(campaignID, len(w.shards))]
 }
 
-// flush finalizes a batch of jobs of one kind.
+// group names the jobs of a batch that share a transaction: those that are tried for the first time,
+// and those of one campaign that are tried again.
+type group struct {
+	campaign uuid.UUID // zero: first tries
+	wallets  bool      // waits for wallets
+}
+
+func (it *item) group() group {
+	if it.retries == 0 {
+		return group{}
+	}
+	return group{it.CampaignID, it.verdict == busy && it.retries >= walletFrom}
+}
+
+// flush finalizes a batch of jobs of one kind, first those that are tried for the first time.
 func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
 	defer l.worker.exclusive.RUnlock()
 	l.turn.Lock()
 	defer l.turn.Unlock()
-	left, err := l.try(ctx, s, items)
-	if err != nil {
+	groups := make(map[group][]*item, 1)
+	for _, it := range items {
+		groups[it.group()] = append(groups[it.group()], it)
+	}
+	verdicts, waits := make(map[uuid.UUID]verdict), mostWaits
+	if err := l.try(ctx, s, groups[group{}], false, &waits, verdicts); err != nil {
 		return nil, err
 	}
-	verdicts := make([]verdict, len(items))
+	delete(groups, group{})
+	for g, jobs := range groups { // in a random order: a batch waits for few
+		if err := l.try(ctx, s, jobs, g.wallets, &waits, verdicts); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]verdict, len(items))
 	for i, it := range items {
-		if verdicts[i] = left[it.ID]; verdicts[i] != done {
-			it.putOff++
-		}
-		if it.locked++; verdicts[i] != locked {
-			it.locked = 0
-		}
+		all[i] = verdicts[it.ID]
 	}
-	return verdicts, nil
+	return all, nil
 }
 
-// try finalizes jobs as the table in waiting.go says, and returns those that are left:
-// their rows are locked by other transactions.
-func (l *shard) try(ctx context.Context, s *finalizer, items []*item) (left map[uuid.UUID]verdict, err error) {
-	waits := &waits{left: mostWaits}
-	if time.Now().Before(l.noWaitUntil) {
-		waits.left = 0
+// try finalizes jobs in one transaction and notes those that it could not. It waits for locked rows
+// only if all jobs are of one campaign: those of several would wait for the slowest.
+func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bool, waits *int, verdicts map[uuid.UUID]verdict) error {
+	if len(items) == 0 {
+		return nil
 	}
-	left = make(map[uuid.UUID]verdict)
-	run := func(items []*item, wait sale.Wait) (gaveUp bool, err error) {
-		refs := make([]job.Ref, len(items))
-		for i, it := range items {
-			refs[i] = it.Ref
-			delete(left, it.ID)
-		}
-		report, err := l.worker.run(ctx, s, refs, wait)
-		for _, ref := range report.Busy {
-			left[ref.ID] = busy
-		}
-		for _, ref := range report.Locked {
-			left[ref.ID] = locked
-		}
-		switch {
-		case report.GaveUp && wait == waitForWallets: // campaigns have nothing to do with it
-			l.noWalletWaitUntil = time.Now().Add(waitPause)
-		case report.GaveUp:
-			l.noWaitUntil = time.Now().Add(waitPause)
-		}
-		return report.GaveUp, err
+	refs := make([]job.Ref, len(items))
+	for i, it := range items {
+		refs[i] = it.Ref
 	}
-	first := waits.forCampaigns(items)
-	gaveUp, err := run(items, first)
-	if err != nil || gaveUp {
-		return left, err
+	wait, patience := sale.Wait{Campaign: lockWait}, &l.campaigns
+	if wallets {
+		wait.Wallets, patience = walletWait, &l.wallets
 	}
-	for _, jobs := range turns(items, left) {
-		if !first.Waits() && waits.take() {
-			if gaveUp, err = run(jobs, waitForCampaign); err != nil {
-				return nil, err
-			}
-		}
-		if jobs = overdue(jobs, left); len(jobs) > 0 && !gaveUp && time.Now().After(l.noWalletWaitUntil) && waits.take() {
-			if gaveUp, err = run(jobs, waitForWallets); err != nil {
-				return nil, err
-			}
-		}
+	if *waits == 0 || !ofOneCampaign(refs) || !patience.left() {
+		wait = sale.SkipLocked
+	} else {
+		*waits--
 	}
-	return left, nil
+	report, err := l.worker.run(ctx, s, refs, wait)
+	if err != nil {
+		return err
+	}
+	if report.GaveUp {
+		patience.end()
+	}
+	for _, ref := range report.Busy {
+		verdicts[ref.ID] = busy
+	}
+	for _, ref := range report.Locked {
+		verdicts[ref.ID] = locked
+	}
+	return nil
 }
 
-// isTransient tells whether an error is transient, and not the fault of a job.
-func isTransient(err error) bool {
-	return postgres.IsTransient(err) || errors.Is(err, batch.ErrFull)
+func ofOneCampaign(refs []job.Ref) bool {
+	for _, ref := range refs {
+		if ref.CampaignID != refs[0].CampaignID {
+			return false
+		}
+	}
+	return true
 }

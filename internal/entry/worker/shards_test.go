@@ -19,50 +19,6 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func TestALockedCampaignIsPutOffAndThenWaitedFor(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t, patient)
-	id, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
-	unlock := lock(t, w, id)
-	made := record(w.purchases, func(wait sale.Wait) error {
-		if wait.Waits() {
-			unlock() // the wait is not in vain
-		}
-		return nil
-	})
-	var held []*item
-	for _, ref := range order(t, w, id, "a", "b").Jobs {
-		held = append(held, &item{Ref: ref})
-	}
-	flush := func(want ...verdict) {
-		t.Helper()
-		passer := &item{Ref: order(t, w, free, "c").Jobs[0]}
-		verdicts, err := w.shards[0].flush(t.Context(), w.purchases, []*item{held[0], passer, held[1]})
-		if err != nil || !slices.Equal(verdicts, want) {
-			t.Errorf("%v, %v", verdicts, err)
-		}
-		expect(t, w.db, passer.ID, job.Succeeded, 1)
-	}
-	for i := range turnAfter {
-		flush(locked, done, locked)
-		if held[0].putOff != i+1 || held[1].putOff != i+1 {
-			t.Errorf("batch %d: put off %d and %d times", i, held[0].putOff, held[1].putOff)
-		}
-		expect(t, w.db, held[0].ID, job.Queued, 0)
-	}
-	if n := made.waits(); n != 0 {
-		t.Errorf("%d transactions waited", n)
-	}
-	flush(done, done, done)
-	if n := made.waits(); n != 1 {
-		t.Errorf("%d transactions waited", n)
-	}
-	for _, it := range held {
-		expect(t, w.db, it.ID, job.Succeeded, 1)
-	}
-	fixture.Sound(t, w.db)
-}
-
 // Purchases and cancellations of free campaigns, in the shard of one that stays locked.
 func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	t.Parallel()
@@ -89,20 +45,13 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 		expect(t, w.db, ref.ID, job.Queued, 0)
 	}
 	unlock()
-	parked := false
 	for range 2 {
-		err := <-finalized
-		if parked = parked || errors.Is(err, errParked); err != nil && !errors.Is(err, errParked) {
+		if err := <-finalized; err != nil && !errors.Is(err, errLocked) { // it took longer than a worker waits
 			t.Error(err)
 		}
 	}
-	if parked { // it took longer than a worker waits
-		if err := w.look(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(w.finalizePurchases(t.Context(), held[:2], false), w.finalizeCancellations(t.Context(), heldBacks, false)); err != nil {
-			t.Error(err)
-		}
+	if err := errors.Join(w.finalizePurchases(t.Context(), held[:2], false), w.finalizeCancellations(t.Context(), heldBacks, false)); err != nil {
+		t.Error(err)
 	}
 	for _, ref := range held {
 		expect(t, w.db, ref.ID, job.Succeeded, 1)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,7 +45,7 @@ type Worker struct {
 	cards       *cards // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *draw.Drawer
-	ender       *sale.Seller // ends sales for draw jobs, and looks after locked campaigns
+	ender       *sale.Seller // ends sales for draw jobs
 	canceller   *campaigncancel.Canceller
 	gate        *postgres.Gate
 	sender      *webhookhttp.Sender // nil: this worker delivers nothing to apps
@@ -54,11 +53,10 @@ type Worker struct {
 	purchases, cancellations *finalizer
 	shards                   []*shard
 
-	parking          *parking
-	exclusive        sync.RWMutex // batches hold it for reading, attempts of exclusively for writing
-	noGroupWaitUntil time.Time    // under exclusive: before this moment no redelivered job waits for rows
+	locked    lockedCampaigns
+	exclusive sync.RWMutex // batches hold it for reading, attempts of exclusively for writing
+	groups    patience     // under exclusive: of redelivered jobs
 
-	uncounts uncounts        // counts of attempts that are to be taken back
 	draining context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
 	drain    context.CancelFunc
 }
@@ -77,9 +75,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
 				Turns: holds.Turns(settings.Holds), Takes: takes}),
-		ender:   sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
-		gate:    gate,
-		parking: newParking(),
+		ender: sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
+		gate:  gate,
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale, draws.Holder = w.endSale, w.id
@@ -87,15 +84,13 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.afterCommit = newAfterCommit(rdb, db, subscription.NewAnnouncements(rdb, namespace), logger)
-	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, max(settings.Worker.Concurrency/2, 1))
-	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, max(settings.Worker.Concurrency/2, 1))
+	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
+	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Shards {
 		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
 	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
-	registry.MustRegister(w.waitingGauges(), w.auditGauges(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_campaigns_locked",
-		Help: "Campaigns that another transaction keeps locked, as this worker knows: their jobs wait. Should be 0; the log names campaign and session after 5 seconds."},
-		func() float64 { return float64(w.parking.count()) }))
+	registry.MustRegister(w.waitingGauges(), w.auditGauges())
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.finalizeDraws)},
 		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.finalizeCancellations)},
@@ -111,7 +106,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
-	background.Go(func() { w.watchLocked(w.draining) })
 	for i := range w.shares {
 		w.shares[i].Handle = named(w.shares[i])
 	}
@@ -125,7 +119,6 @@ func (w *Worker) Run(ctx context.Context) error {
 		server.Shutdown()
 	}
 	w.closeShards()
-	w.uncounts.close(alive, w.db, w.logger)
 	w.dispatcher.Close()
 	if w.sender != nil {
 		w.sender.Close()

@@ -15,7 +15,7 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// lostJobs looks once at every message that has been in the outbox for longer than its
+// lostJobs issues the jobs again that wait for campaigns which are free, see locked.go. Then it looks once at every message that has been in the outbox for longer than its
 // backoff. When its task waits in the queue, the message is marked as seen. When a live
 // worker has the task, the message is left alone. Any other message is lost: its jobs
 // that are still queued are issued again in new messages.
@@ -27,7 +27,10 @@ import (
 // When Redis cannot say where tasks are, the run fails and changes nothing more, so that
 // an outage does not double the backlog.
 func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
-	counts := Counts{"looked_at": 0, "pending": 0, "active": 0, "lost": 0, "jobs_reissued": 0}
+	counts := Counts{"looked_at": 0, "pending": 0, "active": 0, "lost": 0, "jobs_reissued": 0, "jobs_resumed": 0}
+	if err := s.resumeJobs(ctx, counts); err != nil {
+		return counts, err
+	}
 	overdue, err := outbox.FindOverdue(ctx, s.db, s.lostJobsBackoff())
 	if err != nil {
 		return counts, err

@@ -61,6 +61,9 @@ type Sweeper struct {
 	seller   *sale.Seller
 	auditor  *audit.Auditor
 
+	locked    lockedCampaigns
+	warnAfter time.Duration // see the constant
+
 	events   *payments.Events // nil: there is no provider of payments
 	provider payprovider.Provider
 	books    *reconciliation.Reconciler
@@ -86,7 +89,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		db:    db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:  queue.NewClient(rdb, namespace),
 		finder:  queue.NewFinder(rdb, namespace),
-		auditor: audit.NewAuditor(db, logger),
+		auditor: audit.NewAuditor(db, logger), warnAfter: warnAfter,
 		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
 			MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MostPerUser: settings.Payments.MaxPositionsPerUser}),

@@ -63,3 +63,22 @@ func isRefused(err, hopeless error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(pg.Code, "28")
 }
+
+// putOffBackoff is how long work waits before it is tried again.
+const putOffBackoff = 100 * time.Millisecond
+
+// Persist does work again and again while rows that it needs stay locked, until ctx
+// ends; it then returns why. Between two attempts the work has no connection.
+func Persist(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !IsPutOff(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(putOffBackoff):
+		}
+	}
+}

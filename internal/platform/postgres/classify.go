@@ -66,6 +66,14 @@ func IsLockTimeout(err error) bool {
 	return ok && pg.Code == lockNotAvailable
 }
 
+// ErrCrowded means that as many transactions of this process as may do so work on
+// rows that can be locked, and that none has ended in time. Nothing was done: see [Gate].
+var ErrCrowded = errors.New("postgres: too many transactions wait for locks")
+
+// IsPutOff tells whether err means that nothing was done because rows are locked:
+// the same work can be tried again.
+func IsPutOff(err error) bool { return IsLockTimeout(err) || errors.Is(err, ErrCrowded) }
+
 // isClosedConnection recognises pgx's own error for a connection that was closed
 // before a statement was sent. pgconn exports neither a value nor a type for it,
 // only this check.

@@ -221,3 +221,36 @@ func (m *Metrics) of(ctx context.Context) *measures {
 	}
 	return m.transactions[TxOther]
 }
+
+// gateMetrics are those of a Gate.
+type gateMetrics struct {
+	refused prometheus.Counter
+	waiting prometheus.Gauge
+	waits   prometheus.Histogram
+}
+
+func newGateMetrics(registry prometheus.Registerer) *gateMetrics {
+	m := &gateMetrics{
+		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_postgres_gate_refused_total",
+			Help: "Transactions that were not begun, because too many others waited for locks."}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_gate_waiting",
+			Help: "Transactions that may wait for locks, and wait for their turn to begin."}),
+		waits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_gate_wait_seconds",
+			Help: "How long transactions that may wait for locks have waited for their turn to begin.", Buckets: waitBuckets}),
+	}
+	registry.MustRegister(m.refused, m.waiting, m.waits)
+	return m
+}
+
+// wait measures a wait for permits until it is over with err.
+func (m *gateMetrics) wait(err *error) (over func()) {
+	m.waiting.Inc()
+	began := time.Now()
+	return func() {
+		m.waiting.Dec()
+		m.waits.Observe(time.Since(began).Seconds())
+		if errors.Is(*err, ErrCrowded) {
+			m.refused.Inc()
+		}
+	}
+}

@@ -75,9 +75,33 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
+// Pool begins transactions, and reads outside of them.
+type Pool interface {
+	DB
+	Beginner
+}
+
 // InTx runs do in one READ COMMITTED transaction and commits it when do returns
 // nil; otherwise it rolls back. When the commit itself fails the outcome is
 // unknown, so do must be safe to run again.
 func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, do)
+}
+
+// endingTx is a transaction that calls over when it ends.
+type endingTx struct {
+	pgx.Tx
+	over func()
+}
+
+// Commit implements pgx.Tx.
+func (t *endingTx) Commit(ctx context.Context) error {
+	defer t.over()
+	return t.Tx.Commit(ctx)
+}
+
+// Rollback implements pgx.Tx.
+func (t *endingTx) Rollback(ctx context.Context) error {
+	defer t.over()
+	return t.Tx.Rollback(ctx)
 }

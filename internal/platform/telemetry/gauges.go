@@ -1,7 +1,10 @@
 package telemetry
 
 import (
+	"context"
+	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -39,4 +42,42 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	for _, m := range known {
 		out <- m
 	}
+}
+
+const (
+	readTimeout = 2 * time.Second // of one reading
+	readEvery   = 5 * time.Second // between two readings, however many ask
+)
+
+// readGauges are gauges that are read when somebody asks. When they cannot be read they are missing.
+type readGauges struct {
+	*Gauges
+	read   func(ctx context.Context) ([]prometheus.Metric, error)
+	logger *slog.Logger
+
+	reading sync.Mutex
+	at      time.Time
+}
+
+// ReadGauges returns a collector of gauges that read reads.
+func ReadGauges(read func(ctx context.Context) ([]prometheus.Metric, error), logger *slog.Logger, descs ...*prometheus.Desc) prometheus.Collector {
+	return Bounded(&readGauges{Gauges: NewGauges(descs...), read: read, logger: logger}, readTimeout)
+}
+
+// Collect implements prometheus.Collector.
+func (g *readGauges) Collect(out chan<- prometheus.Metric) {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	if g.at.IsZero() || time.Since(g.at) >= readEvery {
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+		defer cancel()
+		now, err := g.read(ctx)
+		if err != nil {
+			g.logger.Warn("what waits is not counted: its gauges are missing", "error", err)
+			return
+		}
+		g.at = time.Now()
+		g.Set(now...)
+	}
+	g.Gauges.Collect(out)
 }

@@ -38,8 +38,8 @@ type Cancelled struct {
 // their positions and refunds the wallets that paid. A job whose purchase cannot be
 // cancelled fails; of several for one purchase, the first succeeds. Cancel ignores jobs
 // that are final, wait for the end of a payment already, or do not exist. A job is Busy
-// when its campaign, the wallet that paid, or an open payment is locked and wait says not
-// to wait, or not longer.
+// when its campaign, the wallet that paid, or an open payment is locked for longer than
+// wait.
 //
 // A cancellation of some positions leaves the purchase completed, with the others; that of all
 // that are left is one of the purchase.

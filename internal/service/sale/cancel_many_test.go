@@ -97,10 +97,10 @@ func TestWhatIsLockedPutsOffItsOwnCancellationsOnly(t *testing.T) {
 	if err != nil || report.GaveUp || len(report.Finalized) != 2 || len(report.Busy) != 3 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	for _, wait := range []sale.Wait{sale.WaitForCampaign.AtMost(time.Millisecond), sale.WaitForWallets(time.Millisecond)} {
+	for _, wait := range []sale.Wait{{Campaign: time.Millisecond}, {Campaign: time.Millisecond, Wallets: time.Millisecond}} {
 		for _, ref := range []job.Ref{refs[0], refs[1]} {
-			report, err := seller.Cancel(t.Context(), []job.Ref{ref}, wait.AtMost(time.Millisecond))
-			if err != nil || len(report.Finalized) != 0 || !slices.Equal(report.Busy, []job.Ref{ref}) || report.GaveUp != (wait == sale.WaitForWallets(time.Millisecond) || ref == refs[1]) {
+			report, err := seller.Cancel(t.Context(), []job.Ref{ref}, wait)
+			if err != nil || len(report.Finalized) != 0 || !slices.Equal(report.Busy, []job.Ref{ref}) || report.GaveUp != (wait.Wallets > 0 || ref == refs[1]) {
 				t.Errorf("%+v, %v", report, err)
 			}
 		}

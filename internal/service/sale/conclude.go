@@ -22,7 +22,7 @@ import (
 //     now, and money that still comes is refunded.
 //
 // It does nothing about other payments. A job is Busy when the campaign or the row of its
-// payment is locked and wait says not to wait, or not longer.
+// payment is locked for longer than wait.
 func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
 	return s.run(ctx, "conclusion", refs, wait, s.conclude)
 }

@@ -46,7 +46,7 @@ func TestALockedCampaignOrPaymentDelaysNoOtherConclusion(t *testing.T) {
 		if err != nil || len(report.Busy) != 1 || report.Busy[0] != ref || report.Sold != 1 || report.GaveUp {
 			t.Errorf("a locked %s: %+v, %v", name, report, err)
 		}
-		report, err = fixture.Seller(db).Conclude(t.Context(), []job.Ref{ref}, sale.WaitForWallets(50*time.Millisecond).AtMost(50*time.Millisecond))
+		report, err = fixture.Seller(db).Conclude(t.Context(), []job.Ref{ref}, sale.Wait{Campaign: 50 * time.Millisecond, Wallets: 50 * time.Millisecond})
 		if err != nil || len(report.Busy) != 1 || !report.GaveUp {
 			t.Errorf("a locked %s, after a wait: %+v, %v", name, report, err)
 		}

@@ -3,6 +3,7 @@ package sale_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,19 +20,18 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func TestAWaitForALockedCampaignEndsWithItsTimeout(t *testing.T) {
+func TestAWaitForALockedCampaignEnds(t *testing.T) {
 	t.Parallel()
-	settings := servers.Patient(servers.Settings(t))
-	settings.Postgres.LockTimeout = 200 * time.Millisecond
-	db := servers.Pool(t, settings)
+	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if err := campaign.Lock(t.Context(), tx, id); err != nil {
 			return err
 		}
-		if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign); !postgres.IsTransient(err) {
-			t.Errorf("got %v", err)
+		report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.Wait{Campaign: 20 * time.Millisecond})
+		if err != nil || !report.GaveUp || !slices.Equal(report.Locked, refs) || !slices.Equal(report.Busy, refs) {
+			t.Errorf("%+v, %v", report, err)
 		}
 		return nil
 	})

@@ -85,10 +85,16 @@ func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
 
 // queueLock locks campaigns and notes which of them it has got.
 func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
-	if w.limit > 0 {
-		postgres.QueueLimitLockWaits(b, w.limit)
+	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
+}
+
+// queueLimit bounds the waits for locks of the rest of a transaction, and returns its lock mode.
+func queueLimit(b *pgx.Batch, limit time.Duration) postgres.LockMode {
+	if limit == 0 {
+		return postgres.SkipLocked
 	}
-	campaign.QueueLock(b, campaigns, w.campaigns, func(id uuid.UUID) { locked[id] = true })
+	postgres.QueueLimitLockWaits(b, limit)
+	return postgres.WaitForLocks
 }
 
 // queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued purchases of the

@@ -160,10 +160,5 @@ func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
 
 // queueLockPayments locks payments as w says: it waits for them as for wallets.
 func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
-	mode := postgres.SkipLocked
-	if w.wallets > 0 {
-		mode = postgres.WaitForLocks
-		postgres.QueueLimitLockWaits(b, w.wallets)
-	}
-	payment.QueueLock(b, ids, mode, locked, into)
+	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
 }

@@ -4,7 +4,6 @@ package sale_test
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,7 +20,7 @@ import (
 )
 
 // allWaits are the ways in which a transaction may wait; each ends by itself.
-var allWaits = []sale.Wait{sale.SkipLocked, sale.WaitForCampaign, forAll, forAll.AtMost(time.Second)}
+var allWaits = []sale.Wait{sale.SkipLocked, sale.WaitForCampaign, forAll}
 
 // cancel asks to cancel some purchase, or a part of it, in any state; often one that is to
 // be cancelled already.

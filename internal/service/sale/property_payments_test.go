@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -204,7 +203,7 @@ func (m *model) endPayments(rt *rapid.T) {
 		for _, id := range open {
 			m.leadOne(id, 3)
 		}
-		report, err := m.seller.Conclude(m.t.Context(), m.jobs, forAll.AtMost(time.Minute))
+		report, err := m.seller.Conclude(m.t.Context(), m.jobs, forAll)
 		m.after("conclude", report, err)
 	}
 }

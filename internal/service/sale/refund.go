@@ -59,8 +59,8 @@ func (w Wait) openWallets(ctx context.Context, tx pgx.Tx, want wallet.Wanted) (*
 // forWallets returns how to lock wallets, and bounds the waits of the rest of the
 // transaction if it is to wait for them.
 func (w Wait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, error) {
-	if w.wallets == 0 {
+	if w.Wallets == 0 {
 		return postgres.SkipLocked, nil
 	}
-	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, w.wallets)
+	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, w.Wallets)
 }

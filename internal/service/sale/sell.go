@@ -47,43 +47,23 @@ func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reserv
 	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, facts: campaign.NewFacts()}
 }
 
-// Wait says what a transaction waits for when another one has it locked.
+// Wait bounds how long a transaction waits for rows that another one has locked. When one is not free
+// by then, nothing is final, and all jobs are Busy. One that waits is for jobs of one campaign: those
+// of several would all wait for the slowest.
 type Wait struct {
-	campaigns postgres.LockMode
-	limit     time.Duration // of a wait for a campaign; 0: postgres.lock_timeout
-	wallets   time.Duration // at most, for each wallet; 0: no wait
+	Campaign time.Duration // for the campaign
+	Wallets  time.Duration // then for each wallet or payment, while nothing else can be sold in the campaign
 }
 
 var (
-	// SkipLocked never waits. It is for jobs of several campaigns: one slow campaign
-	// does not delay the others, and there can be no deadlock.
-	SkipLocked = Wait{campaigns: postgres.SkipLocked}
-	// WaitForCampaign waits for the campaign, but not for wallets. It is for jobs of one
-	// campaign: jobs of several would all wait for the slowest.
-	WaitForCampaign = Wait{campaigns: postgres.WaitForLocks}
+	// SkipLocked never waits: one slow campaign does not delay the others, and there can be no deadlock.
+	SkipLocked = Wait{}
+	// WaitForCampaign is for those who have nothing else to do.
+	WaitForCampaign = Wait{Campaign: time.Minute}
 )
 
-// WaitForWallets waits for the campaign, and then at most limit for each wallet, while
-// nothing else can be sold in the campaign. When a wallet is not free by then, nothing
-// is final. It is for jobs of one campaign.
-func WaitForWallets(limit time.Duration) Wait {
-	return Wait{campaigns: postgres.WaitForLocks, wallets: limit}
-}
-
-// AtMost bounds the wait for the campaign. When it is not free by then, nothing is
-// finalized, and all jobs are Busy.
-func (w Wait) AtMost(limit time.Duration) Wait {
-	w.limit = limit
-	return w
-}
-
-// Waits reports whether a transaction may wait for rows.
-func (w Wait) Waits() bool { return w.campaigns == postgres.WaitForLocks }
-
-// gaveUp reports whether err is the end of a wait that w has bounded.
-func (w Wait) gaveUp(err error) bool {
-	return (w.limit > 0 || w.wallets > 0) && postgres.IsLockTimeout(err)
-}
+// gaveUp reports whether err is the end of a wait.
+func (w Wait) gaveUp(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
 
 // Report is the outcome of a batch.
 type Report struct {
@@ -103,8 +83,7 @@ type Report struct {
 
 // Sell finalizes purchase jobs in one transaction. An order that is paid by card is not
 // finalized: its positions are reserved, and its payment begins. Sell ignores jobs that are
-// final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked and wait says not
-// to wait, or not longer.
+// final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked for longer than wait.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
 	return s.run(ctx, "sale", refs, wait, s.sell)
 }
@@ -118,7 +97,7 @@ func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Wait
 	switch {
 	case wait.gaveUp(err):
 		report = Report{Busy: refs, GaveUp: true}
-		if wait.wallets == 0 { // it has waited for nothing else
+		if wait.Wallets == 0 { // it has waited for nothing else
 			report.Locked = refs
 		}
 		return report, nil

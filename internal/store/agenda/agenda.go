@@ -181,6 +181,14 @@ func (a Table) GiveBack(ctx context.Context, db postgres.DB, items []Item) error
 	return fault.At(err, "agenda.GiveBack(%s)", a.Name)
 }
 
+// PutOff gives back the item of a worker that has done nothing. It is due after pause.
+func (a Table) PutOff(ctx context.Context, db postgres.DB, item Item, pause time.Duration) error {
+	_, err := db.Exec(ctx, `
+		UPDATE `+a.row()+` SET version = version + 1, lease_until = NULL, due_at = clock_timestamp() + $3 * interval '1 second'
+		WHERE `+a.Key+` = $1 AND version = $2`, item.ID, item.Version, pause.Seconds())
+	return fault.At(err, "agenda.PutOff(%s)", a.Name)
+}
+
 // giveBackTimeout bounds the end of an Enqueue whose own time is over.
 const giveBackTimeout = 2 * time.Second
 

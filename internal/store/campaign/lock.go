@@ -50,6 +50,15 @@ func QueueLock(b *pgx.Batch, ids []uuid.UUID, mode postgres.LockMode, each func(
 	})
 }
 
+// QueueMissing calls each for those of the ids that name no campaign.
+func QueueMissing(b *pgx.Batch, ids []uuid.UUID, each func(id uuid.UUID)) {
+	b.Queue(`SELECT i.id FROM unnest($1::uuid[]) AS i (id) WHERE NOT EXISTS (SELECT FROM campaigns c WHERE c.id = i.id)`, ids).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil })
+		return err
+	})
+}
+
 // Status is what decisions on purchases and holds need to know of a campaign.
 type Status struct {
 	ID            uuid.UUID

@@ -262,3 +262,67 @@ func TestAJobOfTheSystemIsInsertedOnce(t *testing.T) {
 		t.Errorf("messages: %v", messages)
 	}
 }
+
+// What waits for a campaign has no task, so nobody looks for it. It goes on when its campaign is free, with the
+// same delivery, and without what is final.
+func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	busy, other := uuid.New(), uuid.New()
+	for i := range 3 {
+		refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, busy, "a", 0, 1), fixture.PurchaseRequest(t, other, "b", 0, 1), fixture.PurchaseRequest(t, busy, "c", 0, 1))
+		if i == 0 {
+			if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{refs[0].ID, refs[1].ID}, job.Problem{Code: "sold-out"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	servers.Exec(t, db, `UPDATE outbox_messages SET delivery = 3`)
+	for range 2 { // a message that is gone changes nothing
+		for _, id := range overdue(t, db, outbox.Backoff{}) {
+			if err := outbox.PutOff(t.Context(), db, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	age(t, db, time.Hour)
+	if lost := overdue(t, db, minute()); len(lost) != 0 {
+		t.Errorf("%d messages are looked for", len(lost))
+	}
+	for limit, want := range map[int]int{1: 1, 2: 2, 9: 2} {
+		if awaited, err := outbox.FindAwaited(t.Context(), db, limit); err != nil || len(awaited) != want {
+			t.Errorf("of at most %d awaited are %v, %v", limit, awaited, err)
+		}
+	}
+	if n, err := outbox.CountAwaiting(t.Context(), db, busy); err != nil || n != 5 {
+		t.Errorf("%d jobs wait, %v", n, err)
+	}
+	resume := func(limit int) (messages []outbox.Message, replaced int) {
+		t.Helper()
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages, replaced, err = outbox.Resume(t.Context(), tx, []uuid.UUID{busy, uuid.New()}, limit)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return messages, replaced
+	}
+	for _, want := range []int{3, 2} { // of the oldest two messages, one of them with a job that was final, and of the last
+		messages, replaced := resume(2)
+		if len(messages) != 1 || replaced == 0 || len(messages[0].Jobs) != want || messages[0].Delivery != 3 || messages[0].Jobs[0].CampaignID != busy {
+			t.Errorf("%d replaced by %+v; want one of %d jobs", replaced, messages, want)
+		}
+	}
+	if messages, replaced := resume(2); len(messages) != 0 || replaced != 0 {
+		t.Errorf("nothing waits any more: %d, %v", replaced, messages)
+	}
+	if awaited, err := outbox.FindAwaited(t.Context(), db, 9); err != nil || len(awaited) != 1 || awaited[0] != other {
+		t.Errorf("awaited are %v, %v", awaited, err)
+	}
+	age(t, db, time.Hour)
+	if lost := overdue(t, db, minute()); len(lost) != 2 {
+		t.Errorf("%d messages are looked for", len(lost))
+	}
+	fixture.Sound(t, db)
+}

@@ -55,7 +55,7 @@ func FindOverdue(ctx context.Context, db postgres.DB, backoff Backoff) (*Walk, e
 func (w *Walk) Next(ctx context.Context, limit int) ([]Overdue, error) {
 	found, err := postgres.Collect(ctx, w.db, pgx.RowToStructByPos[Overdue], `
 		SELECT id, kind, seen_at FROM outbox_messages
-		WHERE (seen_at, id) > ($1, $2) AND seen_at < $3::timestamptz - $4 * interval '1 second'
+		WHERE waits_for IS NULL AND (seen_at, id) > ($1, $2) AND seen_at < $3::timestamptz - $4 * interval '1 second'
 		  AND seen_at < $3::timestamptz - least($4 * 2 ^ least(greatest(delivery - $5, 0), 20), $6) * interval '1 second'
 		ORDER BY seen_at, id LIMIT $7`,
 		w.last.SeenAt, w.last.ID, w.began, w.backoff.First.Seconds(), w.backoff.Deaths, w.backoff.Longest.Seconds(), limit)

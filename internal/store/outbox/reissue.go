@@ -27,8 +27,7 @@ func Delete(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	return fault.At(err, "outbox.Delete")
 }
 
-// MarkSeen records that the tasks of messages are waiting in the queue now, or that a worker
-// keeps the messages until it can do their jobs.
+// MarkSeen records that the tasks of messages are waiting in the queue now.
 func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	_, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids)
 	return fault.At(err, "outbox.MarkSeen")
@@ -44,13 +43,6 @@ func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
 	bundles, err := replace(ctx, tx, lost, orphaned, false)
 	return bundles, fault.At(err, "outbox.Reissue")
-}
-
-// Regroup replaces messages by new ones, as Reissue does, each for jobs of one campaign. The
-// caller enqueues them after the commit, or keeps them from the sweep lost-jobs with MarkSeen.
-func Regroup(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]Message, error) {
-	bundles, err := replace(ctx, tx, ids, nil, true)
-	return bundles, fault.At(err, "outbox.Regroup")
 }
 
 // replace writes what bundle returns.
