@@ -17,8 +17,7 @@ const (
 	taskPoll        = 5 * time.Millisecond
 	// backlog bounds the tasks in the queue. Without a bound the enqueuers keep Redis so
 	// busy that the only goroutine that dequeues is slowed down.
-	backlog   = 1024
-	emptyTask = "empty"
+	backlog = 1024
 )
 
 // runEmptyTasks measures asynq alone, with tasks that do nothing: many goroutines
@@ -37,7 +36,7 @@ func runEmptyTasks(ctx context.Context, s *setup, measured time.Duration) (r res
 	ahead := make(chan struct{}, backlog) // one token for each task in the queue
 	server := asynq.NewServerFromRedisClient(forServer, asynq.Config{Concurrency: taskConcurrency, TaskCheckInterval: taskPoll, LogLevel: asynq.ErrorLevel})
 	mux := asynq.NewServeMux()
-	mux.HandleFunc(emptyTask, func(context.Context, *asynq.Task) error {
+	mux.HandleFunc("empty", func(context.Context, *asynq.Task) error {
 		<-ahead
 		if w.isOpen() {
 			processed.Add(1)
@@ -48,11 +47,11 @@ func runEmptyTasks(ctx context.Context, s *setup, measured time.Duration) (r res
 		return r, err
 	}
 	queue := asynq.NewClientFromRedisClient(forClient)
-	_, failures, err := w.repeat(ctx, measured, enqueuers, func(int) caller {
+	r, err = w.repeat(ctx, measured, enqueuers, func(int) caller {
 		return func() (bool, error) {
 			select {
 			case ahead <- struct{}{}:
-				_, err := queue.EnqueueContext(ctx, asynq.NewTask(emptyTask, nil))
+				_, err := queue.EnqueueContext(ctx, asynq.NewTask("empty", nil))
 				return true, err
 			case <-time.After(taskPoll): // the window may be over
 				return false, nil
@@ -60,11 +59,7 @@ func runEmptyTasks(ctx context.Context, s *setup, measured time.Duration) (r res
 		}
 	})
 	server.Shutdown()
-	if err != nil {
-		return r, err
-	}
-	r = newResult(int(processed.Load()), w.elapsed, nil)
+	r.note(rate, perSecond(int(processed.Load()), w.elapsed))
 	r.noteUsage(w, int(processed.Load()))
-	r.wrong = failures
-	return r, nil
+	return r, err
 }

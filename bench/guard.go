@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/api"
 	"triprize/internal/platform/openapi"
@@ -20,42 +20,29 @@ import (
 // gcPercent is the GC percentage that package boot sets for the api.
 const gcPercent = 180
 
-// guarded is how many requests are checked at once: as many as there are connections.
-const guarded = 500
-
 // runGuard measures what the api does with a purchase before its handler: verify the
 // API key, check path, headers and body against the contract, and apply the rate limit
 // of the user. Each request has another user. The rate shows which share of the cost of
 // a purchase this is.
 func runGuard(ctx context.Context, s *setup, measured time.Duration) (result, error) {
-	return s.onSale(ctx, hot(measured), func(sys *system) (result, error) {
-		return sys.withPool(ctx, func(pool *pgxpool.Pool) (r result, err error) {
-			limits := sys.settings.Limits
-			limits.ClientRate, limits.ClientBurst = 1_000_000, 1_000_000 // one client asks faster than the default allows
-			limiter := ratelimit.New(s.redis, sys.settings.Redis.Namespace, limits, nil)
-			defer limiter.Close()
-			key, err := apikey.Create(ctx, pool, apikey.App, "guarded")
-			if err != nil {
-				return r, err
+	return s.onSale(ctx, hot, func(sys *system) (r result, err error) {
+		limits := sys.settings.Limits
+		limits.ClientRate, limits.ClientBurst = 1_000_000, 1_000_000 // one client asks faster than the default allows
+		limiter := ratelimit.New(s.redis, sys.settings.Redis.Namespace, limits, nil)
+		defer limiter.Close()
+		document, err := openapi.Load(api.OpenAPI, nil)
+		if err != nil {
+			return r, err
+		}
+		i := slices.IndexFunc(document.Operations, func(o openapi.Operation) bool { return o.ID == "requestPurchase" })
+		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+		keys := apikey.NewVerifier(sys.pool, apikey.CacheTTL) //nolint:contextcheck // uses are written when no request waits
+		defer keys.Close()
+		w := newWindow(&meter{groups: s.groups()})
+		return w.repeat(ctx, measured, connections, func(int) caller {
+			return func() (bool, error) {
+				return true, pass(ctx, keys, s.appKey, &document.Operations[i], limiter, sys.campaigns[0])
 			}
-			operation, err := purchaseOperation()
-			if err != nil {
-				return r, err
-			}
-			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-			keys := apikey.NewVerifier(pool, apikey.CacheTTL) //nolint:contextcheck // uses are written when no request waits
-			defer keys.Close()
-			w := newWindow(&meter{groups: s.groups()})
-			took, failures, err := w.repeat(ctx, measured, guarded, func(int) caller {
-				return func() (bool, error) { return true, pass(ctx, keys, key, operation, limiter, sys.campaigns[0]) }
-			})
-			if err != nil {
-				return r, err
-			}
-			r = newResult(len(took), w.elapsed, nil)
-			r.noteUsage(w, len(took))
-			r.wrong = failures
-			return r, nil
 		})
 	})
 }
@@ -91,17 +78,4 @@ func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *ope
 		return errors.New("limited")
 	}
 	return nil
-}
-
-func purchaseOperation() (*openapi.Operation, error) {
-	document, err := openapi.Load(api.OpenAPI, nil)
-	if err != nil {
-		return nil, err
-	}
-	for i := range document.Operations {
-		if document.Operations[i].ID == "requestPurchase" {
-			return &document.Operations[i], nil
-		}
-	}
-	return nil, errors.New("the contract has no purchases")
 }

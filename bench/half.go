@@ -12,9 +12,7 @@ const accepted99 = "202 p99 ms"
 // then at half of that rate, at fixed times. Half of the buyers wait for the end, the others go
 // away with their 202.
 func runHalfLoad(ctx context.Context, s *setup, measured time.Duration) (result, error) {
-	o := hot(2 * measured)
-	o.name = "template_half_load"
-	return s.onSale(ctx, o, func(sys *system) (r result, err error) {
+	return s.onSale(ctx, hot, func(sys *system) (r result, err error) {
 		if err := sys.serve(ctx, 1); err != nil {
 			return r, err
 		}
@@ -24,7 +22,7 @@ func runHalfLoad(ctx context.Context, s *setup, measured time.Duration) (result,
 			return r, err
 		}
 		c, w := sys.crowd(connections), newWindow(sys.meter())
-		c.hasty = true
+		c.hasty = 2
 		c.every = full.elapsed * 2 * time.Duration(c.size) / time.Duration(max(1, fast.measured[succeeded]))
 		seen, err := c.sell(ctx, w, max(measured, 2*c.every))
 		if err != nil {
@@ -32,33 +30,11 @@ func runHalfLoad(ctx context.Context, s *setup, measured time.Duration) (result,
 		}
 		r = w.result(seen)
 		accepted := newResult(seen.measured[late], w.elapsed, seen.took[late])
-		r.PerSecond += accepted.PerSecond
+		r.note(rate, r.figures[rate]+accepted.figures[rate])
 		r.note("full load/s", perSecond(fast.measured[succeeded], full.elapsed))
-		r.note(accepted99, accepted.P99)
+		r.note(accepted99, accepted.figures[p99])
 		r.noteUsage(w, seen.measured[succeeded]+seen.measured[late])
 		seen.add(fast)
-		r.wrong, err = sys.finish(ctx, seen, 1)
-		return r, err
-	})
-}
-
-// runColdCrowd measures the crowd of the demo: 500 buy one position each, at the same moment, and
-// nobody has bought before.
-func runColdCrowd(ctx context.Context, s *setup, measured time.Duration) (result, error) {
-	return s.onSale(ctx, hot(measured), func(sys *system) (r result, err error) {
-		if err := sys.serve(ctx, 1); err != nil {
-			return r, err
-		}
-		c, w := sys.crowd(connections), newWindow(sys.meter())
-		c.requests = int64(c.size)
-		closed := w.open()
-		seen := c.run(ctx, w)
-		closed()
-		if ctx.Err() != nil {
-			return r, ctx.Err()
-		}
-		r = newResult(seen.whole[succeeded], w.elapsed, seen.took[succeeded])
-		r.noteUsage(w, seen.whole[succeeded])
 		r.wrong, err = sys.finish(ctx, seen, 1)
 		return r, err
 	})

@@ -31,20 +31,21 @@ type options struct {
 func main() {
 	opts, err := parse(os.Args[1:])
 	if err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-		}
+		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	ignoreSettings()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	status := 0
-	if err := run(ctx, opts, os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		status = 1
+	for _, pair := range os.Environ() { // the defaults are measured
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TRIPRIZE_") {
+			_ = os.Unsetenv(name) // fails only for names that no environment has
+		}
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err = run(ctx, opts, os.Stdout, os.Stderr)
 	stop()
-	os.Exit(status)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
 }
 
 func parse(args []string) (options, error) {
@@ -63,26 +64,17 @@ func parse(args []string) (options, error) {
 	if *only != "" {
 		opts.only = strings.Split(*only, ",")
 	}
+	var names []string
+	for _, s := range scenarios {
+		names = append(names, s.name)
+	}
 	for _, name := range opts.only {
-		if !slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name }) {
-			return options{}, fmt.Errorf("there is no scenario %q; there are: %s", name, strings.Join(names(), ", "))
+		if !slices.Contains(names, name) {
+			return options{}, fmt.Errorf("there is no scenario %q; there are: %s", name, strings.Join(names, ", "))
 		}
 	}
 	return opts, nil
 }
-
-// ignoreSettings removes settings of Triprize from the environment: the defaults are
-// measured.
-func ignoreSettings() {
-	for _, pair := range os.Environ() {
-		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TRIPRIZE_") {
-			_ = os.Unsetenv(name) // fails only for names that no environment has
-		}
-	}
-}
-
-// errWrong means that all scenarios ran, but an answer or a database was wrong.
-var errWrong = errors.New("something was WRONG, see above")
 
 // run measures every scenario in every round, so that changes in the speed of the
 // machine affect all of them.
@@ -103,7 +95,7 @@ func run(ctx context.Context, opts options, out, progress io.Writer) (err error)
 			if err != nil {
 				return fmt.Errorf("%s: %w", sc.name, err)
 			}
-			fmt.Fprintf(progress, "round %d/%d  %-22s %10.1f/s  p95 %8.1f ms\n", round+1, opts.rounds, sc.name, result.PerSecond, result.P95)
+			fmt.Fprintf(progress, "round %d/%d  %-22s %10.1f/s  p95 %8.1f ms\n", round+1, opts.rounds, sc.name, result.figures[rate], result.figures[p95])
 			for _, w := range result.wrong {
 				fmt.Fprintln(progress, "  WRONG:", w)
 			}
@@ -114,7 +106,7 @@ func run(ctx context.Context, opts options, out, progress io.Writer) (err error)
 		return err
 	}
 	if len(r.Wrong) > 0 {
-		return errWrong
+		return errors.New("something was WRONG, see above")
 	}
 	return nil
 }

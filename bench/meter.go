@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"time"
 
@@ -21,20 +20,25 @@ type group struct {
 // tick is the unit of the times of a process in /proc, the same on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
+// others is what the rest of the machine did, other people's work included. stolen is CPU time
+// that a hypervisor gave to other machines while this one had work.
+const (
+	others = "others"
+	stolen = "stolen"
+)
+
+// read returns what each group has used, and the whole machine as others.
 func (m *meter) read() map[string]time.Duration {
-	if m == nil {
-		return nil
-	}
+	used := make(map[string]time.Duration)
 	proc, err := procfs.NewDefaultFS()
-	if err != nil {
-		return nil
+	if m == nil || err != nil {
+		return used
 	}
 	whole, err := proc.Stat()
 	if err != nil {
-		return nil
+		return used
 	}
 	all, _ := proc.AllProcs() // a process that is gone has used nothing more
-	used := make(map[string]time.Duration)
 	for _, one := range all {
 		if stat, err := one.Stat(); err == nil {
 			if name, ours := m.groupOf(stat.PID, stat.PPID); ours {
@@ -43,8 +47,8 @@ func (m *meter) read() map[string]time.Duration {
 		}
 	}
 	busy := whole.CPUTotal
-	used[machine] = seconds(busy.User + busy.Nice + busy.System + busy.IRQ + busy.SoftIRQ)
-	used[stolen] = seconds(busy.Steal)
+	used[others] = time.Duration((busy.User + busy.Nice + busy.System + busy.IRQ + busy.SoftIRQ) * float64(time.Second))
+	used[stolen] = time.Duration(busy.Steal * float64(time.Second))
 	return used
 }
 
@@ -71,100 +75,32 @@ func processorTime(stat procfs.ProcStat) time.Duration {
 	return time.Duration(ticks) * tick
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
 // since returns how many cores each group has used on average since before.
-func (m *meter) since(before map[string]time.Duration, elapsed time.Duration) []figure {
-	after := m.read()
-	if after[machine] == 0 || elapsed <= 0 {
-		return nil
+func (m *meter) since(before map[string]time.Duration, elapsed time.Duration) map[string]float64 {
+	cores := make(map[string]float64)
+	for name, used := range m.read() {
+		cores[name] = (used - before[name]).Seconds() / elapsed.Seconds()
 	}
-	cores := func(name string) float64 { return (after[name] - before[name]).Seconds() / elapsed.Seconds() }
-	var figures []figure
-	others := cores(machine)
-	for _, g := range m.groups {
-		figures = append(figures, figure{cpuOf + g.name, cores(g.name)})
-		others -= cores(g.name)
+	for name, used := range cores {
+		if name != others && name != stolen {
+			cores[others] = max(0, cores[others]-used)
+		}
 	}
-	return append(figures, figure{cpuOthers, max(0, others)}, figure{cpuStolen, cores(stolen)})
+	return cores
 }
 
-// most returns the most memory that a process of each of our groups has had, in MiB.
-func (m *meter) most() (figures []figure) {
-	if m == nil {
-		return nil
-	}
+// memory returns the most that a process of a group has had, in MiB.
+func (m *meter) memory(name string) (most float64) {
 	for _, g := range m.groups {
-		if g.name != "api" && g.name != "worker" {
-			continue
-		}
-		var most float64
 		for _, pid := range g.pids {
-			if process, err := procfs.NewProc(pid); err == nil {
-				if status, err := process.NewStatus(); err == nil {
-					most = max(most, float64(status.VmHWM)/(1<<20))
-				}
+			process, err := procfs.NewProc(pid)
+			if err != nil || g.name != name {
+				continue
+			}
+			if status, err := process.NewStatus(); err == nil {
+				most = max(most, float64(status.VmHWM)/(1<<20))
 			}
 		}
-		figures = append(figures, figure{"MiB " + g.name, most})
 	}
-	return figures
-}
-
-// Names of figures.
-const (
-	cpuOf     = "cpu "
-	cpuOthers = cpuOf + "others"
-	cpuStolen = cpuOf + stolen
-)
-
-// machine is everything that ran on this machine, other people's work included. stolen
-// is CPU time that a hypervisor gave to other machines while this one had work.
-const (
-	machine = "machine"
-	stolen  = "stolen"
-)
-
-// memory watches how much memory a process has, on Linux.
-type memory struct {
-	first, peak float64 // MiB
-	stop        context.CancelFunc
-	stopped     chan struct{}
-}
-
-// memoryEvery is how often it is read.
-const memoryEvery = 50 * time.Millisecond
-
-// watchMemory watches a process until end is called or ctx ends.
-func watchMemory(ctx context.Context, pid int) *memory {
-	m := &memory{first: residentMiB(pid), stopped: make(chan struct{})}
-	ctx, m.stop = context.WithCancel(ctx)
-	go func() {
-		defer close(m.stopped)
-		for ctx.Err() == nil {
-			m.peak = max(m.peak, residentMiB(pid))
-			wait(ctx, memoryEvery, nil)
-		}
-	}()
-	return m
-}
-
-// end returns what the process had first, and the most that it had.
-func (m *memory) end() (first, peak float64) {
-	m.stop()
-	<-m.stopped
-	return m.first, m.peak
-}
-
-// residentMiB returns 0 for a process that is gone.
-func residentMiB(pid int) float64 {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0
-	}
-	status, err := process.NewStatus()
-	if err != nil {
-		return 0
-	}
-	return float64(status.VmRSS) / (1 << 20)
+	return most
 }

@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
@@ -25,64 +22,39 @@ type offer struct {
 	fill        func(ctx context.Context, db *pgxpool.Pool) error // what else is in the tables; nil: nothing
 }
 
-// mostPerSecond is more positions than any scenario sells. On a faster machine the
-// measurement ends when the positions are sold.
-const mostPerSecond = 15_000
+// hotBase is that of a campaign of 180,300 positions. A measurement ends when they are sold.
+const hotBase = 600
 
-// needed is how many positions a scenario with this measured time can sell.
-func needed(measured time.Duration) int {
-	return int((warmUp(measured) + measured).Seconds() * mostPerSecond)
-}
+// walletPayers is how many users pay by wallet in turn.
+const walletPayers = 5000
 
-// hot is one campaign that all buyers buy from.
-func hot(measured time.Duration) offer {
-	return offer{name: "template_hot", baseLengths: []int{baseLengthFor(needed(measured), shape.MaxBaseLength)}}
-}
-
-// byWallet is hot, with users who have wallets.
-func byWallet(measured time.Duration, payers int) offer {
-	o := hot(measured)
-	o.name = fmt.Sprintf("template_hot_%d_wallets", payers)
-	o.fill = func(ctx context.Context, db *pgxpool.Pool) error { return fund(ctx, db, owners(payers)) }
-	return o
-}
-
-// hundred is a hundred campaigns of ordinary size, base length 20 to 40.
-func hundred(measured time.Duration) offer {
-	const campaigns, smallest, largest = 100, 20, 40
-	base := max(smallest, baseLengthFor(needed(measured)/campaigns, largest))
-	return offer{name: "template_hundred", baseLengths: slices.Repeat([]int{base}, campaigns)}
-}
-
-// thousand is a thousand campaigns of 210 positions.
-func thousand(time.Duration) offer {
-	return offer{name: "template_thousand", baseLengths: slices.Repeat([]int{20}, 1000)}
-}
-
-// baseLengthFor returns the shortest base of a triangle with at least positions
-// positions, but at most longest.
-func baseLengthFor(positions, longest int) int {
-	for base := int(math.Sqrt(2 * float64(positions))); ; base++ {
-		if base >= longest {
-			return longest
-		}
-		if base >= shape.MinBaseLength && shape.TriangleCount(base) >= positions {
-			return base
-		}
-	}
-}
+var (
+	// hot is one campaign that all buyers buy from.
+	hot = offer{name: "template_hot", baseLengths: []int{hotBase}}
+	// byWallet is hot, with users who have wallets, and a campaign that others buy from by card.
+	byWallet = offer{"template_wallets", []int{hotBase, cardBase},
+		func(ctx context.Context, db *pgxpool.Pool) error { return fund(ctx, db, owners(walletPayers)) }}
+	// hundred is a hundred campaigns of ordinary size, thousand a thousand of 210 positions.
+	hundred  = offer{name: "template_hundred", baseLengths: slices.Repeat([]int{40}, 100)}
+	thousand = offer{name: "template_thousand", baseLengths: slices.Repeat([]int{20}, 1000)}
+)
 
 // publish publishes campaigns without the API: its settings limit their size, and the
-// tables allow more.
+// tables allow more. Each has a prize in every layer and no purchase limit.
 func (s *setup) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int) error {
 	key, err := keyring.Parse(s.drawKey, "")
 	if err != nil {
 		return err
 	}
 	for i, base := range baseLengths {
+		d := campaign.Draft{Name: fmt.Sprintf("Campaign %d", i+1), BaseLength: base, Currency: "JPY",
+			Policies: campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay}}
+		for layer := 1; layer <= base; layer++ {
+			d.Layers = append(d.Layers, campaign.Layer{Layer: layer, Price: 500, Prizes: []campaign.PrizeGroup{{Name: "A prize", Count: 1}}})
+		}
 		id := uuidv7.New()
 		err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-			if err := campaign.Create(ctx, tx, id, draft(i, base)); err != nil {
+			if err := campaign.Create(ctx, tx, id, d); err != nil {
 				return err
 			}
 			return lifecycle.Publish(ctx, tx, key, lifecycle.Bindings{}, id)
@@ -92,14 +64,4 @@ func (s *setup) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int
 		}
 	}
 	return nil
-}
-
-// draft has one prize in every layer and no purchase limit.
-func draft(number, base int) campaign.Draft {
-	d := campaign.Draft{Name: fmt.Sprintf("Campaign %d", number+1), BaseLength: base, Currency: "JPY",
-		Policies: campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay}}
-	for layer := 1; layer <= base; layer++ {
-		d.Layers = append(d.Layers, campaign.Layer{Layer: layer, Price: 500, Prizes: []campaign.PrizeGroup{{Name: "A prize", Count: 1}}})
-	}
-	return d
 }

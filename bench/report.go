@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
+	"text/tabwriter"
 )
 
 // report is everything that was measured.
@@ -29,10 +31,16 @@ type row struct {
 	P50       float64            `json:"p50_ms"`
 	P95       float64            `json:"p95_ms"`
 	P99       float64            `json:"p99_ms"`
-	Figures   []figure           `json:"-"`
-	Named     map[string]float64 `json:"figures"`
+	Figures   map[string]float64 `json:"figures"`
 
 	rounds []result
+}
+
+// ratio is a claim as it was measured.
+type ratio struct {
+	Name   string `json:"name"`
+	Target string `json:"target"`
+	spread
 }
 
 // spread is the median of rounds with the lowest and the highest.
@@ -53,18 +61,18 @@ func spreadOf(values []float64) spread {
 }
 
 func newReport(opts options) *report {
-	return &report{Cores: runtime.NumCPU(), Go: runtime.Version(), Rounds: opts.rounds, Seconds: opts.seconds.Seconds(), Wrong: []string{}, json: opts.json}
+	return &report{Cores: runtime.NumCPU(), Go: runtime.Version(), Rounds: opts.rounds, Seconds: opts.seconds.Seconds(), Wrong: []string{}, Ratios: []ratio{}, json: opts.json}
 }
 
 func (r *report) add(name string, one result) {
 	for _, w := range one.wrong {
 		r.Wrong = append(r.Wrong, name+": "+w)
 	}
-	if found := r.row(name); found != nil {
-		found.rounds = append(found.rounds, one)
-		return
+	if r.row(name) == nil {
+		r.Scenarios = append(r.Scenarios, &row{Name: name})
 	}
-	r.Scenarios = append(r.Scenarios, &row{Name: name, rounds: []result{one}})
+	found := r.row(name)
+	found.rounds = append(found.rounds, one)
 }
 
 func (r *report) row(name string) *row {
@@ -75,41 +83,44 @@ func (r *report) row(name string) *row {
 	return r.Scenarios[i]
 }
 
-// of returns one value for each round.
-func (r *row) of(value func(result) float64) []float64 {
+// of returns a figure of each round.
+func (r *row) of(name string) []float64 {
 	values := make([]float64, len(r.rounds))
 	for i, one := range r.rounds {
-		values[i] = value(one)
+		values[i] = one.figures[name]
 	}
 	return values
 }
 
 func (r *row) work() {
-	r.PerSecond = spreadOf(r.of(perSecondOf))
-	r.P50 = spreadOf(r.of(p50Of)).Median
-	r.P95 = spreadOf(r.of(func(one result) float64 { return one.P95 })).Median
-	r.P99 = spreadOf(r.of(func(one result) float64 { return one.P99 })).Median
-	r.Named = make(map[string]float64)
+	r.PerSecond, r.Figures = spreadOf(r.of(rate)), make(map[string]float64)
 	for _, one := range r.rounds {
-		for _, f := range one.Figures {
-			if _, known := r.Named[f.Name]; !known {
-				r.Named[f.Name] = spreadOf(r.figures(f.Name)).Median
-				r.Figures = append(r.Figures, figure{f.Name, r.Named[f.Name]})
-			}
+		for name := range one.figures {
+			r.Figures[name] = spreadOf(r.of(name)).Median
 		}
+	}
+	r.P50, r.P95, r.P99 = r.Figures[median], r.Figures[p95], r.Figures[p99]
+	for _, name := range []string{rate, median, p95, p99} {
+		delete(r.Figures, name)
 	}
 }
 
-// figures returns a figure of those rounds that have it.
-func (r *row) figures(name string) (values []float64) {
-	for _, one := range r.rounds {
-		for _, f := range one.Figures {
-			if f.Name == name {
-				values = append(values, f.Value)
+// compare computes the claims whose scenarios were run. It divides within each round, where
+// the machine was about equally fast for both sides, and takes the median.
+func (r *report) compare() {
+	for _, c := range claims {
+		over, under := r.row(c.over), r.row(c.under)
+		if over == nil || c.under != "" && under == nil {
+			continue
+		}
+		values := over.of(c.of)
+		if under != nil {
+			for i, below := range under.of(c.of) {
+				values[i] = divide(values[i], below)
 			}
 		}
+		r.Ratios = append(r.Ratios, ratio{c.name, c.target, spreadOf(values)})
 	}
-	return values
 }
 
 // print computes medians and ratios and writes the report.
@@ -117,44 +128,37 @@ func (r *report) print(out io.Writer) error {
 	for _, one := range r.Scenarios {
 		one.work()
 	}
-	r.Ratios = r.ratios()
+	r.compare()
 	if r.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(r)
 	}
 	fmt.Fprintf(out, "%d cores, %s, %d rounds of %g s each, medians\n\n", r.Cores, r.Go, r.Rounds, r.Seconds)
-	const cells = "%-28s%12s%18s%10s%10s%10s\n"
-	fmt.Fprintf(out, cells, "scenario", "per second", "(min – max)", "p50 ms", "p95 ms", "p99 ms")
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "scenario\tper second\t(min – max)\tp50 ms\tp95 ms\tp99 ms")
 	for _, one := range r.Scenarios {
 		rates := one.PerSecond
-		fmt.Fprintf(out, cells, one.Name, fmt.Sprintf("%.0f", rates.Median), fmt.Sprintf("%.0f – %.0f", rates.Min, rates.Max),
-			latency(one.P50), latency(one.P95), latency(one.P99))
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f – %.0f\t%.1f\t%.1f\t%.1f\n", one.Name, rates.Median, rates.Min, rates.Max, one.P50, one.P95, one.P99)
 	}
-	fmt.Fprintf(out, "\nnotes (cpu: cores in use, of %d)\n", r.Cores)
+	fmt.Fprintf(t, "\nnotes (cpu: cores in use, of %d)\n", r.Cores)
 	for _, one := range r.Scenarios {
-		fmt.Fprintf(out, "%-28s%s\n", one.Name, one.notes())
+		fmt.Fprintf(t, "%s\t%s\n", one.Name, one.notes())
 	}
-	return r.printRatios(out)
-}
-
-// latency formats a latency; 0 means that the scenario does not measure it.
-func latency(ms float64) string {
-	if ms == 0 {
-		return "–"
+	fmt.Fprintln(t, "\nratio\tmeasured\t(min – max)\ttarget")
+	for _, one := range r.Ratios {
+		fmt.Fprintf(t, "%s\t%.2f\t%.2f – %.2f\t%s\n", one.Name, one.Median, one.Min, one.Max, one.Target)
 	}
-	return fmt.Sprintf("%.1f", ms)
+	for _, w := range r.Wrong {
+		fmt.Fprintln(t, "\nWRONG:", w)
+	}
+	return t.Flush()
 }
 
 func (r *row) notes() string {
 	var parts []string
-	for _, f := range r.Figures {
-		switch {
-		case strings.HasPrefix(f.Name, cpuOf):
-			parts = append(parts, fmt.Sprintf("%s %.2f", f.Name, f.Value))
-		case f.Value != 0:
-			parts = append(parts, fmt.Sprintf("%s %.0f", f.Name, f.Value))
-		}
+	for _, name := range slices.Sorted(maps.Keys(r.Figures)) {
+		parts = append(parts, fmt.Sprintf("%s %.4g", name, r.Figures[name]))
 	}
 	return strings.Join(parts, ", ")
 }

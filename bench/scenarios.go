@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 )
@@ -15,119 +14,104 @@ type scenario struct {
 }
 
 // scenarios are in the order of a round. Those that are compared follow each other.
-var scenarios = slices.Concat(throughput, growth, drawScenarios, disturbanceScenarios())
-
-// throughput are the scenarios that measure how much the system does, and how soon.
-var throughput = []scenario{
+var scenarios = []scenario{
 	{"documents-rr", documents{isolation: "REPEATABLE READ"}.run},
 	{"documents-rc", documents{isolation: "READ COMMITTED"}.run},
 	{"asynq-empty", runEmptyTasks},
 	{"set-based", runSetBased},
 	{"guard", runGuard},
-	{"triprize-http", crowdedSale{offer: hot}.run},
-	{"silent", crowdedSale{offer: hot, env: []string{"TRIPRIZE_LOG_LEVEL=error"}}.run},
-	{"traced", crowdedSale{offer: hot, traced: true}.run},
-	{"random", crowdedSale{offer: hot, pairs: randomPair}.run},
-	{"adjacent", crowdedSale{offer: hot, pairs: adjacentPair}.run},
+	{"triprize-http", crowdedSale{}.run},
+	{"silent", crowdedSale{env: []string{"TRIPRIZE_LOG_LEVEL=error"}}.run},
+	{"traced", crowdedSale{traced: true}.run},
+	{"random", crowdedSale{paid: randomPair, each: 2}.run},
+	{"adjacent", crowdedSale{paid: adjacentPair, each: 2}.run},
 	{"first-minute", runFirstMinute},
-	{"webhooks", eventSale},
+	{"webhooks", runEventSale},
 	{"idle-fleet", runIdleFleet},
-	{"triprize-http-wallet", crowdedSale{offer: func(measured time.Duration) offer { return byWallet(measured, walletPayers) }, payers: walletPayers}.run},
-	{"cards-alone", besideCards{cardBuyers: enoughCardBuyers}.run},
-	{"wallet-beside-nothing", besideCards{walletBuyers: connections}.run},
-	{"wallet-beside-cards", besideCards{walletBuyers: connections, cardBuyers: enoughCardBuyers}.run},
-	{"triprize-http-2workers", crowdedSale{offer: hot, workers: 2}.run},
+	{"triprize-http-wallet", crowdedSale{offer: byWallet, first: true, payers: walletPayers}.run},
+	{"wallet-beside-nothing", besideCards{}.run},
+	{"wallet-beside-cards", besideCards{cardBuyers: enoughCardBuyers}.run},
+	{"triprize-http-2workers", crowdedSale{workers: 2}.run},
 	{"triprize-http-100campaigns", crowdedSale{offer: hundred}.run},
 	{"sold-out-storm", runStorm},
-	{"idle-latency", crowdedSale{offer: hot, buyers: 1}.run},
+	{"idle-latency", crowdedSale{buyers: 1}.run},
 	{"half-load", runHalfLoad},
-	{"cold-crowd", runColdCrowd},
 	{"transfers-alone", walletCommands{wallets: 1000, alone: true}.run},
 	{"transfers", walletCommands{wallets: 1000}.run},
 	{"hot-wallet-alone", walletCommands{wallets: 1, alone: true}.run},
 	{"hot-wallet", walletCommands{wallets: 1}.run},
-	{"hot-wallet-2batchers", walletCommands{wallets: 1, batchers: 2}.run},
-	{"wallet-10-events", walletCommands{wallets: 1, alone: true, callers: 1, events: 10}.run},
-	{"wallet-1M-events", walletCommands{wallets: 1, alone: true, callers: 1, events: 1_000_000}.run},
-	{"hold-latency", runHolds},
-	{"hold-crowd", holdCrowd{locks: true}.run},
-	{"hold-crowd-unlocked", holdCrowd{}.run},
-	{"read-job", reads{path: (*system).jobPath}.run},
-	{"read-campaign", reads{path: (*system).campaignPath}.run},
+	{"read-job", reads{}.run},
+	{"read-campaign", reads{campaign: true}.run},
+	{"1-job", grown(1, 0, 0).run},
+	{"1M-jobs", grown(1_000_000, 0, 0).run},
+	{"1-campaign", grown(0, 1, 0).run},
+	{"1000-campaigns", grown(0, 1000, 0).run},
+	{"1000-campaigns-on-sale", crowdedSale{offer: thousand}.run},
+	{"256-wallets", grown(0, 0, growthPayers).run},
+	{"100k-wallets", grown(0, 0, 100_000).run},
+	{"draw-1275", runDraws},
+	{"stranger/cancellations", disturbance{disturb: cancelOne(time.Second / 3)}.run},
+	{"stranger/flooding-app", disturbance{disturb: cancelOne(0)}.run},
+	{"stranger/releases", disturbance{disturb: releaseHolds}.run},
+	{"stranger/large-bodies", disturbance{disturb: posting(
+		`{"selection":{"positions":[0` + strings.Repeat(",0", 500_000) + `]},"payment":{"method":"external"}}`)}.run}, // 1 MB with many faults
+	{"locked/campaign", disturbance{workers: 2, lasting: 80 * time.Second, disturb: orderLocked{each: 25}.run}.run},
+	{"locked/1000-campaigns", disturbance{workers: 2, campaigns: 1000, lasting: 20 * time.Second, disturb: orderLocked{each: 100}.run}.run},
+	{"locked/1000-wallets", disturbance{workers: 2, wallets: 1000, lasting: 20 * time.Second, disturb: orderLocked{each: 100, payers: 1000}.run}.run},
 }
 
-func names() []string {
-	list := make([]string, len(scenarios))
-	for i, s := range scenarios {
-		list[i] = s.name
-	}
-	return list
+// claim is a ratio of two scenarios of one run, or a figure of one, with its target.
+type claim struct {
+	name   string
+	target string
+	over   string // the scenario above the line
+	under  string // the one below it; empty: the claim is about one scenario
+	of     string // what is compared; empty: the rate
 }
 
-// result is what one scenario measured in one round.
-type result struct {
-	PerSecond float64  // of what the scenario counts
-	P50       float64  // ms
-	P95       float64  // ms
-	P99       float64  // ms
-	Figures   []figure // further numbers
-	wrong     []string // errors in answers or in the database
+// claims are the targets that the scenarios measure.
+var claims = []claim{
+	{"triprize-http / documents-rr", "at least 60", "triprize-http", "documents-rr", ""},
+	{"triprize-http / documents-rc", "at least 25", "triprize-http", "documents-rc", ""},
+	{"triprize-http / asynq-empty", "at least 1.3", "triprize-http", "asynq-empty", ""},
+	{"triprize-http / set-based", "at least 0.4", "triprize-http", "set-based", ""},
+	{"cpu of a purchase / set-based", "at most 3", "triprize-http", "set-based", cpuOfEach},
+	{"share of checks, keys and limits", "at most 0.15", "triprize-http", "guard", ""},
+	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http", ""},
+	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
+	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
+	{"http with webhooks / http", "at least 0.8", "webhooks", "triprize-http", ""},
+	{"events told a second, afterwards", "at least 1,000", "webhooks", "", toldAfterwards},
+	{"logged and traced / silent", "at least 0.97", "traced", "silent", ""},
+	{"cpu of a purchase, logged and traced / silent", "at most 1.03", "traced", "silent", cpuOfEach},
+	{"adjacent / random", "at least 0.5", "adjacent", "random", ""},
+	{"first minute: lowest window / after ANALYZE", "at least 0.9", "first-minute", "", lowestWindow},
+	{"http by wallet / documents-rr", "at least 60 in the end", "triprize-http-wallet", "documents-rr", ""},
+	{"http by wallet / http external", "no target", "triprize-http-wallet", "triprize-http", ""},
+	{"by wallet, beside cards / beside nothing", "at least 0.9", "wallet-beside-cards", "wallet-beside-nothing", ""},
+	{"sold by card a second meanwhile", "about 20", "wallet-beside-cards", "", cardsPerSecond},
+	{"transfers / one transaction each", "at least 2", "transfers", "transfers-alone", ""},
+	{"hot wallet / one transaction each", "no target", "hot-wallet", "hot-wallet-alone", ""},
+	{"idle median, ms", "at most 15", "idle-latency", "", median},
+	{"half load: 202 p99, ms", "at most 50", "half-load", "", accepted99},
+	{"half load: final p95, ms", "at most 150", "half-load", "", p95},
+	{idleWorkerCPU, "below 1", "idle-fleet", "", idleWorkerCPU},
+	{idleWorkerCommands, "below 20", "idle-fleet", "", idleWorkerCommands},
+	{idleRedisCPU, "below 3", "idle-fleet", "", idleRedisCPU},
+	{"reads of a campaign / of a job", "at least 1.5", "read-campaign", "read-job", ""},
+	{"cpu of a purchase, 1 M jobs / 1", "less than 1.3", "1M-jobs", "1-job", cpuOfEach},
+	{"cpu of a purchase, 1,000 campaigns / 1", "less than 1.3", "1000-campaigns", "1-campaign", cpuOfEach},
+	{"cpu of a purchase, 1,000 on sale / 1", "less than 1.3", "1000-campaigns-on-sale", "triprize-http", cpuOfEach},
+	{"cpu of a purchase, 100,000 wallets / 256", "less than 1.3", "100k-wallets", "256-wallets", cpuOfEach},
+	{"draw-1275: from the last payment to the result, p95, ms", "below 100", "draw-1275", "", p95},
+	{"cancellations: p95, disturbed / quiet", "at most 4", "stranger/cancellations", "", disturbedP95},
+	{"flooding-app: p95, disturbed / quiet", "at most 4", "stranger/flooding-app", "", disturbedP95},
+	{"releases: p95, disturbed / quiet", "at most 2", "stranger/releases", "", disturbedP95},
+	{"large-bodies: p95, disturbed / quiet", "at most 2", "stranger/large-bodies", "", disturbedP95},
+	{"large-bodies: api, MiB at most", "below 250", "stranger/large-bodies", "", apiPeak},
+	{"locked/campaign: p95, disturbed / quiet", "at most 2", "locked/campaign", "", disturbedP95},
+	{"locked/campaign: messages, 5 s after", "at most 10", "locked/campaign", "", messagesAfter},
+	{"locked/campaign: its jobs final, s", "at most 3", "locked/campaign", "", finalAfter},
+	{"locked/1000-campaigns: p95, disturbed / quiet", "at most 2", "locked/1000-campaigns", "", disturbedP95},
+	{"locked/1000-wallets: p95, disturbed / quiet", "at most 2", "locked/1000-wallets", "", disturbedP95},
 }
-
-// figure is a further number of a scenario, with its name.
-type figure struct {
-	Name  string
-	Value float64
-}
-
-// newResult computes the rate and the quantiles of a measurement. It sorts took.
-func newResult(done int, elapsed time.Duration, took []time.Duration) result {
-	slices.Sort(took)
-	return result{PerSecond: perSecond(done, elapsed),
-		P50: milliseconds(quantile(took, 50)), P95: milliseconds(quantile(took, 95)), P99: milliseconds(quantile(took, 99))}
-}
-
-func (r *result) note(name string, value float64) {
-	r.Figures = append(r.Figures, figure{name, value})
-}
-
-// cpuOfEach is the figure with the CPU time of each thing done.
-const cpuOfEach = "µs of cpu each"
-
-// noteUsage notes the CPU time of our processes for each of the n things done while the
-// window was open, and of each group: on a shared machine that time varies less than any
-// rate. It notes how many cores each group used, and the most memory that an api and a worker
-// have had.
-func (r *result) noteUsage(w *window, n int) {
-	each := func(cores float64) float64 { return cores * w.elapsed.Seconds() / float64(n) * 1e6 }
-	var ours float64
-	var parts []figure
-	for _, f := range w.cpu {
-		if f.Name != cpuOthers && f.Name != cpuStolen && n > 0 {
-			ours += f.Value
-			parts = append(parts, figure{"µs " + strings.TrimPrefix(f.Name, cpuOf), each(f.Value)})
-		}
-	}
-	if ours > 0 {
-		r.note(cpuOfEach, each(ours))
-		r.Figures = append(r.Figures, parts...)
-	}
-	r.Figures = append(append(r.Figures, w.cpu...), w.memory...)
-}
-
-// quantile returns the value that p percent of the sorted values lie below.
-func quantile(sorted []time.Duration, p int) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
-}
-
-func perSecond(n int, elapsed time.Duration) float64 {
-	if elapsed <= 0 {
-		return 0
-	}
-	return float64(n) / elapsed.Seconds()
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

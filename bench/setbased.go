@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
@@ -21,54 +21,43 @@ import (
 const (
 	saleBatch      = 256 // the default of worker.batch_size
 	acceptedAtOnce = 16 * saleBatch
+	mostPerSecond  = 15_000 // a faster machine ends the measurement early
 )
 
 // runSetBased measures sale.Seller.Sell alone, on one hot campaign: one goroutine, full
 // batches, of jobs that were made before. It is what the whole system could do if
 // everything around the sale cost nothing.
 func runSetBased(ctx context.Context, s *setup, measured time.Duration) (result, error) {
-	return s.onSale(ctx, hot(measured), func(sys *system) (result, error) {
-		return sys.withPool(ctx, func(pool *pgxpool.Pool) (result, error) { return sys.sellBatches(ctx, pool, measured) })
-	})
-}
-
-func (sys *system) sellBatches(ctx context.Context, pool *pgxpool.Pool, measured time.Duration) (r result, err error) {
-	seller := sale.NewSeller(pool, sys.settings.Retention.Jobs, sale.Reservations{})
-
-	var jobs []job.Ref
-	for len(jobs)+acceptedAtOnce <= needed(measured) {
-		made, err := acceptPurchases(ctx, pool, sys.campaigns[0], acceptedAtOnce)
-		if err != nil {
-			return r, err
-		}
-		jobs = append(jobs, made...)
-	}
-	w := newWindow(sys.meter())
-	var took []time.Duration
-	sold := 0
-	var failed error
-	err = w.measure(ctx, measured, func() {
-		for !w.isOver() && len(jobs) >= saleBatch && failed == nil {
-			start := time.Now()
-			var report sale.Report
-			if report, failed = seller.Sell(ctx, jobs[:saleBatch], sale.WaitForCampaign); failed == nil && report.Sold != saleBatch {
-				failed = fmt.Errorf("a batch of %d sold %d", saleBatch, report.Sold)
+	return s.onSale(ctx, hot, func(sys *system) (r result, err error) {
+		seller := sale.NewSeller(sys.pool, sys.settings.Retention.Jobs, sale.Reservations{})
+		var jobs []job.Ref
+		for len(jobs) < int((warmUp(measured)+measured).Seconds()*mostPerSecond) {
+			made, err := acceptPurchases(ctx, sys.pool, sys.campaigns[0], acceptedAtOnce)
+			if err != nil {
+				return r, err
 			}
-			jobs, sold = jobs[saleBatch:], sold+report.Sold
-			if w.isOpen() {
-				took = append(took, time.Since(start))
-			}
+			jobs = append(jobs, made...)
 		}
-		w.end() // for a machine that has sold them all
-	})
-	if err = errors.Join(err, failed); err != nil {
+		w := newWindow(sys.meter())
+		r, err = w.repeat(ctx, measured, 1, func(int) caller {
+			return func() (bool, error) {
+				if len(jobs) == 0 {
+					return false, errors.New("the machine has sold everything")
+				}
+				report, err := seller.Sell(ctx, jobs[:saleBatch], sale.WaitForCampaign)
+				if err == nil && report.Sold != saleBatch {
+					err = fmt.Errorf("a batch of %d sold %d", saleBatch, report.Sold)
+				}
+				jobs = jobs[saleBatch:]
+				return true, err
+			}
+		})
+		sold := r.figures[rate] * w.elapsed.Seconds() * saleBatch
+		r.note(rate, divide(sold, w.elapsed.Seconds()))
+		r.noteUsage(w, int(math.Round(sold)))
+		r.wrong = append(r.wrong, sys.violations(ctx)...)
 		return r, err
-	}
-	r = newResult(len(took)*saleBatch, w.elapsed, took)
-	r.noteUsage(w, len(took)*saleBatch)
-	r.note("batch", saleBatch)
-	r.wrong, err = sys.verify(ctx, expectation{bought: sold, notFinal: len(jobs)})
-	return r, err
+	})
 }
 
 // acceptPurchases makes purchase jobs, each for another user, as the api does.

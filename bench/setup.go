@@ -38,33 +38,31 @@ type setup struct {
 // the audit.
 const statementTimeout = 10 * time.Minute
 
-func openSetup(ctx context.Context) (*setup, error) {
+// openSetup starts the servers, builds the binaries and makes the template of all Triprize
+// databases.
+func openSetup(ctx context.Context) (s *setup, err error) {
 	stack, err := devstack.Start(ctx, devstack.Options{})
 	if err != nil {
 		return nil, err
 	}
-	s := &setup{stack: stack, drawKey: keyring.NewKey(), made: make(map[string]bool)}
-	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
-}
-
-// prepare builds the binaries and makes the template of all Triprize databases.
-func (s *setup) prepare(ctx context.Context) error {
-	opts, err := redis.ParseURL(s.stack.Redis.URL())
+	opts, err := redis.ParseURL(stack.Redis.URL())
 	if err != nil {
-		return err
+		return nil, errors.Join(err, stack.Stop())
 	}
-	s.redis = redis.NewClient(opts)
-	bin := filepath.Join(s.stack.Dir, "bin")
+	s = &setup{stack: stack, redis: redis.NewClient(opts), drawKey: keyring.NewKey(), made: make(map[string]bool)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	bin := filepath.Join(stack.Dir, "bin")
 	if err := os.MkdirAll(bin, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	if s.binaries, err = devstack.Binaries(ctx, bin); err != nil {
-		return err
+		return nil, err
 	}
-	return s.makeTemplate(ctx, migrated, func(db *pgxpool.Pool) error {
+	return s, s.makeTemplate(ctx, migrated, func(db *pgxpool.Pool) error {
 		if err := schema.Migrate(ctx, db); err != nil {
 			return err
 		}
@@ -76,12 +74,7 @@ func (s *setup) prepare(ctx context.Context) error {
 	})
 }
 
-func (s *setup) close() error {
-	if s.redis != nil {
-		_ = s.redis.Close() // the server is next
-	}
-	return s.stack.Stop()
-}
+func (s *setup) close() error { return errors.Join(s.redis.Close(), s.stack.Stop()) }
 
 // migrated is the template of every other Triprize template.
 const migrated = "template_migrated"
@@ -98,7 +91,7 @@ func (s *setup) makeTemplate(ctx context.Context, name string, fill func(db *pgx
 	if err := s.copyDatabase(ctx, origin, name); err != nil {
 		return err
 	}
-	db, err := s.open(ctx, name)
+	db, err := s.open(ctx, name, statementTimeout)
 	if err != nil {
 		return err
 	}
@@ -121,28 +114,17 @@ func (s *setup) env(database string) []string {
 	}
 }
 
-// open opens a pool for long statements.
-func (s *setup) open(ctx context.Context, database string) (*pgxpool.Pool, error) {
+// open opens a pool for statements that take no longer than longest.
+func (s *setup) open(ctx context.Context, database string, longest time.Duration) (*pgxpool.Pool, error) {
 	settings, err := config.LoadFrom("", s.env(database))
 	if err != nil {
 		return nil, err
 	}
-	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = statementTimeout, statementTimeout
+	settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = longest, longest
 	return postgres.Open(ctx, settings.Postgres, "triprize-bench")
 }
 
-// copyDatabase makes a copy of the database origin. The checkpoint after it writes all
-// changes out, so that a measurement does not pay for earlier ones. As after any
-// checkpoint, the first change of a page then logs the whole page.
-func (s *setup) copyDatabase(ctx context.Context, origin, name string) error {
-	return s.administer(ctx,
-		"CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{origin}.Sanitize(), "CHECKPOINT")
-}
-
-func (s *setup) dropDatabase(ctx context.Context, name string) error {
-	return s.administer(ctx, "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
-}
-
+// administer runs statements on the server itself.
 func (s *setup) administer(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, s.stack.Postgres.URL("postgres"))
 	if err != nil {
@@ -155,6 +137,13 @@ func (s *setup) administer(ctx context.Context, statements ...string) error {
 		}
 	}
 	return nil
+}
+
+// copyDatabase makes a copy of the database origin. The checkpoint after it writes all
+// changes out, so that a measurement does not pay for earlier ones. As after any
+// checkpoint, the first change of a page then logs the whole page.
+func (s *setup) copyDatabase(ctx context.Context, origin, name string) error {
+	return s.administer(ctx, "CREATE DATABASE "+name+" TEMPLATE "+origin, "CHECKPOINT")
 }
 
 // groups are the processes that every scenario shares; load is this program.

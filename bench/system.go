@@ -11,56 +11,50 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/postgres"
 	"triprize/sandbox/stripesim"
 )
 
 // system is what one measurement runs on: a fresh database with campaigns on sale, a
-// namespace in Redis, and, after serve or serveAPI, processes of its own.
+// namespace in Redis, and, after serve, processes of its own.
 type system struct {
 	setup     *setup
 	name      string
 	dir       string // logs
 	settings  config.Settings
-	db        *pgxpool.Pool // for the bench
+	db        *pgxpool.Pool // for long statements
+	pool      *pgxpool.Pool // with the settings of a process
 	campaigns []uuid.UUID   // on sale, in the order they were made
 	fleet     *devstack.Fleet
 	provider  *stripesim.Running // see serveCards; nil: there is none, and no cards
 	address   string
 }
 
-// openSystem makes a system with a copy of a template.
-func (s *setup) openSystem(ctx context.Context, template string) (sys *system, err error) {
-	s.copies++
-	sys = &system{setup: s, name: fmt.Sprintf("bench_%d", s.copies)}
-	sys.dir = filepath.Join(s.stack.Dir, sys.name)
-	if err := os.MkdirAll(sys.dir, 0o700); err != nil {
-		return nil, err
-	}
-	if sys.settings, err = config.LoadFrom("", s.env(sys.name)); err != nil {
-		return nil, err
-	}
-	if err := s.copyDatabase(ctx, template, sys.name); err != nil {
-		return nil, err
-	}
-	if sys.db, err = s.open(ctx, sys.name); err != nil {
-		return nil, errors.Join(err, s.dropDatabase(ctx, sys.name))
-	}
-	return sys, nil
-}
-
 // on measures on a system with a copy of a template, and closes the system.
 func (s *setup) on(ctx context.Context, template string, measure func(*system) (result, error)) (r result, err error) {
-	sys, err := s.openSystem(ctx, template)
-	if err != nil {
+	s.copies++
+	sys := &system{setup: s, name: fmt.Sprintf("bench_%d", s.copies)}
+	sys.dir = filepath.Join(s.stack.Dir, sys.name)
+	if err := os.MkdirAll(sys.dir, 0o700); err != nil {
+		return r, err
+	}
+	if sys.settings, err = config.LoadFrom("", s.env(sys.name)); err != nil {
+		return r, err
+	}
+	if err := s.copyDatabase(ctx, template, sys.name); err != nil {
+		return r, err
+	}
+	if sys.db, err = s.open(ctx, sys.name, statementTimeout); err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, sys.close(ctx)) }()
+	if sys.pool, err = s.open(ctx, sys.name, sys.settings.Postgres.StatementTimeout); err != nil {
+		return r, err
+	}
+	defer sys.pool.Close()
 	return measure(sys)
 }
 
@@ -84,49 +78,28 @@ func (s *setup) onSale(ctx context.Context, o offer, measure func(*system) (resu
 }
 
 func (sys *system) findCampaigns(ctx context.Context) error {
-	rows, err := sys.db.Query(ctx, `SELECT id FROM campaigns ORDER BY id`)
-	if err == nil {
-		sys.campaigns, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	}
-	return err
-}
-
-// withPool calls do with a pool that has the settings of a process.
-func (sys *system) withPool(ctx context.Context, do func(*pgxpool.Pool) (result, error)) (r result, err error) {
-	pool, err := postgres.Open(ctx, sys.settings.Postgres, "triprize-bench-measured")
-	if err != nil {
-		return r, err
-	}
-	defer pool.Close()
-	return do(pool)
+	return sys.db.QueryRow(ctx, `SELECT array_agg(id ORDER BY id) FROM campaigns`).Scan(&sys.campaigns)
 }
 
 // serve starts the real binaries, with the default settings and those of env, and waits
 // until they answer.
 func (sys *system) serve(ctx context.Context, workers int, env ...string) error {
-	if err := sys.serveUnswept(ctx, workers, env...); err != nil {
-		return err
-	}
-	_, err := sys.fleet.StartScheduler()
-	return err
-}
-
-// serveUnswept is serve without a scheduler.
-func (sys *system) serveUnswept(ctx context.Context, workers int, env ...string) error {
 	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(sys.setup.env(sys.name), env...), Logger: slog.New(slog.DiscardHandler)}
-	if _, err := sys.fleet.StartAPI(""); err != nil {
-		return err
-	}
-	sys.address = strings.TrimPrefix(sys.url(), "http://")
+	_, err := sys.fleet.StartAPI("")
 	for range workers {
-		if _, err := sys.fleet.StartWorker(); err != nil {
-			return err
+		if err == nil {
+			_, err = sys.fleet.StartWorker()
 		}
 	}
+	if err == nil {
+		_, err = sys.fleet.StartScheduler()
+	}
+	if err != nil {
+		return err
+	}
+	sys.address = strings.TrimPrefix(sys.fleet.URLs[0], "http://")
 	return sys.fleet.AwaitReady(ctx)
 }
-
-func (sys *system) url() string { return sys.fleet.URLs[0] }
 
 // meter returns a meter of the processes of this system and those that all share.
 func (sys *system) meter() *meter {
@@ -157,12 +130,9 @@ func (sys *system) stop() (wrong []string) {
 	return wrong
 }
 
-// closeTimeout bounds the clean-up, which also runs after an interruption.
-const closeTimeout = time.Minute
-
-// close stops the processes, drops the database and empties Redis.
+// close stops the processes, drops the database and empties Redis, also after an interruption.
 func (sys *system) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	var failed []error
 	for _, w := range sys.stop() {
@@ -172,6 +142,6 @@ func (sys *system) close(ctx context.Context) error {
 		failed = append(failed, sys.provider.Close())
 	}
 	sys.db.Close()
-	failed = append(failed, sys.setup.dropDatabase(ctx, sys.name), sys.setup.redis.FlushAll(ctx).Err())
+	failed = append(failed, sys.setup.administer(ctx, "DROP DATABASE "+sys.name+" WITH (FORCE)"), sys.setup.redis.FlushAll(ctx).Err())
 	return errors.Join(failed...)
 }

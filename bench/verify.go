@@ -4,19 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"triprize/internal/maintenance/audit"
 )
-
-// expectation is what must be in the database.
-type expectation struct {
-	each     int         // positions of a purchase; 0: one
-	bought   int         // purchases that were answered as succeeded
-	jobs     []uuid.UUID // their jobs, when they are known
-	open     int         // requests without a final answer: each may have bought or not
-	notFinal int         // jobs that were made and never sold
-}
 
 // violations returns what the audit finds.
 func (sys *system) violations(ctx context.Context) (wrong []string) {
@@ -33,32 +22,35 @@ func (sys *system) violations(ctx context.Context) (wrong []string) {
 // violationsShown bounds how many rows of one broken invariant are reported.
 const violationsShown = 3
 
-// verify returns what is wrong with the database: a broken invariant, different numbers
-// of sold positions and purchases, an answer without its purchase, or an accepted job
+// finish stops the processes and compares the database with what the crowd has seen, whose
+// purchases are of so many positions. It returns what is wrong: a broken invariant, different
+// numbers of sold positions and purchases, an answer without its purchase, or an accepted job
 // that is not final.
-func (sys *system) verify(ctx context.Context, want expectation) (wrong []string, err error) {
-	wrong = sys.violations(ctx)
+func (sys *system) finish(ctx context.Context, seen *observed, each int) ([]string, error) {
+	wrong := append(seen.unexpectedAnswers(), sys.stop()...)
+	wrong = append(wrong, sys.violations(ctx)...)
 	var completed, sold, notFinal, kept int
-	err = sys.db.QueryRow(ctx, `
+	err := sys.db.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM purchases WHERE state = 'completed'),
 		       (SELECT sum(positions_sold) FROM campaigns),
 		       (SELECT count(*) FROM jobs WHERE state NOT IN ('succeeded', 'failed')),
 		       (SELECT count(*) FROM unnest($1::uuid[]) AS i (id)
-		        CROSS JOIN LATERAL (SELECT state FROM jobs WHERE id = i.id) j WHERE j.state = 'succeeded')`, want.jobs).
+		        CROSS JOIN LATERAL (SELECT state FROM jobs WHERE id = i.id) j WHERE j.state = 'succeeded')`, seen.bought).
 		Scan(&completed, &sold, &notFinal, &kept)
 	if err != nil {
-		return nil, fmt.Errorf("verify: %w", err)
+		return nil, fmt.Errorf("finish: %w", err)
 	}
-	if completed < want.bought || completed > want.bought+want.open {
-		wrong = append(wrong, fmt.Sprintf("%d purchases are completed; %d were answered, and %d answers are open", completed, want.bought, want.open))
+	bought, open := seen.whole[succeeded], seen.whole[late]+seen.whole[refused]+seen.whole[unexpected] // open: may have bought or not
+	if completed < bought || completed > bought+open {
+		wrong = append(wrong, fmt.Sprintf("%d purchases are completed; %d were answered, and %d answers are open", completed, bought, open))
 	}
-	if each := max(want.each, 1); sold != each*completed {
+	if sold != each*completed {
 		wrong = append(wrong, fmt.Sprintf("%d positions are sold to %d purchases of %d", sold, completed, each))
 	}
-	if kept != len(want.jobs) {
-		wrong = append(wrong, fmt.Sprintf("of %d jobs that were answered as succeeded, %d are so", len(want.jobs), kept))
+	if kept != len(seen.bought) {
+		wrong = append(wrong, fmt.Sprintf("of %d jobs that were answered as succeeded, %d are so", len(seen.bought), kept))
 	}
-	if notFinal > want.notFinal+want.open {
+	if notFinal > open {
 		wrong = append(wrong, fmt.Sprintf("%d accepted jobs are not final", notFinal))
 	}
 	return wrong, nil

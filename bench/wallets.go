@@ -22,84 +22,44 @@ import (
 // before its next command.
 const callerCount = 256
 
-// walletCommands measures commands on wallets: in batches, as the api gathers
-// them, or as one transaction each.
+// walletCommands measures commands on wallets: in batches, as the api gathers them, or as
+// one transaction each.
 type walletCommands struct {
-	wallets  int // 1: credits on one hot wallet; more: transfers between two of them
-	alone    bool
-	batchers int // how many batchers share the work, like that many processes; 0: one
-	callers  int // 0: callerCount
-	events   int // that the one wallet has before; 0: the first
+	wallets int // 1: credits on one hot wallet; more: transfers between two of them
+	alone   bool
 }
-
-// command executes one command.
-type command func(context.Context, wallets.Command) (job.Done, error)
 
 func (c walletCommands) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
-	name := fmt.Sprintf("template_wallets_%d_%d", c.wallets, c.events)
-	if err := s.makeTemplate(ctx, name, func(db *pgxpool.Pool) error {
-		err := fund(ctx, db, owners(c.wallets))
-		if err == nil && c.events > 0 {
-			err = age(ctx, db, c.events)
-		}
-		return err
-	}); err != nil {
+	name := fmt.Sprintf("template_wallets_%d", c.wallets)
+	if err := s.makeTemplate(ctx, name, func(db *pgxpool.Pool) error { return fund(ctx, db, owners(c.wallets)) }); err != nil {
 		return result{}, err
 	}
-	return s.on(ctx, name, func(sys *system) (result, error) {
-		return sys.withPool(ctx, func(pool *pgxpool.Pool) (result, error) { return c.measure(ctx, sys, pool, measured) })
-	})
+	return s.on(ctx, name, func(sys *system) (result, error) { return c.measure(ctx, sys, measured) })
 }
 
-func (c walletCommands) measure(ctx context.Context, sys *system, pool *pgxpool.Pool, measured time.Duration) (r result, err error) {
-	found, err := wallet.Find(ctx, pool, owners(c.wallets))
+func (c walletCommands) measure(ctx context.Context, sys *system, measured time.Duration) (r result, err error) {
+	found, err := wallet.Find(ctx, sys.pool, owners(c.wallets))
 	if err != nil {
 		return r, err
 	}
 	ids := slices.Collect(maps.Values(found))
-	executors := make([]*wallets.Executor, max(c.batchers, 1))
-	commands := make([]command, len(executors))
-	for i := range executors {
-		executors[i] = newExecutor(pool)
-		commands[i] = alone(executors[i])
-		if !c.alone {
-			batcher := wallets.NewBatcher(executors[i], sys.settings.Wallets)
-			defer batcher.Close()
-			commands[i] = batcher.Do
-		}
+	executor := newExecutor(sys.pool)
+	do := func(ctx context.Context, one wallets.Command) (job.Done, error) {
+		done, err := executor.Do(ctx, []wallets.Command{one})
+		return append(done, job.Done{})[0], err
 	}
-	callers := callerCount
-	if c.callers > 0 {
-		callers = c.callers
+	if !c.alone {
+		batcher := wallets.NewBatcher(executor, sys.settings.Wallets)
+		defer batcher.Close()
+		do = batcher.Do
 	}
 	w := newWindow(sys.meter())
-	took, failures, err := w.repeat(ctx, measured, callers, func(int) caller {
-		return func() (bool, error) { return true, c.once(ctx, commands[rand.IntN(len(commands))], ids) }
+	r, err = w.repeat(ctx, measured, callerCount, func(int) caller {
+		return func() (bool, error) { return true, c.once(ctx, do, ids) }
 	})
-	if err != nil {
-		return r, err
-	}
-	r = newResult(len(took), w.elapsed, took)
-	if c.events > 0 {
-		r.note("events before", float64(c.events))
-	}
-	for _, e := range executors {
-		r.note("races lost", float64(e.Counts().Lost))
-	}
-	r.noteUsage(w, len(took))
-	r.wrong = append(failures, sys.violations(ctx)...)
-	return r, nil
-}
-
-// alone executes each command in a transaction of its own.
-func alone(e *wallets.Executor) command {
-	return func(ctx context.Context, one wallets.Command) (job.Done, error) {
-		done, err := e.Do(ctx, []wallets.Command{one})
-		if err != nil {
-			return job.Done{}, err
-		}
-		return done[0], nil
-	}
+	r.note("races lost", float64(executor.Counts().Lost))
+	r.wrong = append(r.wrong, sys.violations(ctx)...)
+	return r, err
 }
 
 // newExecutor returns an executor whose answers are only ids.
@@ -112,7 +72,7 @@ func newExecutor(db *pgxpool.Pool) *wallets.Executor {
 }
 
 // once makes one command with a fresh key.
-func (c walletCommands) once(ctx context.Context, do command, ids []uuid.UUID) error {
+func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
 	details := wallets.Details{Amount: 1}
 	var action wallets.Action = wallets.Credit{Wallet: ids[0], Details: details}
 	if len(ids) > 1 {
@@ -164,25 +124,4 @@ func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
 		owners = owners[n:]
 	}
 	return nil
-}
-
-// age gives one wallet its events, as if they came from credits of 1.
-func age(ctx context.Context, db *pgxpool.Pool, events int) error {
-	_, err := db.Exec(ctx, `
-		WITH w AS (SELECT id FROM wallets), made AS (
-			SELECT gen_random_uuid() AS id, w.id AS wallet, n FROM w, generate_series(2, $1::int) n
-		), entries AS (
-			INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference, actor)
-			SELECT id, 'credit', 'funding', wallet, 1, 'JPY', '', id::text, 'system' FROM made
-		)
-		INSERT INTO wallet_events (wallet_id, version, entry_id, delta_balance, delta_held) SELECT wallet, n, id, 1, 0 FROM made`, events)
-	if err == nil {
-		_, err = db.Exec(ctx, `
-			INSERT INTO wallet_snapshots (wallet_id, version, balance, held)
-			SELECT w.id, n, w.balance + n - 1, 0 FROM wallets w, generate_series($1, $2::int, $1) n`, wallet.SnapshotEvery, events)
-	}
-	if err == nil {
-		_, err = db.Exec(ctx, `UPDATE wallets SET balance = balance + $1 - 1, version = $1`, events)
-	}
-	return err
 }

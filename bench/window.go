@@ -17,10 +17,9 @@ func warmUp(measured time.Duration) time.Duration { return min(measured, longest
 type window struct {
 	phase   atomic.Int32
 	soldOut chan struct{}
-	elapsed time.Duration // how long it was open; read it when it is over
-	cpu     []figure      // cores that each group of processes used while it was open
-	memory  []figure      // the most that a process of each group had when it was over
-	meter   *meter        // nil: none
+	elapsed time.Duration      // how long it was open; read it when it is over
+	cores   map[string]float64 // that each group of processes used while it was open
+	meter   *meter             // nil: none
 
 	once sync.Once
 }
@@ -62,18 +61,8 @@ func (w *window) open() (closed func()) {
 	return func() {
 		w.phase.Store(over)
 		w.elapsed = time.Since(start)
-		w.cpu, w.memory = w.meter.since(before, w.elapsed), w.meter.most()
+		w.cores = w.meter.since(before, w.elapsed)
 	}
-}
-
-// cores is how many cores a group used while the window was open.
-func (w *window) cores(group string) float64 {
-	for _, f := range w.cpu {
-		if f.Name == cpuOf+group {
-			return f.Value
-		}
-	}
-	return 0
 }
 
 func wait(ctx context.Context, d time.Duration, enough <-chan struct{}) {
@@ -92,11 +81,12 @@ func wait(ctx context.Context, d time.Duration, enough <-chan struct{}) {
 // caller does one thing. It tells whether that counts. A failure ends the caller.
 type caller func() (counts bool, err error)
 
-// repeat lets callers do one thing after the other until the window is over. It returns how
-// long each took that counts and ended while the window was open, and some of the failures.
-// A failure ends its caller.
-func (w *window) repeat(ctx context.Context, measured time.Duration, callers int, begin func(number int) caller) (took []time.Duration, failures []string, err error) {
+// repeat lets callers do one thing after the other until the window is over. The result has
+// what counts and ended while the window was open, and some of the failures.
+func (w *window) repeat(ctx context.Context, measured time.Duration, callers int, begin func(number int) caller) (r result, err error) {
 	var mu sync.Mutex
+	var took []time.Duration
+	var failures []string
 	loads := make([]func(), callers)
 	for i := range loads {
 		loads[i] = func() {
@@ -118,5 +108,8 @@ func (w *window) repeat(ctx context.Context, measured time.Duration, callers int
 		}
 	}
 	err = w.measure(ctx, measured, loads...)
-	return took, failures, err
+	r = newResult(len(took), w.elapsed, took)
+	r.noteUsage(w, len(took))
+	r.wrong = failures
+	return r, err
 }
