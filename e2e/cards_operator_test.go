@@ -31,7 +31,7 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	if back.Status != http.StatusAccepted {
 		t.Fatalf("%v %s", back, back.Body)
 	}
-	env := []string{"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL}
+	env := operating(s)
 	servers.Eventually(t, "the payment waits for an operator", func() bool {
 		stdout, _, _ := run(t, env, "payments", "list", "--waiting-for", "operator")
 		return strings.Contains(stdout, bought.String())
@@ -40,7 +40,7 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 		t.Errorf("retry: %d %s%s", status, stdout, stderr)
 	}
 	servers.Eventually(t, "the payment is resolved", func() bool { // it is refused while a worker asks the provider once more
-		_, stderr, status := run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset", "--by", "otto")
+		_, stderr, status := run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset")
 		if status != 0 && !strings.Contains(stderr, "try again in a moment") {
 			t.Fatalf("settle: %s", stderr)
 		}
@@ -52,13 +52,13 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	if j := s.AwaitJob(0, back.ID); j.State != job.Succeeded {
 		t.Errorf("the cancellation ends with %v %s", j, j.Body)
 	}
-	if a := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+bought.String(), nil, nil); !strings.Contains(string(a.Body), "unpaid, says operator:triprize/otto: the sandbox was reset") {
+	if a := s.Do(0, s.App, http.MethodGet, "/v1/purchases/"+bought.String(), nil, nil); !strings.Contains(string(a.Body), "unpaid, says operator:ops: the sandbox was reset") {
 		t.Errorf("the timeline: %s", a.Body)
 	}
 	if free := s.CampaignNow(id).Counts.Available(); free != 6 {
 		t.Errorf("%d positions are free", free)
 	}
-	if _, stderr, status := run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--reason", "r", "--by", "otto"); status != 1 || !strings.Contains(stderr, "state-conflict") {
+	if _, stderr, status := run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--reason", "r"); status != 1 || !strings.Contains(stderr, "state-conflict") {
 		t.Errorf("again: %d %s", status, stderr)
 	}
 }
@@ -133,7 +133,7 @@ func TestAnOperatorSeesToTheRefundsThatNobodyElseCanEnd(t *testing.T) {
 		one, other := viewPurchase(s, refused).Refund(), viewPurchase(s, asks).Refund()
 		return one.State == "failed" && other.State == "requires_action"
 	})
-	env := []string{"TRIPRIZE_POSTGRES_URL=" + s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL}
+	env := operating(s)
 	stdout, _, _ := run(t, env, "refunds", "list")
 	if !strings.Contains(stdout, refused.String()) || strings.Contains(stdout, asks.String()) {
 		t.Errorf("the tool lists %s", stdout)
@@ -143,14 +143,14 @@ func TestAnOperatorSeesToTheRefundsThatNobodyElseCanEnd(t *testing.T) {
 		t.Errorf("the api lists %s", a.Body)
 	}
 	refund := viewPurchase(s, refused).Refund().ID
-	if stdout, stderr, status := run(t, env, "refunds", "resolve", refund, "--reason", "by bank transfer", "--by", "otto"); status != 0 || !strings.Contains(stdout, `"by":"operator:triprize/otto"`) {
+	if stdout, stderr, status := run(t, env, "refunds", "resolve", refund, "--reason", "by bank transfer"); status != 0 || !strings.Contains(stdout, `"by":"operator:ops"`) {
 		t.Errorf("settle: %d %s%s", status, stdout, stderr)
 	}
 	if p := viewPurchase(s, refused); p.State != "refunded" || p.Refund().State != "resolved" {
 		t.Errorf("it is %s, its refund is %s", p.State, p.Refund().State)
 	}
 	other := viewPurchase(s, asks).Refund().ID
-	if _, stderr, status := run(t, env, "refunds", "retry", other, "--by", "otto"); status != 1 || !strings.Contains(stderr, "waiting_for is operator") {
+	if _, stderr, status := run(t, env, "refunds", "retry", other); status != 1 || !strings.Contains(stderr, "waiting_for is operator") {
 		t.Errorf("a retry of what waits for its buyer: %d %s", status, stderr)
 	}
 }

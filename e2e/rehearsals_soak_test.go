@@ -255,12 +255,12 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	r.panels()
 
 	r.provoke(func() { r.AwaitJob(0, r.Cancel(r.App, refused, uuid.NewString(), "").ID) }, func() {
-		r.tool("refunds", "resolve", viewPurchase(r.System, refused).Refund().ID, "--reason", "by bank transfer", "--by", "otto")
+		r.tool("refunds", "resolve", viewPurchase(r.System, refused).Refund().ID, "--reason", "by bank transfer")
 	}, "TriprizeRefundsWaitForOperator")
 	r.provoke(func() {
 		servers.Exec(t, r.DB, `INSERT INTO payment_differences (id, kind, object_id, here_amount, here_currency, detail) VALUES (gen_random_uuid(), 'unknown-there', 'pi_lost', 500, 'JPY', 'settled here')`)
 	}, func() {
-		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_differences`).String(), "--by", "otto", "--reason", "a rehearsal")
+		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_differences`).String(), "--reason", "a rehearsal")
 	}, "TriprizePaymentDifferences unknown-there")
 
 	key := func(k stripesim.Key) {
@@ -281,7 +281,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		servers.Eventually(t, "the refund waits for an operator", func() bool {
 			return viewPurchase(r.System, paid).Refund().ID != "" && r.toolSays("refunds", "list", paid.String())
 		})
-		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer", "--by", "otto")
+		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer")
 		key(stripesim.Key{})
 		refundByHand(r.System, paid)
 	}, func() {}, "TriprizeRefundPaidTwice")
@@ -337,7 +337,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 // tool runs a command of triprize, which has to succeed.
 func (r *rehearsal) tool(args ...string) string {
 	r.T.Helper()
-	stdout, stderr, status := run(r.T, []string{"TRIPRIZE_POSTGRES_URL=" + r.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL=" + r.Settings.Redis.URL}, args...)
+	stdout, stderr, status := run(r.T, append(operating(r.System), "TRIPRIZE_POSTGRES_URL="+r.Settings.Postgres.URL), args...)
 	if status != 0 {
 		r.T.Fatalf("triprize %v: %s%s", args, stdout, stderr)
 	}

@@ -3,9 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -14,87 +14,37 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"triprize/internal/domain/money"
+	"triprize.example/client"
 	"triprize/internal/platform/config"
-	"triprize/internal/service/reconciliation"
 	"triprize/internal/store/balance"
-	"triprize/internal/store/job"
 )
 
 func reconciliationCommand() *cobra.Command {
 	parent := group("reconciliation", "List what the provider's books and ours disagree about, explain it, or report the provider's balance by day")
+	list := &cobra.Command{Use: "list", Short: "List differences, those that are open if nothing else is asked for", Args: cobra.NoArgs}
+	state := list.Flags().String("state", "open", "only those that are: open, explained, closed, or all")
+	lister(list, differenceTable, func(ctx context.Context, api *client.Client, _ []string) (iter.Seq2[client.PaymentDifference, error], error) {
+		if *state == "all" {
+			*state = ""
+		}
+		return api.PaymentDifferences(ctx, client.ListPaymentDifferencesParams{State: client.PaymentDifferenceState(*state)}), nil
+	})
 	explain := action{
 		use: "explain DIFFERENCE", short: "Say why a difference is none",
 		long: `Say why an open difference is none. It counts in no alert then, and stays on record with your
 name and reason. No payment and no refund is changed.`,
-		what: "a difference", kind: job.KindDifferenceExplain, by: true, reason: "why it is no difference, for the records",
-		do: func(ctx context.Context, t target) (job.Accepted, error) {
-			service := reconciliation.NewService(t.db, func(d balance.Difference) any { return differenceLineOf(d) })
-			return service.Explain(ctx, t.request, t.id, t.by, t.reason)
+		what: "a difference", reason: "why it is no difference, for the records",
+		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
+			return api.ExplainPaymentDifference(ctx, id, client.PaymentDifferenceExplanationRequest{Reason: reason})
 		},
 	}
-	parent.AddCommand(listDifferencesCommand(), explain.command(), reportBalanceCommand())
+	parent.AddCommand(list, explain.command(), reportBalanceCommand())
 	return parent
 }
 
-func listDifferencesCommand() *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List differences, those that are open if nothing else is asked for", Args: cobra.NoArgs}
-	state := c.Flags().String("state", string(balance.Open), "only those that are: open, explained, closed, or all")
-	c.PreRunE = func(*cobra.Command, []string) error {
-		switch balance.State(*state) {
-		case balance.Open, balance.Explained, balance.Closed:
-			return nil
-		case "all":
-			*state = ""
-			return nil
-		}
-		return errors.New("--state must be open, explained, closed or all")
-	}
-	return lister(c, differenceTable, func(ctx context.Context, db *pgxpool.Pool, _ []string, most int) ([]differenceLine, error) {
-		list, err := balance.List(ctx, db, balance.State(*state), uuid.Nil, most)
-		return lines(list, differenceLineOf), err
-	})
-}
-
-// differenceLine is a difference as this tool prints it.
-type differenceLine struct {
-	ID            uuid.UUID     `json:"id"`
-	Kind          balance.Kind  `json:"kind"`
-	State         balance.State `json:"state"`
-	Reference     string        `json:"reference"`
-	Transaction   *string       `json:"transaction"`
-	PurchaseID    *uuid.UUID    `json:"purchase_id"`
-	HereAmount    *int64        `json:"here_amount"` // minor units
-	HereCurrency  *string       `json:"here_currency"`
-	ThereAmount   *int64        `json:"there_amount"`
-	ThereCurrency *string       `json:"there_currency"`
-	Detail        string        `json:"detail"`
-	ExplainedBy   *string       `json:"explained_by,omitempty"`
-	Explanation   *string       `json:"explanation,omitempty"`
-	FoundAt       time.Time     `json:"found_at"`
-	ClosedAt      *time.Time    `json:"closed_at,omitempty"`
-}
-
-func differenceLineOf(d balance.Difference) differenceLine {
-	return differenceLine{ID: d.ID, Kind: d.Kind, State: d.State(), Reference: d.ObjectID, Transaction: d.TransactionID, PurchaseID: d.PurchaseID,
-		HereAmount: d.HereAmount, HereCurrency: d.HereCurrency, ThereAmount: d.ThereAmount, ThereCurrency: d.ThereCurrency, Detail: d.Detail,
-		ExplainedBy: d.ExplainedBy, Explanation: d.Explanation, FoundAt: d.FoundAt, ClosedAt: d.ClosedAt}
-}
-
-var differenceTable = table[differenceLine]{"differences", "DIFFERENCE\tKIND\tSTATE\tREFERENCE\tPURCHASE\tHERE\tTHERE\tFOUND\tDETAIL", func(l differenceLine) string {
-	purchase := "-"
-	if l.PurchaseID != nil {
-		purchase = l.PurchaseID.String()
-	}
-	return cells(l.ID, l.Kind, l.State, &l.Reference, purchase, side(l.HereAmount, l.HereCurrency), side(l.ThereAmount, l.ThereCurrency), l.FoundAt, &l.Detail)
+var differenceTable = table[client.PaymentDifference]{"differences", "DIFFERENCE\tKIND\tSTATE\tREFERENCE\tPURCHASE\tHERE\tTHERE\tFOUND\tDETAIL", func(d client.PaymentDifference) string {
+	return cells(d.ID, d.Kind, d.State, d.Reference, d.PurchaseID, amountOf(d.Here.Amount, d.Here.Currency), amountOf(d.There.Amount, d.There.Currency), d.FoundAt, d.Detail)
 }}
-
-func side(amount *int64, currency *string) string {
-	if amount == nil || currency == nil {
-		return "-"
-	}
-	return money.Currency(*currency).Format(money.Amount(*amount))
-}
 
 func reportBalanceCommand() *cobra.Command {
 	c := &cobra.Command{

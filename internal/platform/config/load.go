@@ -25,6 +25,9 @@ const (
 	envPrefix = "TRIPRIZE"
 	// FileVariable names a settings file when no --config flag does.
 	FileVariable = "TRIPRIZE_CONFIG"
+	// APIVariable and KeyVariable name the api, and an operator's key, to the operators' tool.
+	APIVariable = "TRIPRIZE_API"
+	KeyVariable = "TRIPRIZE_KEY"
 	// testPrefix begins the variables with which test suites name their servers.
 	testPrefix = "TRIPRIZE_TEST_"
 )
@@ -117,7 +120,7 @@ func setFromEnvironment(v *viper.Viper, known []string, environment map[string]s
 	bound = make(map[string]bool)
 	var unknown []error
 	for name, value := range environment {
-		if !strings.HasPrefix(name, envPrefix+"_") || name == FileVariable || strings.HasPrefix(name, testPrefix) {
+		if !strings.HasPrefix(name, envPrefix+"_") || name == FileVariable || name == APIVariable || name == KeyVariable || strings.HasPrefix(name, testPrefix) {
 			continue
 		}
 		key, ok := names[name]

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"triprize.example/client"
+	"triprize/internal/domain/buildinfo"
+	"triprize/internal/platform/config"
+)
+
+// maxList is the longest list.
+const maxList = 10_000
+
+// newAPI returns a client of the api that the environment names. Commands that must work
+// while the api is away (migrate, key, audit, find) use the database instead.
+func newAPI() (*client.Client, error) {
+	base, key := os.Getenv(config.APIVariable), os.Getenv(config.KeyVariable)
+	if base == "" || key == "" {
+		return nil, fmt.Errorf("%s and %s are required: the address of the api, such as http://127.0.0.1:8080, and an operator's key", config.APIVariable, config.KeyVariable)
+	}
+	return client.New(base, key, client.WithUserAgent("triprize/"+buildinfo.Version()))
+}
+
+// lister makes c a command that lists up to --limit entries.
+func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, api *client.Client, args []string) (iter.Seq2[T, error], error)) *cobra.Command {
+	limit := c.Flags().Int("limit", 100, "most "+t.name+" to list")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if *limit < 1 || *limit > maxList {
+			return fmt.Errorf("--limit must be 1 to %d", maxList)
+		}
+		api, err := newAPI()
+		if err != nil {
+			return err
+		}
+		entries, err := read(cmd.Context(), api, args)
+		if err != nil {
+			return err
+		}
+		var list []T
+		for one, err := range entries {
+			if err != nil {
+				return err
+			}
+			if len(list) == *limit {
+				say(cmd.ErrOrStderr(), "there are more than these %d: raise --limit", *limit)
+				break
+			}
+			list = append(list, one)
+		}
+		return t.print(cmd.OutOrStdout(), list, *asJSON)
+	}
+	return c
+}
+
+// action is a command of an operator about one thing. It prints what the api answers.
+type action struct {
+	use, short, long string
+	what             string // of what the argument is the id: a refund
+	reason           string // what --reason is; empty: there is none
+	do               func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error)
+}
+
+func (a action) command() *cobra.Command {
+	c := &cobra.Command{Use: a.use, Short: a.short, Long: a.long, Args: cobra.ExactArgs(1)}
+	var reason string
+	if a.reason != "" {
+		c.Flags().StringVar(&reason, "reason", "", a.reason)
+		_ = c.MarkFlagRequired("reason")
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := idOf(a.what, args[0])
+		if err != nil {
+			return err
+		}
+		api, err := newAPI()
+		if err != nil {
+			return err
+		}
+		done, err := a.do(cmd.Context(), api, id, reason)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(done)
+	}
+	return c
+}
+
+func idOf(what, text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return id, fmt.Errorf("%q is not the id of %s", text, what)
+	}
+	return id, nil
+}
