@@ -37,7 +37,7 @@ on the running system, a part at a time, and --stored lists what it has found.`,
 		if *limit < 1 || *limit > 10_000 {
 			return fmt.Errorf("--limit must be 1 to 10000")
 		}
-		settings, err := config.LoadForDatabase(*file)
+		settings, err := config.Load(*file)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func migrateCommand() *cobra.Command {
 		c.Args = cobra.NoArgs
 		file := configFlag(c)
 		c.RunE = func(cmd *cobra.Command, _ []string) error {
-			settings, err := config.LoadForDatabase(*file)
+			settings, err := config.Load(*file)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ import (
 
 // withDatabase calls do with the settings and a pool for their database.
 func withDatabase(ctx context.Context, file string, do func(*pgxpool.Pool, config.Settings) error) error {
-	settings, err := config.LoadForDatabase(file)
+	settings, err := config.Load(file)
 	if err != nil {
 		return err
 	}

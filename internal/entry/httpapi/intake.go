@@ -57,7 +57,7 @@ func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalCl
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
 		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, shares.announced), // without announcements
-		streams: newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, beside(settings.API))),
+		streams: newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
 		waits:   callerlimit.New("waiting requests", settings.API.MaxConnections),
 	}
 }
@@ -85,8 +85,8 @@ func (s *intake) mostStreams(who call.Caller) int {
 	return cmp.Or(s.settings.Streams.MaxPerClient, max(s.settings.API.MaxConnections/5, 1))
 }
 
-// beside is how many connections streams may have, and how many the waits of a client: the others are for other requests.
-func beside(api config.API) int { return max(api.MaxConnections/5*4, 1) }
+// mostStreams is how many connections streams may have, and how many the waits of a client: the others are for other requests.
+func mostStreams(api config.API) int { return max(api.MaxConnections/5*4, 1) }
 
 // streamsOfAddress is how many streams one address may have open without a key.
 const streamsOfAddress = 4
@@ -220,7 +220,7 @@ func (s *intake) waitOf(c *call.Call) (wait response.Wait, done func(), err erro
 	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
 		return response.Wait{}, func() {}, nil
 	}
-	most := beside(s.settings.API)
+	most := mostStreams(s.settings.API)
 	if c.Role == resource.User {
 		most = cmp.Or(s.settings.API.WaitsPerUser, 50)
 	}

@@ -69,7 +69,7 @@ func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
 }
 
 const (
-	LostJobsEvery   = 5 * time.Second // the interval of the sweep
+	LostJobsEvery   = time.Second     // the interval of the sweep
 	LostJobsBackoff = 5 * time.Second // a task that was not seen for this long is looked for; after more than MaxDeliveries dead workers, the time doubles with each further one
 )
 
