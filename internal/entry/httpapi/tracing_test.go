@@ -90,9 +90,12 @@ func TestTheLogSaysWhatAKeyDid(t *testing.T) {
 		"stranger":  {"status=401", "problem=unauthenticated"},
 		"lost":      {"method=GET", "path=/v1/nothing", "status=404", "problem=not-found"},
 	} {
-		lines := requests(s, api, id)
-		if len(lines) > 1 || len(lines) != min(len(want), 1) {
-			t.Errorf("%s: %d lines", id, len(lines))
+		lines, count := requests(s, api, id), min(len(want), 1)
+		if id == "stranger" || id == "lost" { // of these the first of a minute are written
+			count = 9
+		}
+		if len(lines) != count {
+			t.Errorf("%s: %d lines, want %d", id, len(lines), count)
 			continue
 		}
 		for _, part := range want {
