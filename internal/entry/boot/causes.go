@@ -82,7 +82,7 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 			found = append(found, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
 		}
 		if ctx.Err() == nil {
-			causes.Set(found...) //nolint:contextcheck // its lines are of no request
+			causes.Set(found...)
 			gauges.Set(append(redis.gauges, postgres.gauges...)...)
 		}
 	}

@@ -59,7 +59,7 @@ func createEndpointCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(made)
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(made) //nolint:gosec // the secret is shown once, to who made the endpoint
 	}
 	return c
 }

@@ -92,7 +92,7 @@ func (s *Sweeper) findFree(ctx context.Context, campaigns []uuid.UUID) (free map
 		return nil, err
 	}
 	locked := slices.DeleteFunc(slices.Clone(campaigns), func(id uuid.UUID) bool { return free[id] })
-	rand.Shuffle(len(locked), func(i, j int) { locked[i], locked[j] = locked[j], locked[i] })
+	rand.Shuffle(len(locked), func(i, j int) { locked[i], locked[j] = locked[j], locked[i] }) //nolint:gosec // an order is no secret
 	for i := range min(lookWaits, len(locked)) {
 		if err := s.tryLock(ctx, locked[i:i+1], postgres.WaitForLocks, free); err != nil {
 			return nil, err

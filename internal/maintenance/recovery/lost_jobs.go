@@ -68,6 +68,7 @@ func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
 	return counts, nil
 }
 
+// The times of the sweep lost-jobs.
 const (
 	LostJobsEvery   = time.Second     // the interval of the sweep
 	LostJobsBackoff = 5 * time.Second // a task that was not seen for this long is looked for; after more than MaxDeliveries dead workers, the time doubles with each further one

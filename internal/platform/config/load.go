@@ -25,8 +25,9 @@ const (
 	envPrefix = "TRIPRIZE"
 	// FileVariable names a settings file when no --config flag does.
 	FileVariable = "TRIPRIZE_CONFIG"
-	// APIVariable and KeyVariable name the api, and an operator's key, to the operators' tool.
+	// APIVariable is the address of the api, for the operators' tool.
 	APIVariable = "TRIPRIZE_API"
+	// KeyVariable is an operator's key, for the operators' tool.
 	KeyVariable = "TRIPRIZE_KEY"
 	// testPrefix begins the variables with which test suites name their servers.
 	testPrefix = "TRIPRIZE_TEST_"

@@ -48,6 +48,7 @@ func NewID() string {
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
 }
 
+// The times of heartbeats.
 const (
 	heartbeatEvery = 2 * time.Second // how often a process reports that it is alive
 	HeartbeatTTL   = 5 * time.Second // a process that is silent for this long counts as dead, and a worker's tasks are enqueued again

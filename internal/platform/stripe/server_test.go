@@ -3,7 +3,6 @@ package stripe_test
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -160,5 +159,3 @@ func problem(kind, code, more string) string {
 // wanted is the intent that most tests create.
 var wanted = payprovider.NewIntent{Key: "pi:p1:1", Amount: 1000, Currency: "JPY", PaymentMethod: "pm_card_visa",
 	Metadata: map[string]string{"purchase_id": "p1", "campaign_id": "c1"}}
-
-var quiet = slog.New(slog.DiscardHandler)

@@ -65,6 +65,7 @@ type Drawer struct {
 // the other draws of a process go on.
 const RowWait = 100 * time.Millisecond
 
+// The times of an attempt to draw.
 const (
 	Lease          = 10 * time.Second // another worker may take over a draw whose worker is silent for this long
 	attemptTimeout = time.Minute      // one attempt, from claim to result
