@@ -3,6 +3,7 @@ package stripe_test
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
