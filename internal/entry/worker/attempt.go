@@ -21,7 +21,7 @@ func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Atte
 }
 
 // counted makes one attempt at jobs under a lock. The attempt is counted and committed
-// first. When the count exceeds worker.max_deliveries, the jobs are finalized as failed
+// first. When the count exceeds job.MaxDeliveries, the jobs are finalized as failed
 // instead. When the attempt fails through its surroundings, the count is taken back.
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Attempted, lock sync.Locker, try func(ctx context.Context) error) error {
 	begun, err := w.begin(ctx, kind, jobs, lock, try)

@@ -24,7 +24,10 @@ import (
 const (
 	// mostRetries is how often jobs are tried again whose campaign or wallet another transaction has
 	// locked. With the pauses, from retryPause to longestPause, that is about a second.
-	mostRetries  = 10
+	mostRetries = 10
+	// quickRetries is how often a task without a slot for retries tries them: in some 60 ms a job of a
+	// campaign that others sell in has its turn, and the task ends soon.
+	quickRetries = 5
 	retryPause   = 2 * time.Millisecond
 	longestPause = 256 * time.Millisecond
 
@@ -58,6 +61,9 @@ func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, agai
 // errLocked is the error of a task that has ended with jobs whose campaign or wallet stays locked.
 var errLocked = queue.Later(errors.New("wallets or campaigns of these jobs are locked by another transaction"))
 
+// errTransient is the error of a task whose jobs could not be tried for now.
+var errTransient = errors.New("the database is away, or too busy")
+
 // finalizeInBatches finalizes jobs through the shards. Jobs with locked rows are tried again for
 // about a second, while half of the slots are left for other tasks; those of a campaign that has just stayed
 // locked are not.
@@ -74,14 +80,17 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 		return err
 	}
 	retried := w.locked.others(left)
-	if len(retried) == 0 || !s.retries.TryAcquire(1) {
-		return errLocked
+	most := quickRetries
+	if len(retried) > 0 && s.retries.TryAcquire(1) {
+		defer s.retries.Release(1)
+		most = mostRetries
 	}
-	defer s.retries.Release(1)
 	locked := len(retried) < len(left)
 	for pause := retryPause; len(retried) > 0; pause = min(2*pause, longestPause) {
-		if retried[0].retries == mostRetries {
-			w.locked.note(retried)
+		if retried[0].retries == most {
+			if most == mostRetries {
+				w.locked.note(retried)
+			}
 			return errLocked
 		}
 		if err := w.pause(ctx, pause/2+rand.N(pause)); err != nil { //nolint:gosec // a jitter is no secret
@@ -108,6 +117,9 @@ func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []
 		left, transient, err := w.passOnce(ctx, s, items)
 		if err != nil || !transient {
 			return left, err
+		}
+		if s.kind == job.KindPayment { // it becomes due by itself: no slot waits for the database
+			return nil, queue.Later(errTransient)
 		}
 		if err := w.pause(ctx, delays.NextBackOff()); err != nil {
 			return nil, err

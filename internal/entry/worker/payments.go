@@ -71,7 +71,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
 		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
-		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, settings.Concurrency),
+		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, cmp.Or(settings.Concurrency, paymentTasks)),
 	}
 	w.cards.conclusions.every = concludeEvery
 	w.metrics.expect(job.KindPayment)

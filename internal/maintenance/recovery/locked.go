@@ -52,7 +52,7 @@ func (s *Sweeper) LockedCampaigns() int {
 // resumeJobs issues the jobs again that wait for campaigns which are free now, the oldest first. For
 // campaigns that stay locked it writes nothing.
 func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
-	awaited, err := outbox.FindAwaited(ctx, s.db, awaitedMost)
+	awaited, now, err := outbox.FindAwaited(ctx, s.db, awaitedMost)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 	return s.batches(func(limit int) (replaced int, err error) {
 		var messages []outbox.Message
 		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-			messages, replaced, err = outbox.Resume(ctx, tx, slices.Collect(maps.Keys(free)), limit)
+			messages, replaced, err = outbox.Resume(ctx, tx, slices.Collect(maps.Keys(free)), now, limit)
 			return err
 		})
 		if err != nil {

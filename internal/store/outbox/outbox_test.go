@@ -290,17 +290,21 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 		t.Errorf("%d messages are looked for", len(lost))
 	}
 	for limit, want := range map[int]int{1: 1, 2: 2, 9: 2} {
-		if awaited, err := outbox.FindAwaited(t.Context(), db, limit); err != nil || len(awaited) != want {
+		if awaited, _, err := outbox.FindAwaited(t.Context(), db, limit); err != nil || len(awaited) != want {
 			t.Errorf("of at most %d awaited are %v, %v", limit, awaited, err)
 		}
 	}
 	if n, err := outbox.CountAwaiting(t.Context(), db, busy); err != nil || n != 5 {
 		t.Errorf("%d jobs wait, %v", n, err)
 	}
+	_, now, err := outbox.FindAwaited(t.Context(), db, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	resume := func(limit int) (messages []outbox.Message, replaced int) {
 		t.Helper()
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-			messages, replaced, err = outbox.Resume(t.Context(), tx, []uuid.UUID{busy, uuid.New()}, limit)
+			messages, replaced, err = outbox.Resume(t.Context(), tx, []uuid.UUID{busy, uuid.New()}, now, limit)
 			return err
 		})
 		if err != nil {
@@ -308,6 +312,12 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 		}
 		return messages, replaced
 	}
+	began := now
+	now = began.Add(-2 * time.Hour)
+	if _, replaced := resume(2); replaced != 0 {
+		t.Errorf("%d were put off after the run has begun, and are issued again in it", replaced)
+	}
+	now = began
 	for _, want := range []int{3, 2} { // of the oldest two messages, one of them with a job that was final, and of the last
 		messages, replaced := resume(2)
 		if len(messages) != 1 || replaced == 0 || len(messages[0].Jobs) != want || messages[0].Delivery != 3 || messages[0].Jobs[0].CampaignID != busy {
@@ -317,7 +327,7 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	if messages, replaced := resume(2); len(messages) != 0 || replaced != 0 {
 		t.Errorf("nothing waits any more: %d, %v", replaced, messages)
 	}
-	if awaited, err := outbox.FindAwaited(t.Context(), db, 9); err != nil || len(awaited) != 1 || awaited[0] != other {
+	if awaited, _, err := outbox.FindAwaited(t.Context(), db, 9); err != nil || len(awaited) != 1 || awaited[0] != other {
 		t.Errorf("awaited are %v, %v", awaited, err)
 	}
 	age(t, db, time.Hour)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -28,17 +29,20 @@ func PutOff(ctx context.Context, db postgres.DB, id uuid.UUID) error {
 	return fault.At(err, "outbox.PutOff")
 }
 
-// FindAwaited returns the campaigns that messages wait for, at most limit. It reads one entry of the
-// index for each.
-func FindAwaited(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error) {
-	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
+// FindAwaited returns the campaigns that messages wait for, at most limit, and the time
+// by the database's clock. It reads one entry of the index for each.
+func FindAwaited(ctx context.Context, db postgres.DB, limit int) (ids []uuid.UUID, now time.Time, err error) {
+	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return nil, now, fault.At(err, "outbox.FindAwaited")
+	}
+	ids, err = postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		WITH RECURSIVE awaited (id) AS (
 			(SELECT waits_for FROM outbox_messages WHERE waits_for IS NOT NULL ORDER BY waits_for LIMIT 1)
 			UNION ALL
 			SELECT (SELECT m.waits_for FROM outbox_messages m WHERE m.waits_for > a.id ORDER BY m.waits_for LIMIT 1)
 			FROM awaited a WHERE a.id IS NOT NULL)
 		SELECT id FROM awaited WHERE id IS NOT NULL LIMIT $1`, limit)
-	return ids, fault.At(err, "outbox.FindAwaited")
+	return ids, now, fault.At(err, "outbox.FindAwaited")
 }
 
 // countMost bounds how many messages are counted.
@@ -52,13 +56,14 @@ func CountAwaiting(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (j
 }
 
 // Resume replaces messages that wait for campaigns by new ones that do not, each for jobs of one
-// campaign, and returns these, the oldest first. It replaces the limit oldest messages, and says how many. The
-// caller enqueues the new ones after the commit.
-func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, limit int) (messages []Message, replaced int, err error) {
+// campaign, and returns these, the oldest first. It replaces the limit oldest messages of those that were put
+// off before a time, and says how many: one that is put off meanwhile waits for the next run. The caller
+// enqueues the new ones after the commit.
+func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.Time, limit int) (messages []Message, replaced int, err error) {
 	ids, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		SELECT m.id FROM unnest($1::uuid[]) AS c (id)
-		CROSS JOIN LATERAL (SELECT id, jobs[1] AS oldest FROM outbox_messages WHERE waits_for = c.id ORDER BY jobs[1] LIMIT $2) m
-		ORDER BY m.oldest LIMIT $2`, campaigns, limit)
+		CROSS JOIN LATERAL (SELECT id, jobs[1] AS oldest FROM outbox_messages WHERE waits_for = c.id AND seen_at < $3 ORDER BY jobs[1] LIMIT $2) m
+		ORDER BY m.oldest LIMIT $2`, campaigns, limit, before)
 	if err == nil && len(ids) > 0 {
 		messages, err = replace(ctx, tx, ids, nil, true)
 	}
