@@ -199,9 +199,9 @@ func (in *intake) done(ctx context.Context, db postgres.DB) ([]Done, error) {
 				CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at, Origin: r.Origin}
 		}
 	}
-	var others []Request
-	for _, r := range in.requests {
-		if _, isMade := jobs[r.slot()]; !isMade {
+	var others []Request // of each key the candidate, and those that may make no job
+	for i, r := range in.requests {
+		if _, isMade := jobs[r.slot()]; !isMade && (r.Unless != nil || slices.Contains(in.order, i)) {
 			others = append(others, r)
 		}
 	}

@@ -148,3 +148,23 @@ func TestARequestThatMayMakeNoJobIsOnlyLookedUp(t *testing.T) {
 		t.Errorf("that request: %+v", a)
 	}
 }
+
+// Of two requests with one key the first may be of a closed campaign: neither makes a job, and no
+// other request of the batch is held up.
+func TestAKeyOfAClosedCampaignHoldsUpNoOtherRequest(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	closed, open := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.SellOut(t, db, closed)
+	first, second, other := request("one", "a"), request("one", "b"), request("another", "a")
+	first.Kind, first.CampaignID = job.KindPurchase, closed
+	second.Kind, second.CampaignID = job.KindPurchase, open
+	other.Kind, other.CampaignID = job.KindPurchase, open
+	done, messages, err := outbox.Accept(t.Context(), db, []job.Request{first, second, other})
+	if err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 {
+		t.Fatalf("%+v, %+v, %v", done, messages, err)
+	}
+	if !errors.Is(done[0].Err, job.ErrClosed) || !errors.Is(done[1].Err, job.ErrClosed) || done[2].Err != nil || done[2].Job.ID != other.ID {
+		t.Errorf("%+v", done)
+	}
+}

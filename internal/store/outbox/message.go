@@ -13,7 +13,7 @@ import (
 )
 
 // MaxJobs is the most jobs in one message. Accept puts all jobs of a kind in one
-// message, so the setting accept.batch_size has the same bound.
+// message, so a batch of accepted requests has the same bound.
 const MaxJobs = 256
 
 // Message delivers several jobs of one kind to a worker.
