@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	saleBatch      = 256 // the default of worker.batch_size
+	saleBatch      = 256 // a worker's batch
 	acceptedAtOnce = 16 * saleBatch
 	mostPerSecond  = 15_000 // a faster machine ends the measurement early
 )

@@ -1045,7 +1045,7 @@ type FieldError struct {
 
 // Freeze The freeze record of a campaign, with its hash.
 type Freeze struct {
-	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: authorities timestamp it, and the proof has it.
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: note it before the round, and compare it with the proof.
 	Hash string `json:"hash"`
 
 	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
@@ -3132,7 +3132,7 @@ func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, option
 
 // ListHolds is GET /v1/holds: list the holds of a campaign, newest first.
 //
-// As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for as long as the operator keeps it (`retention.holds`).
+// As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for a day at least.
 //
 // For app, user, operator.
 func (c *Client) ListHolds(ctx context.Context, params ListHoldsParams, options ...CallOption) (HoldList, error) {

@@ -1196,7 +1196,7 @@ export interface paths {
         };
         /**
          * List the holds of a campaign, newest first
-         * @description As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for as long as the operator keeps it (`retention.holds`).
+         * @description As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for a day at least.
          */
         get: operations["listHolds"];
         put?: never;
@@ -2932,7 +2932,7 @@ export interface components {
         };
         /** @description The freeze record of a campaign, with its hash. */
         Freeze: {
-            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex: authorities timestamp it, and the proof has it. */
+            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex: note it before the round, and compare it with the proof. */
             hash: string;
             /** @description `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes. */
             record: {

@@ -184,7 +184,7 @@ func (a *acceptor) replay(request job.Request) (id uuid.UUID, answer []byte, ok 
 }
 
 // jobRemembered is the age up to which a job is stored in Redis. A record is kept for
-// idempotency.request_ttl, 12 hours at most, so it is gone before the sweep old-records
+// 12 hours at most, so it is gone before the sweep old-records
 // may delete its job, which is a day old then. After that the key is free for another
 // job, and a record of the first must not answer for it.
 const jobRemembered = 11 * time.Hour

@@ -38,7 +38,7 @@ func (g *Gate) Pool() *pgxpool.Pool { return g.pool }
 
 // FirstTry is for transactions that wait for a locked row only once: work on what is not
 // known to be locked. limit bounds each wait for a lock, instead of
-// postgres.lock_timeout; 0: it does not.
+// the lock timeout; 0: it does not.
 func (g *Gate) FirstTry(limit time.Duration) Pool { return g.view(limit, g.permits) }
 
 // Retry is for all other transactions: work that is tried again and again while a

@@ -31,7 +31,7 @@ func QueueLimitLockWaits(b *pgx.Batch, limit time.Duration) {
 }
 
 // LimitLockWaits bounds every wait for a lock in the rest of a transaction,
-// instead of postgres.lock_timeout. A statement that would wait longer fails with
+// instead of the lock timeout. A statement that would wait longer fails with
 // an error that IsLockTimeout recognises, and aborts the transaction.
 func LimitLockWaits(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, max(limit.Milliseconds(), 1))); err != nil { // 0 is no limit

@@ -24,5 +24,5 @@
 //	ns:bell:<kind>          rings that no worker has heard yet, 16 at most (list)
 //	ns:processes            until when <role>:<id> counts as alive, in ms (sorted set); kept 10 minutes longer
 //	ns:active-task:<task>   the idempotency key of a task: IN_PROGRESS and the worker that has it
-//	                        (TTL: worker.task_timeout)
+//	                        (TTL: that of a task)
 package queue

@@ -19,7 +19,7 @@ import (
 )
 
 // FillStep is the most positions that one statement makes or deletes. A step takes a
-// small part of postgres.statement_timeout.
+// small part of a statement's timeout.
 const FillStep = 10_000
 
 // Filler makes the positions of one campaign, each with the price of its layer and a rank

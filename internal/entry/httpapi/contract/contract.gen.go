@@ -1082,7 +1082,7 @@ type FieldError struct {
 
 // Freeze The freeze record of a campaign, with its hash.
 type Freeze struct {
-	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: authorities timestamp it, and the proof has it.
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: note it before the round, and compare it with the proof.
 	Hash string `json:"hash"`
 
 	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
