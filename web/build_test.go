@@ -18,7 +18,7 @@ func TestTheBuiltPageIsThatOfItsSources(t *testing.T) {
 		t.Fatal("esbuild is not installed: run make npm")
 	}
 	built := filepath.Join(t.TempDir(), "verify.html")
-	if out, err := exec.CommandContext(t.Context(), "node", "verify/build.mjs", built).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "node", "../draw/web/build.mjs", built).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	page, err := os.ReadFile(built)
