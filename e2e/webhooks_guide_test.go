@@ -69,11 +69,12 @@ func TestThePageAboutWebhooksWorksAsPasted(t *testing.T) {
 	inOrder(t, out, `"secret":"whsec_`, // made,
 		`"type":"webhook-endpoint.test"`, `"type":"webhook-endpoint.test"`, `"attempts":[`, // tested, and looked at,
 		`"state":"enabled"`, `"type":"webhook-endpoint.test"`, `"state":"pending"`, `"replayed":0`, // enabled, sent again, nothing has failed,
-		`"secret":"whsec_`) // and another secret
+		`"secret":"whsec_`, // another secret,
+		`127.0.0.1:3000`) // and an endpoint on the own machine
 	secrets := regexp.MustCompile(`"secret":"(whsec_[^"]+)"`).FindAllStringSubmatch(out, -1)
 	event := regexp.MustCompile(`"event_id":"([^"]+)"`).FindStringSubmatch(out)
 	endpoint := regexp.MustCompile(`"endpoint_id":"([^"]+)"`).FindStringSubmatch(out)
-	if len(secrets) != 2 || event == nil || endpoint == nil {
+	if len(secrets) != 3 || event == nil || endpoint == nil {
 		t.Fatalf("%d secrets, event %v of %v", len(secrets), event, endpoint)
 	}
 	first, second := secrets[0][1], secrets[1][1]
