@@ -43,7 +43,7 @@ func TestTheGuideWorksAsPasted(t *testing.T) {
 		`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
 		`"state":"active"`, `"extensions":1`, `"amount":1000`, `"state":"used"`, // held, extended, bought
 		`"metadata":{"cart":"c-81"`, // with ids of the app
-		`"pointer":"/selection/quantity"`, "WHAT TO DO", `"code":"sold-out"`,
+		`"pointer":"/selection/quantity"`, `"code":"sold-out"`,
 		`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
 		`"balance":5500`, `"amount":200`, // a wallet, and what it paid,
 		`"captured":300,"state":"active"`, `"state":"voided"`, // held,
