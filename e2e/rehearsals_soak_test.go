@@ -145,7 +145,7 @@ func deadlock(r *rehearsal, id uuid.UUID) {
 			END LOOP;
 			PERFORM FROM campaigns WHERE id = '`+id.String()+`' FOR NO KEY UPDATE;
 		END $$`)
-		for range 20 { // the statistics come later
+		for range 150 { // an idle session sends its statistics within ten seconds
 			if time.Sleep(100 * time.Millisecond); r.Deadlocks() > 0 {
 				return
 			}
