@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	errElsewhere = errors.New("another worker has this task")
+	errElsewhere = errors.New("another worker has this task or job")
 	errDraining  = errors.New("this worker is shutting down")
 )
 
@@ -50,13 +50,13 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 	}
 }
 
-// claim reports whether this worker may do a task. Without Redis it may.
-func (w *Worker) claim(ctx context.Context, task uuid.UUID) bool {
+// claim reports whether this worker may do a task, or a job that was delivered before. Without Redis it may.
+func (w *Worker) claim(ctx context.Context, id uuid.UUID) bool {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	mine, err := w.heartbeat.Claim(ctx, task)
+	mine, err := w.heartbeat.Claim(ctx, id)
 	if err != nil {
-		w.logger.Debug("a task is not claimed in Redis; Postgres decides", "task", task, "error", err)
+		w.logger.Debug("a task is not claimed in Redis; Postgres decides", "id", id, "error", err)
 	}
 	return mine || err != nil
 }

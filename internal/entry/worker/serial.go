@@ -61,10 +61,14 @@ func (a *attempts) err() error {
 // counted first; from the third on, no batch runs meanwhile.
 func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, again bool, do finalizeOne) error {
 	try := func(ctx context.Context) error { return w.finish(ctx, kind, one.Ref, do) }
-	switch {
-	case !again:
+	if !again {
 		return try(ctx)
-	case one.TryAlone():
+	}
+	if !w.claim(ctx, one.ID) { // an attempt that is under way is no failure
+		return queue.Later(errElsewhere)
+	}
+	defer w.release(ctx, one.ID)
+	if one.TryAlone() {
 		return w.exclusively(ctx, kind, []job.Attempted{one}, try)
 	}
 	return w.counted(ctx, kind, []job.Attempted{one}, &sync.Mutex{}, try) // others may run beside it
