@@ -18,7 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/service/reconciliation"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -464,7 +464,12 @@ func (to *torture) expectOneEach() {
 func (to *torture) expectEnds() {
 	expectLedgersAgree(to.s)
 	to.expectOneEach()
-	found, err := audit.ComparePayments(to.s.T.Context(), to.s.DB, providerOf(to.s), time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	session, err := to.s.DB.Acquire(to.s.T.Context())
+	if err != nil {
+		to.s.T.Fatal(err)
+	}
+	defer session.Release()
+	found, err := reconciliation.CompareSpan(to.s.T.Context(), session, providerOf(to.s), time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	if err != nil || len(found.Differences) != 0 {
 		to.s.T.Errorf("the audit of payments: %+v, %v", found.Differences, err)
 	}

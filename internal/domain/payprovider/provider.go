@@ -30,12 +30,10 @@ type Provider interface {
 	// CancelIntent ends an intent for ever.
 	CancelIntent(ctx context.Context, id, key string) (Intent, error)
 	Intent(ctx context.Context, id string) (Intent, error)
-	ListIntents(ctx context.Context, from, to time.Time, yield func(Intent) error) error
 
 	CreateRefund(ctx context.Context, n NewRefund) (Refund, error)
 	Refund(ctx context.Context, id string) (Refund, error)
 	RefundsOf(ctx context.Context, intentID string) ([]Refund, error) // all of an intent
-	ListRefunds(ctx context.Context, from, to time.Time, yield func(Refund) error) error
 
 	// ListBalanceTransactions lists what has moved the balance of the account.
 	ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(BalanceTransaction) error) error

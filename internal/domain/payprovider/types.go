@@ -44,7 +44,6 @@ type Intent struct {
 	Metadata      map[string]string
 	ActionURL     string   // where the buyer authenticates; empty: nowhere
 	Decline       *Decline // of the last try to pay, if it failed
-	CreatedAt     time.Time
 }
 
 // Decline says why a try to pay failed, in the provider's words. It is stored and shown so.
@@ -77,14 +76,13 @@ type NewRefund struct {
 
 // Refund is a refund as the provider has it.
 type Refund struct {
-	ID        string
-	IntentID  string
-	Status    RefundStatus
-	Amount    money.Amount
-	Currency  string // ISO 4217, capitals
-	Failure   string // why it failed, such as expired_or_canceled_card
-	Metadata  map[string]string
-	CreatedAt time.Time
+	ID       string
+	IntentID string
+	Status   RefundStatus
+	Amount   money.Amount
+	Currency string // ISO 4217, capitals
+	Failure  string // why it failed, such as expired_or_canceled_card
+	Metadata map[string]string
 }
 
 // Event is a webhook's event. Its object is as it was at some moment: events come late,

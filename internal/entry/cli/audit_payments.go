@@ -7,27 +7,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/service/reconciliation"
 )
 
 func auditPaymentsCommand() *cobra.Command {
 	c := checks(&cobra.Command{
 		Use:   "payments",
 		Short: "Compare our payments and refunds with the provider's; status 1 when something differs, 2 when they cannot be compared",
-		Long: `Compare our payments and refunds with what the provider has on its books: all
-intents and refunds that were made from --from until before --to; without both,
-yesterday (UTC). What is captured there must be settled here, or due for a refund, what is
-refunded there must be refunded here, and the other way round, to the smallest unit. What is
-still under way is listed apart. It changes nothing. Status 1 when something differs, 2 when the books could not be compared: the
-provider is away, or refuses the key; Postgres is away; a setting is missing.`,
+		Long: `Compare our payments and refunds with what has moved the provider's balance from --from
+until before --to; without both, yesterday (UTC). The rules are those of the sweep
+reconciliation, which waits for two days: what is captured, refunded or disputed there must be
+so here, and the other way round, to the smallest unit. What is still under way is listed apart.
+It changes nothing, and needs the primary, for a temporary table. Status 1 when something
+differs, 2 when the books could not be compared: the provider is away, or refuses the key;
+Postgres is away; a setting is missing.`,
 		Args: cobra.NoArgs,
 	})
 	file := configFlag(c)
@@ -44,7 +44,7 @@ provider is away, or refuses the key; Postgres is away; a setting is missing.`,
 	return c
 }
 
-func compareBooks(ctx context.Context, file, from, to string) (report audit.PaymentsReport, err error) {
+func compareBooks(ctx context.Context, file, from, to string) (report reconciliation.Span, err error) {
 	begin, end := yesterday(time.Now())
 	if from != "" || to != "" {
 		if begin, end, err = spanOf(from, to); err != nil {
@@ -61,7 +61,7 @@ func compareBooks(ctx context.Context, file, from, to string) (report audit.Paym
 	if !settings.Payments.Stripe.Enabled() {
 		return report, errors.New("payments.stripe.key is not set: there is no provider to compare with")
 	}
-	settings.Postgres.StatementTimeout = auditTimeout // two statements read whole tables
+	settings.Postgres.StatementTimeout = auditTimeout // one statement reads whole tables
 	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-audit")
 	if err != nil {
 		return report, err
@@ -69,7 +69,12 @@ func compareBooks(ctx context.Context, file, from, to string) (report audit.Paym
 	defer pool.Close()
 	provider := newProvider(settings)
 	defer provider.Close()
-	return audit.ComparePayments(ctx, pool, provider, begin, end)
+	session, err := pool.Acquire(ctx)
+	if err != nil {
+		return report, err
+	}
+	defer session.Release()
+	return reconciliation.CompareSpan(ctx, session, provider, begin, end)
 }
 
 // yesterday is the last day (UTC) that is over.
@@ -89,8 +94,8 @@ func spanOf(from, to string) (begin, end time.Time, err error) {
 	switch {
 	case !begin.Before(end):
 		err = fmt.Errorf("--to must be after --from")
-	case end.Sub(begin) > audit.MaxPaymentsSpan:
-		err = fmt.Errorf("the span may have %d days at most; compare longer ones in parts", int(audit.MaxPaymentsSpan.Hours()/24))
+	case end.Sub(begin) > reconciliation.MaxSpan:
+		err = fmt.Errorf("the span may have %d days at most; compare longer ones in parts", int(reconciliation.MaxSpan.Hours()/24))
 	}
 	return begin, end, err
 }
@@ -108,11 +113,11 @@ func momentOf(flag, text string) (time.Time, error) {
 }
 
 // reportPayments prints a report, and returns an error when something differs.
-func reportPayments(out io.Writer, r audit.PaymentsReport, asJSON bool) error {
+func reportPayments(out io.Writer, r reconciliation.Span, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(out).Encode(struct {
 			OK bool `json:"ok"`
-			audit.PaymentsReport
+			reconciliation.Span
 		}{len(r.Differences) == 0, r}); err != nil {
 			return undecidedIf(err)
 		}
@@ -125,15 +130,27 @@ func reportPayments(out io.Writer, r audit.PaymentsReport, asJSON bool) error {
 	return nil
 }
 
-func printPayments(out io.Writer, r audit.PaymentsReport) {
-	for name, list := range map[string][]audit.Entry{"differs": r.Differences, "under way": r.UnderWay} {
-		for _, e := range list {
-			say(out, "%s: purchase %s, intent %s, refund %s: %s; here %d, there %d %s", name, cmp.Or(e.PurchaseID, "–"), cmp.Or(e.IntentID, "–"), cmp.Or(e.RefundID, "–"), e.What, e.Here, e.There, e.Currency)
+func printPayments(out io.Writer, r reconciliation.Span) {
+	side := func(amount *int64, currency *string) string {
+		if amount == nil || currency == nil {
+			return "nothing"
 		}
+		return fmt.Sprintf("%d %s", *amount, *currency)
 	}
-	for _, currency := range slices.Sorted(maps.Keys(r.Totals)) {
-		t := r.Totals[currency]
-		say(out, "%s: captured %d here, %d there; refunded %d here, %d there", currency, t.CapturedHere, t.CapturedThere, t.RefundedHere, t.RefundedThere)
+	for _, d := range slices.Concat(r.Differences, r.UnderWay) {
+		purchase, name := "–", string(d.Kind)
+		if d.PurchaseID != nil {
+			purchase = d.PurchaseID.String()
+		}
+		if d.UnderWay {
+			name = "under way"
+		}
+		say(out, "%s: purchase %s, %s: %s; here %s, there %s", name, purchase, cmp.Or(d.ObjectID, "–"), d.Detail,
+			side(d.HereAmount, d.HereCurrency), side(d.ThereAmount, d.ThereCurrency))
 	}
-	say(out, "%d intents and %d refunds compared: %d differences, %d under way", r.Intents, r.Refunds, len(r.Differences), len(r.UnderWay))
+	for _, t := range r.Totals {
+		say(out, "%s: captured %d here, %d there; refunded %d here, %d there; %d charges and %d refunds compared", t.Currency,
+			t.CapturedHere, t.CapturedThere, t.RefundedHere, t.RefundedThere, t.Charges, t.Refunds)
+	}
+	say(out, "%d differences, %d under way", len(r.Differences), len(r.UnderWay))
 }

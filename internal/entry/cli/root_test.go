@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/service/reconciliation"
 	"triprize/internal/store/apikey"
+	"triprize/internal/store/balance"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -152,7 +153,7 @@ func TestBooksThatCannotBeComparedHaveAStatusOfTheirOwn(t *testing.T) {
 			t.Errorf("a provider that is %s: status %d, %s%s", name, status, stdout, stderr)
 		}
 	}
-	differing := audit.PaymentsReport{Differences: []audit.Entry{{What: "a yen less"}}}
+	differing := reconciliation.Span{Differences: []balance.Difference{{Detail: "a yen less"}}}
 	if err := reportPayments(&bytes.Buffer{}, differing, false); err == nil || statusOf(err) != 1 {
 		t.Errorf("books that differ: %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
-// ListBalanceTransactions is ListIntents for what has moved the account's balance. Charges,
+// ListBalanceTransactions is ListEvents for what has moved the account's balance. Charges,
 // refunds and disputes come with what they were made over.
 func (c *Client) ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
 	return each(ctx, c, request{what: "balance transactions", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.BalanceTransaction], error) {

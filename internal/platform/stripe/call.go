@@ -32,7 +32,7 @@ type part int
 const (
 	partPayments part = iota
 	partRefunds
-	partLists // of the scheduler and the audit
+	partLists // of the scheduler and the comparison
 )
 
 var parts = []string{partPayments: "payments", partRefunds: "refunds", partLists: "lists"}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	stripego "github.com/stripe/stripe-go/v85"
 
@@ -136,14 +135,13 @@ func (c *Client) wrongIntent(answer *stripego.PaymentIntent, id string) *callErr
 
 func (c *Client) intentOf(p *stripego.PaymentIntent) payprovider.Intent {
 	i := payprovider.Intent{
-		ID:        p.ID,
-		Status:    payprovider.IntentStatus(p.Status),
-		Amount:    money.Amount(p.Amount),
-		Received:  money.Amount(p.AmountReceived),
-		Currency:  strings.ToUpper(string(p.Currency)),
-		Livemode:  p.Livemode,
-		Metadata:  p.Metadata,
-		CreatedAt: time.Unix(p.Created, 0).UTC(),
+		ID:       p.ID,
+		Status:   payprovider.IntentStatus(p.Status),
+		Amount:   money.Amount(p.Amount),
+		Received: money.Amount(p.AmountReceived),
+		Currency: strings.ToUpper(string(p.Currency)),
+		Livemode: p.Livemode,
+		Metadata: p.Metadata,
 	}
 	if p.PaymentMethod != nil {
 		i.PaymentMethod = p.PaymentMethod.ID

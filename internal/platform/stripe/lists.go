@@ -24,41 +24,22 @@ func pageOf[T any](list *stripego.V1List[T]) (page[T], error) {
 	return page[T]{list.Data(), list.Meta().HasMore}, nil
 }
 
-// ListIntents calls yield for every intent of the account that was created in [from, to),
-// the newest first, until yield returns an error, which is returned. Times are whole
-// seconds at Stripe: the span is widened to them. Others may use the account: see the
-// metadata. Objects that are created meanwhile may be missing.
-func (c *Client) ListIntents(ctx context.Context, from, to time.Time, yield func(payprovider.Intent) error) error {
-	return each(ctx, c, request{what: "intents", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.PaymentIntent], error) {
-		p := &stripego.PaymentIntentListParams{CreatedRange: created(from, to)}
-		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
-		return pageOf(c.api.V1PaymentIntents.List(ctx, p))
-	}, func(p *stripego.PaymentIntent) (string, *callError) {
-		return p.ID, c.wrongIntent(p, "")
-	}, func(p *stripego.PaymentIntent) error {
-		return yield(c.intentOf(p))
-	})
-}
-
-// ListRefunds is ListIntents for refunds.
-func (c *Client) ListRefunds(ctx context.Context, from, to time.Time, yield func(payprovider.Refund) error) error {
-	return c.refunds(ctx, request{what: "refunds", part: partLists}, func() *stripego.RefundListParams {
-		return &stripego.RefundListParams{CreatedRange: created(from, to)}
-	}, yield)
-}
-
 // RefundsOf returns all refunds of an intent, the newest first.
 func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovider.Refund, err error) {
-	err = c.refunds(ctx, request{what: intentID, part: partRefunds}, func() *stripego.RefundListParams {
-		return &stripego.RefundListParams{PaymentIntent: &intentID}
-	}, func(r payprovider.Refund) error {
-		if r.IntentID != intentID {
-			e := mismatch("asked for refunds of %s, got %s of %q", intentID, r.ID, r.IntentID)
-			e.Call = string(callList)
-			return &e.public
+	err = each(ctx, c, request{what: intentID, part: partRefunds}, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
+		p := &stripego.RefundListParams{PaymentIntent: &intentID}
+		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
+		return pageOf(c.api.V1Refunds.List(ctx, p))
+	}, func(r *stripego.Refund) (string, *callError) {
+		return r.ID, nil
+	}, func(r *stripego.Refund) error {
+		if refund := refundOf(r); refund.IntentID == intentID {
+			all = append(all, refund)
+			return nil
 		}
-		all = append(all, r)
-		return nil
+		e := mismatch("asked for refunds of %s, got %s of %q", intentID, r.ID, refundOf(r).IntentID)
+		e.Call = string(callList)
+		return &e.public
 	})
 	if err != nil {
 		return nil, err
@@ -66,21 +47,11 @@ func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovi
 	return all, nil
 }
 
-func (c *Client) refunds(ctx context.Context, q request, params func() *stripego.RefundListParams, yield func(payprovider.Refund) error) error {
-	return each(ctx, c, q, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
-		p := params()
-		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
-		return pageOf(c.api.V1Refunds.List(ctx, p))
-	}, func(r *stripego.Refund) (string, *callError) {
-		return r.ID, nil
-	}, func(r *stripego.Refund) error {
-		return yield(refundOf(r))
-	})
-}
-
-// ListEvents is ListIntents for events of the given types, at most 20 (nil: all). Stripe
-// forgets events after 30 days. An event that is not for us, or cannot be read, is logged
-// as an error and left out: it must not keep the others from being found.
+// ListEvents calls yield for every event of the given types, at most 20 (nil: all), that was
+// created in [from, to), the newest first, until yield returns an error, which is returned.
+// Times are whole seconds at Stripe: the span is widened to them. Objects that are created
+// meanwhile may be missing. Stripe forgets events after 30 days. An event that is not for us, or
+// cannot be read, is logged as an error and left out: it must not keep the others from being found.
 func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(payprovider.Event) error) error {
 	return each(ctx, c, request{what: "events", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.Event], error) {
 		p := &stripego.EventListParams{CreatedRange: created(from, to), Types: stripego.StringSlice(types)}

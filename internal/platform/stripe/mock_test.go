@@ -78,12 +78,6 @@ func TestEveryCallIsOfStripesContract(t *testing.T) {
 		"capture": func() error { _, err := client.CaptureIntent(t.Context(), created.ID, "capture:1", 1000); return err },
 		"cancel":  func() error { _, err := client.CancelIntent(t.Context(), created.ID, "cancel:1"); return err },
 		"fetch":   func() error { _, err := client.Intent(t.Context(), created.ID); return err },
-		"intents": func() error {
-			return client.ListIntents(t.Context(), time.Unix(0, 0), time.Now(), func(payprovider.Intent) error { return errEnough })
-		},
-		"refunds": func() error {
-			return client.ListRefunds(t.Context(), time.Unix(0, 0), time.Now(), func(payprovider.Refund) error { return errEnough })
-		},
 		"balance transactions": func() error {
 			return client.ListBalanceTransactions(t.Context(), time.Unix(0, 0), time.Now(), func(payprovider.BalanceTransaction) error { return errEnough })
 		},

@@ -70,7 +70,7 @@ func TestALineIsServedInTheOrderOfArrival(t *testing.T) {
 		with := settings("http://stripe.test")
 		with.Timeout, with.Rate, with.EndpointRate = time.Hour, 10, 2
 		out := &wire{say: func(_ int, r *http.Request) (answer, error) {
-			return answer{200, named(strings.TrimPrefix(r.URL.Path, "/v1/payment_intents/")), nil}, nil
+			return answer{200, intent("id", `"`+strings.TrimPrefix(r.URL.Path, "/v1/payment_intents/")+`"`), nil}, nil
 		}}
 		client := connect(t, with)
 		client.Through(out)

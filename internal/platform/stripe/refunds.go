@@ -3,7 +3,6 @@ package stripe
 import (
 	"context"
 	"strings"
-	"time"
 
 	stripego "github.com/stripe/stripe-go/v85"
 
@@ -66,13 +65,12 @@ func (c *Client) refund(ctx context.Context, q request, send func(ctx context.Co
 
 func refundOf(r *stripego.Refund) payprovider.Refund {
 	refund := payprovider.Refund{
-		ID:        r.ID,
-		Status:    payprovider.RefundStatus(r.Status),
-		Amount:    money.Amount(r.Amount),
-		Currency:  strings.ToUpper(string(r.Currency)),
-		Failure:   string(r.FailureReason),
-		Metadata:  r.Metadata,
-		CreatedAt: time.Unix(r.Created, 0).UTC(),
+		ID:       r.ID,
+		Status:   payprovider.RefundStatus(r.Status),
+		Amount:   money.Amount(r.Amount),
+		Currency: strings.ToUpper(string(r.Currency)),
+		Failure:  string(r.FailureReason),
+		Metadata: r.Metadata,
 	}
 	if r.PaymentIntent != nil {
 		refund.IntentID = r.PaymentIntent.ID

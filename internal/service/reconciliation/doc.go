@@ -10,6 +10,8 @@
 //	   ▲  cut off, or the provider is away: it goes on after the last span
 //	   └──────────────┘
 //
+// [CompareSpan] compares any span at once, by the same rules, and stores nothing.
+//
 // It promises:
 //
 //   - A day is listed once, and each transaction is stored once, however many run.

@@ -306,6 +306,44 @@ func (s *shop) expect(want ...string) {
 	}
 }
 
+// calm lets what events have woken be looked at, so that nothing is due.
+func (s *shop) calm() {
+	s.t.Helper()
+	s.exec(`UPDATE payments SET due_at = NULL WHERE finished_at IS NOT NULL`)
+	s.exec(`UPDATE refunds SET due_at = NULL WHERE finished_at IS NOT NULL`)
+}
+
+// compare compares all time at the provider until now, at once.
+func (s *shop) compare() reconciliation.Span {
+	s.t.Helper()
+	return s.compareSpan(s.client, time.Now().Add(-past-time.Hour), time.Now())
+}
+
+func (s *shop) compareSpan(provider payprovider.Provider, from, to time.Time) reconciliation.Span {
+	s.t.Helper()
+	s.age()
+	session, err := s.db.Acquire(s.t.Context())
+	s.must(err)
+	defer session.Release()
+	found, err := reconciliation.CompareSpan(s.t.Context(), session, provider, from, to)
+	s.must(err)
+	return found
+}
+
+// expectSpan checks what a comparison of a span has found.
+func (s *shop) expectSpan(found reconciliation.Span, underWay int, want ...string) {
+	s.t.Helper()
+	var got []string
+	for _, d := range found.Differences {
+		got = append(got, fmt.Sprintf("%s %s", d.Kind, d.ObjectID))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) || len(found.UnderWay) != underWay {
+		s.t.Errorf("differences: %q; wanted: %q; under way: %+v", got, want, found.UnderWay)
+	}
+}
+
 func (s *shop) exec(sql string, args ...any) {
 	s.t.Helper()
 	if _, err := s.db.Exec(s.t.Context(), sql, args...); err != nil {

@@ -86,32 +86,21 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 
 // day lists what is left of a day, compares it, and ends it.
 func (r *Reconciler) day(ctx context.Context, day *balance.Day, done *Report) error {
-	for span := day.End().Sub(day.Until); day.Until.Before(day.End()); {
-		to := day.Until.Add(span)
-		if to.After(day.End()) {
-			to = day.End()
-		}
-		all, err := r.list(ctx, day.Until, to)
-		if errors.Is(err, errMany) {
-			span = shortest // halving would cost a list each time, and a run that is cut off starts with the whole day again
-			continue
-		}
-		if err != nil {
-			return err
-		}
+	err := inSpans(ctx, r.provider, day.Until, day.End(), func(to time.Time, all []payprovider.BalanceTransaction) error {
 		stored, err := balance.Store(ctx, r.db, day, to, lease, all)
 		if err != nil {
 			return err
 		}
 		done.Listed += len(all)
 		done.Foreign += len(all) - stored
-		if len(all) <= mostAtOnce/4 {
-			span *= 2
-		}
 		failpoint.Hit("reconciliation.stored", nil)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	var fresh []balance.Difference
-	err := postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
+	err = postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
 		found, err := balance.Compare(ctx, tx, *day)
 		if err != nil {
 			return err
@@ -133,13 +122,40 @@ func (r *Reconciler) day(ctx context.Context, day *balance.Day, done *Report) er
 // errMany ends the listing of a span with too many transactions.
 var errMany = errors.New("reconciliation: more transactions than are taken at once")
 
+// inSpans lists what was made in [from, to), span by span, the oldest first. store stores a
+// span that ends at to.
+func inSpans(ctx context.Context, provider payprovider.Provider, from, to time.Time, store func(to time.Time, all []payprovider.BalanceTransaction) error) error {
+	for span := to.Sub(from); from.Before(to); {
+		end := from.Add(span)
+		if end.After(to) {
+			end = to
+		}
+		all, err := list(ctx, provider, from, end)
+		if errors.Is(err, errMany) {
+			span = shortest // halving would cost a list each time, and a run that is cut off starts with the whole day again
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := store(end, all); err != nil {
+			return err
+		}
+		from = end
+		if len(all) <= mostAtOnce/4 {
+			span *= 2
+		}
+	}
+	return nil
+}
+
 // list returns the transactions of a span, the oldest first. A single second is taken whole.
-func (r *Reconciler) list(ctx context.Context, from, to time.Time) (all []payprovider.BalanceTransaction, err error) {
+func list(ctx context.Context, provider payprovider.Provider, from, to time.Time) (all []payprovider.BalanceTransaction, err error) {
 	most := mostAtOnce
 	if to.Sub(from) <= shortest {
 		most *= 100
 	}
-	err = r.provider.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
+	err = provider.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
 		if len(all) == most {
 			return errMany
 		}

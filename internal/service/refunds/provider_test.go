@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
@@ -93,7 +92,7 @@ func (p *provider) create(n payprovider.NewRefund) answer {
 
 func (p *provider) add(amount money.Amount, status payprovider.RefundStatus, metadata map[string]string) {
 	p.refunds = append(p.refunds, payprovider.Refund{ID: fmt.Sprintf("re_%d_%s", len(p.refunds)+1, p.intent), IntentID: p.intent, Status: status, Amount: amount,
-		Currency: "JPY", Failure: p.failure, Metadata: metadata, CreatedAt: time.Now()})
+		Currency: "JPY", Failure: p.failure, Metadata: metadata})
 }
 
 func (p *provider) returned() (sum money.Amount) {

@@ -12,6 +12,12 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// What is under way: a payment p and a card refund r that are not final, or were woken since.
+const (
+	paymentUnderWay = `(p.finished_at IS NULL OR p.phase = 'cancelled' AND p.due_at IS NOT NULL)`
+	refundUnderWay  = `(r.state IN ('open', 'pending', 'requires_action') OR r.due_at IS NOT NULL)`
+)
+
 // compared are the differences that transactions t show, by their sources, to the smallest
 // unit of the source's own currency. A condition on t follows.
 //
@@ -20,10 +26,16 @@ import (
 // books, of the same purchase, made by us or out of band, and have come as far here; one of a payment that
 // received nothing here only released it, and one that has failed, then or later, has given
 // nothing back. One that was resolved by hand and has succeeded there differs until the provider's list
-// is noted: then it is out of band. A dispute must be on record.
+// is noted: then it is out of band. A dispute must be on record. The last column tells whether the
+// payment or refund is under way here, over the same money: later the books may agree.
 const compared = `
 	SELECT v.kind, v.object_id, t.id, coalesce(p.purchase_id, r.purchase_id, t.purchase_id), v.here_amount, v.here_currency,
-	       coalesce(t.source_amount, t.amount), coalesce(t.source_currency, t.currency), v.detail
+	       coalesce(t.source_amount, t.amount), coalesce(t.source_currency, t.currency), v.detail,
+	       coalesce(CASE
+	           WHEN t.reporting_category = 'charge' THEN ` + paymentUnderWay + ` AND (t.source_amount, t.source_currency, t.purchase_id) = (p.amount, p.currency, p.purchase_id)
+	           WHEN t.reporting_category NOT IN ('refund', 'refund_failure') THEN false
+	           WHEN r.id IS NOT NULL THEN ` + refundUnderWay + ` AND (t.source_amount, t.source_currency) = (r.amount, r.currency)
+	           ELSE EXISTS (SELECT FROM refunds WHERE purchase_id = coalesce(p.purchase_id, t.purchase_id) AND method = 'card' AND state = 'open') END, false)
 	FROM balance_transactions t
 	LEFT JOIN LATERAL (SELECT * FROM payments WHERE intent_id = t.intent_id) p ON true
 	LEFT JOIN LATERAL (SELECT * FROM refunds WHERE provider_id = t.source_id) r ON true
@@ -78,13 +90,13 @@ const compared = `
 // whenever it was made, of payments and refunds that are given as a table each.
 const missing = `
 	SELECT 'unknown-there' AS kind, p.intent_id AS object_id, NULL::text, p.purchase_id, p.received, p.currency, NULL::bigint, NULL::text,
-	       p.phase || ' here, and the provider''s balance has no charge of it'
+	       p.phase || ' here, and the provider''s balance has no charge of it', false
 	FROM %s p
 	WHERE p.received > 0 AND p.intent_id IS NOT NULL
 	  AND NOT EXISTS (SELECT FROM balance_transactions WHERE intent_id = p.intent_id AND reporting_category = 'charge')
 	UNION ALL
 	SELECT 'unknown-there', r.provider_id, NULL, r.purchase_id, r.amount, r.currency, NULL, NULL,
-	       'refunded here, and the provider''s balance has no refund of it'
+	       'refunded here, and the provider''s balance has no refund of it', r.due_at IS NOT NULL
 	FROM %s r
 	WHERE r.method = 'card' AND r.state = 'succeeded' AND r.provider_id IS NOT NULL
 	  AND NOT EXISTS (SELECT FROM balance_transactions WHERE source_id = r.provider_id AND reporting_category = 'refund')`
@@ -115,7 +127,7 @@ func Compare(ctx context.Context, tx pgx.Tx, d Day) ([]Difference, error) {
 }
 
 func scanFound(row pgx.CollectableRow) (d Difference, err error) {
-	err = row.Scan(&d.Kind, &d.ObjectID, &d.TransactionID, &d.PurchaseID, &d.HereAmount, &d.HereCurrency, &d.ThereAmount, &d.ThereCurrency, &d.Detail)
+	err = row.Scan(&d.Kind, &d.ObjectID, &d.TransactionID, &d.PurchaseID, &d.HereAmount, &d.HereCurrency, &d.ThereAmount, &d.ThereCurrency, &d.Detail, &d.UnderWay)
 	return d, err
 }
 

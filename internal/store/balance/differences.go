@@ -40,21 +40,22 @@ const (
 // Difference is something that the provider's books and ours disagree about. Amounts are
 // in minor units; nil: that side has none.
 type Difference struct {
-	ID            uuid.UUID
-	Kind          Kind
-	ObjectID      string // pi_…, re_… or du_… of the provider; a reporting category
-	TransactionID *string
-	PurchaseID    *uuid.UUID
-	HereAmount    *int64
-	HereCurrency  *string
-	ThereAmount   *int64
-	ThereCurrency *string
-	Detail        string
-	FoundAt       time.Time
-	ClosedAt      *time.Time
-	ExplainedBy   *string
-	Explanation   *string
-	ExplainedAt   *time.Time
+	ID            uuid.UUID  `json:"-"`
+	Kind          Kind       `json:"kind,omitempty"`
+	ObjectID      string     `json:"reference,omitempty"` // pi_…, re_… or du_… of the provider; a reporting category
+	TransactionID *string    `json:"transaction,omitempty"`
+	PurchaseID    *uuid.UUID `json:"purchase_id"`
+	HereAmount    *int64     `json:"here_amount"`
+	HereCurrency  *string    `json:"here_currency"`
+	ThereAmount   *int64     `json:"there_amount"`
+	ThereCurrency *string    `json:"there_currency"`
+	Detail        string     `json:"detail"`
+	FoundAt       time.Time  `json:"-"`
+	ClosedAt      *time.Time `json:"-"`
+	ExplainedBy   *string    `json:"-"`
+	Explanation   *string    `json:"-"`
+	ExplainedAt   *time.Time `json:"-"`
+	UnderWay      bool       `db:"-" json:"-"` // here, when it was found: after two days that is no excuse
 }
 
 // State returns the state.

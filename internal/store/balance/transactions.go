@@ -24,7 +24,7 @@ var ofPayments = []string{
 // follows from them.
 func Store(ctx context.Context, db postgres.Beginner, d *Day, until time.Time, lease time.Duration, all []payprovider.BalanceTransaction) (stored int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		if stored, err = insert(ctx, tx, all); err != nil {
+		if stored, err = insert(ctx, tx, inStore, all); err != nil {
 			return err
 		}
 		return listed(ctx, tx, *d, until, len(all)-stored, lease)
@@ -80,9 +80,9 @@ func idIn(metadata map[string]string, key string) *uuid.UUID {
 // insert stores transactions that are ours or the account's. One that is stored already
 // counts, and gets the status that its source has now. A refund and a dispute have no
 // metadata of ours when people have made them: their intent tells.
-func insert(ctx context.Context, tx pgx.Tx, all []payprovider.BalanceTransaction) (stored int, err error) {
+func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.BalanceTransaction) (stored int, err error) {
 	c := arraysOf(all)
-	tag, err := tx.Exec(ctx, `
+	tag, err := db.Exec(ctx, into.of(`
 		WITH told AS MATERIALIZED (
 			SELECT t.*, t.category <> ALL($18) OR coalesce(t.installation = (SELECT id FROM installation), false)
 			       OR EXISTS (SELECT FROM payments WHERE intent_id = t.intent_id) OR EXISTS (SELECT FROM refunds WHERE provider_id = t.source_id)
@@ -97,7 +97,7 @@ func insert(ctx context.Context, tx pgx.Tx, all []payprovider.BalanceTransaction
 		SELECT id, (created_at AT TIME ZONE 'UTC')::date, type, category, known, amount, currency, fee, net, rate::numeric, created_at, available_on,
 		       source_id, intent_id, purchase_id, source_amount, source_currency, source_status
 		FROM told WHERE ours OR intent_id IN (SELECT o.intent_id FROM told o WHERE o.ours)
-		ON CONFLICT (id) DO UPDATE SET source_status = excluded.source_status, known = excluded.known`,
+		ON CONFLICT (id) DO UPDATE SET source_status = excluded.source_status, known = excluded.known`),
 		c.id, c.kind, c.category, c.known, c.amount, c.currency, c.fee, c.net, c.rate, c.created, c.available, c.source, c.intent, c.purchase,
 		c.sourceAmount, c.sourceCurrency, c.status, ofPayments, c.installation)
 	return int(tag.RowsAffected()), err

@@ -3,7 +3,6 @@ package payment
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -56,18 +55,4 @@ func OfIntents(ctx context.Context, db postgres.DB, intents []string) (map[strin
 		of[*p.IntentID] = p
 	}
 	return of, nil
-}
-
-// EachReceived calls each for every payment that has captured money and whose intent was
-// asked for in [from, to). It reads the whole table.
-func EachReceived(ctx context.Context, db postgres.DB, from, to time.Time, each func(intentID string)) error {
-	rows, err := db.Query(ctx, `SELECT intent_id FROM payments WHERE received > 0 AND attempt_at >= $1 AND attempt_at < $2`, from, to)
-	if err != nil {
-		return fmt.Errorf("payment.EachReceived: %w", err)
-	}
-	var id string
-	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil }); err != nil {
-		return fmt.Errorf("payment.EachReceived: %w", err)
-	}
-	return nil
 }

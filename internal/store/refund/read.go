@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -113,35 +112,4 @@ func Left(ctx context.Context, db postgres.DB, id uuid.UUID) (r Remaining, err e
 		SELECT `+left+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
 		FROM refunds r WHERE id = $1`, id).Scan(&r.Debt, &r.Charge, &r.Waits)
 	return r, fault.At(err, "refund.Left(%s)", id)
-}
-
-// OfProvider returns the refunds that have ids of the provider, by that id. It leaves out
-// those that nobody here knows.
-func OfProvider(ctx context.Context, db postgres.DB, ids []string) (map[string]Refund, error) {
-	found, err := postgres.Collect(ctx, db, scan, `
-		SELECT `+columns+` FROM unnest($1::text[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM refunds WHERE provider_id = i.id) r`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("refund.OfProvider: %w", err)
-	}
-	of := make(map[string]Refund, len(found))
-	for _, r := range found {
-		of[*r.ProviderID] = r
-	}
-	return of, nil
-}
-
-// EachSucceeded calls each with the provider's id of every card refund that has succeeded and
-// was asked for, or noted when it is not ours, in [from, to). It reads the whole table.
-func EachSucceeded(ctx context.Context, db postgres.DB, from, to time.Time, each func(providerID string)) error {
-	rows, err := db.Query(ctx, `
-		SELECT provider_id FROM refunds
-		WHERE method = 'card' AND state = 'succeeded' AND provider_id IS NOT NULL AND coalesce(attempt_at, created_at) >= $1 AND coalesce(attempt_at, created_at) < $2`, from, to)
-	if err != nil {
-		return fmt.Errorf("refund.EachSucceeded: %w", err)
-	}
-	var id string
-	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil }); err != nil {
-		return fmt.Errorf("refund.EachSucceeded: %w", err)
-	}
-	return nil
 }
