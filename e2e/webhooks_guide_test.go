@@ -70,7 +70,7 @@ func TestThePageAboutWebhooksWorksAsPasted(t *testing.T) {
 		`"type":"webhook-endpoint.test"`, `"type":"webhook-endpoint.test"`, `"attempts":[`, // tested, and looked at,
 		`"state":"enabled"`, `"type":"webhook-endpoint.test"`, `"state":"pending"`, `"replayed":0`, // enabled, sent again, nothing has failed,
 		`"secret":"whsec_`, // another secret,
-		`127.0.0.1:3000`) // and an endpoint on the own machine
+		`127.0.0.1:3000`)   // and an endpoint on the own machine
 	secrets := regexp.MustCompile(`"secret":"(whsec_[^"]+)"`).FindAllStringSubmatch(out, -1)
 	event := regexp.MustCompile(`"event_id":"([^"]+)"`).FindStringSubmatch(out)
 	endpoint := regexp.MustCompile(`"endpoint_id":"([^"]+)"`).FindStringSubmatch(out)
