@@ -79,7 +79,7 @@ func (m *maker) value(t *rapid.T, s *openapi3.Schema) any {
 			list[i] = m.value(t, s.Items.Value)
 		}
 		if s.UniqueItems {
-			var distinct []any
+			distinct := []any{} // and not null
 			for _, one := range list {
 				if !slices.ContainsFunc(distinct, func(x any) bool { return reflect.DeepEqual(x, one) }) {
 					distinct = append(distinct, one)
