@@ -120,7 +120,7 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 	id := drawable(s, true)
 	fixture.SellOut(t, s.DB, id)
 	servers.Eventually(t, "the draw waits for a relay that confirms the clock", func() bool {
-		w, waits, err := drawrecord.WaitOf(t.Context(), s.DB, id)
+		w, waits, err := fixture.DrawWait(t.Context(), s.DB, id)
 		return err == nil && waits && strings.Contains(w.Reason, "nothing is frozen yet")
 	})
 	if n := servers.Value[int](t, s.DB, `SELECT count(*) FROM freezes`); n != 0 {
@@ -134,7 +134,7 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 		if err != nil || !ok {
 			return false
 		}
-		w, waits, err := drawrecord.WaitOf(t.Context(), s.DB, id)
+		w, waits, err := fixture.DrawWait(t.Context(), s.DB, id)
 		return err == nil && waits && w.RetryAt.After(s.Beacon.Chain().DueAt(*f.Round))
 	})
 	if n := s.Draws(); n != 0 {

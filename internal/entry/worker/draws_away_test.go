@@ -17,7 +17,6 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
-	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
@@ -141,7 +140,7 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if _, ok, err := drawrecord.WaitOf(t.Context(), w.db, id); err != nil || !ok {
+	if _, ok, err := fixture.DrawWait(t.Context(), w.db, id); err != nil || !ok {
 		t.Errorf("the draw is not put off for another worker: %v", err)
 	}
 	var waiting int

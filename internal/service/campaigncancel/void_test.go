@@ -141,7 +141,7 @@ func isVoid(t *testing.T, db *pgxpool.Pool, draws job.Ref, claimed campaign.Exec
 	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "draws_keep_their_rules" || !strings.Contains(no.Message, "void") {
 		t.Errorf("a draw by a statement: %v", err)
 	}
-	if _, waits, err := drawrecord.WaitOf(t.Context(), db, id); err != nil || waits {
+	if _, waits, err := fixture.DrawWait(t.Context(), db, id); err != nil || waits {
 		t.Errorf("it still waits: %v", err)
 	}
 	fixture.Sound(t, db)

@@ -14,7 +14,6 @@ import (
 	"triprize.example/draw/beacon"
 	"triprize/internal/platform/drand"
 	"triprize/internal/service/draw"
-	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -110,7 +109,7 @@ func frozenDraws(t *testing.T, db *pgxpool.Pool, s signer, n int) (refs []job.Re
 // noted expects that everybody can read a wait.
 func noted(t *testing.T, db *pgxpool.Pool, id uuid.UUID, wait *draw.Waiting) {
 	t.Helper()
-	shown, ok, err := drawrecord.WaitOf(t.Context(), db, id)
+	shown, ok, err := fixture.DrawWait(t.Context(), db, id)
 	if err != nil || !ok || shown.Reason != wait.Reason || !shown.RetryAt.Equal(wait.RetryAt.Truncate(time.Microsecond)) || wait.After <= 0 {
 		t.Errorf("shown is %+v, %v; want %+v", shown, err, wait)
 	}

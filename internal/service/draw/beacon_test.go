@@ -37,7 +37,7 @@ func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T)
 		if due := s.DueAt(*f.Round); !wait.RetryAt.Equal(due) || wait.After <= 0 || due.Sub(f.FrozenAt) < 9*time.Minute {
 			t.Errorf("frozen at %s, its round is due at %s; tried again at %s, in %s", f.FrozenAt, due, wait.RetryAt, wait.After)
 		}
-		if noted, ok, err := drawrecord.WaitOf(t.Context(), db, id); err != nil || !ok || noted.Reason != wait.Reason {
+		if noted, ok, err := fixture.DrawWait(t.Context(), db, id); err != nil || !ok || noted.Reason != wait.Reason {
 			t.Errorf("noted is %+v, %v", noted, err)
 		}
 		j := fixture.Job(t, db, ref.ID)
@@ -63,7 +63,7 @@ func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T)
 	if err != nil || d.Trust != fairdraw.TrustBeacon || string(d.Randomness) != string(want[:]) || d.Secret != *record.Secret {
 		t.Errorf("drawn as %+v, %v", d, err)
 	}
-	if _, left, err := drawrecord.WaitOf(t.Context(), db, id); err != nil || left {
+	if _, left, err := fixture.DrawWait(t.Context(), db, id); err != nil || left {
 		t.Errorf("it still waits: %v", err)
 	}
 	fixture.Sound(t, db)

@@ -57,13 +57,6 @@ func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
 	return fault.At(db.SendBatch(ctx, &b).Close(), "drawrecord.EndWait(%s)", id)
 }
 
-// WaitOf returns what a draw waits for, or false.
-func WaitOf(ctx context.Context, db postgres.DB, id uuid.UUID) (w Wait, ok bool, err error) {
-	err = db.QueryRow(ctx, `SELECT reason, retry_at FROM draw_waits WHERE campaign_id = $1`, id).Scan(&w.Reason, &w.RetryAt)
-	ok, err = postgres.Found(err)
-	return w, ok, fault.At(err, "drawrecord.WaitOf(%s)", id)
-}
-
 // Now returns the time of the database's clock, which decides what is due.
 func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {

@@ -34,11 +34,21 @@ func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []by
 
 // Secrets returns the valid secrets of an endpoint, the newest first.
 func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secret, error) {
+	of, err := SecretsOf(ctx, db, []uuid.UUID{endpointID})
+	return of[endpointID], err
+}
+
+// SecretsOf returns the valid secrets of endpoints, the newest first.
+func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[uuid.UUID][]Secret, error) {
 	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
 		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
-		WHERE endpoint_id = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp())
-		ORDER BY created_at DESC, id DESC LIMIT $2`, endpointID, MostSecrets)
-	return list, fault.At(err, "webhook.Secrets(%s)", endpointID)
+		WHERE endpoint_id = ANY($1) AND (expires_at IS NULL OR expires_at > clock_timestamp())
+		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, MostSecrets*len(endpoints))
+	of := make(map[uuid.UUID][]Secret, len(endpoints))
+	for _, s := range list {
+		of[s.EndpointID] = append(of[s.EndpointID], s)
+	}
+	return of, fault.At(err, "webhook.SecretsOf")
 }
 
 // SecretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
