@@ -50,7 +50,7 @@ func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, 
 				return err
 			}
 			if len(list) == *limit {
-				say(cmd.ErrOrStderr(), "there are more than these %d: raise --limit", *limit)
+				say(cmd.ErrOrStderr(), "there are more than these %d; --limit may be %d at most", *limit, maxList)
 				break
 			}
 			list = append(list, one)
