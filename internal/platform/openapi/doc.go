@@ -6,8 +6,9 @@
 //
 //	[Load] ─▶ [Document] ─▶ [Operation.CheckParameters], [Operation.ReadBody]
 //
-// A body is checked in two steps, so that the cost is bounded by its length: first bounds
-// (depth, counts, names, lengths, numbers), then values, until there are 20 faults.
+// A body is read once, so that the cost is bounded by its length: bounds (depth, counts, names,
+// lengths, numbers) before what they bound, until there are 20 faults. A schema that says what is
+// not checked here is refused by Load.
 //
 // The document also has the roles of an operation (x-roles), the length of its body
 // (x-max-body-bytes), and whether it needs an Idempotency-Key.

@@ -3,11 +3,76 @@ package openapi
 import (
 	"bytes"
 	"iter"
+	"math/big"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"triprize/internal/domain/fault"
 )
+
+// CheckParameters checks the parameters in path, query and headers that were
+// sent; get returns their values. noSuchPath tells that a value in the path is
+// invalid: no resource can have such a path.
+func (o *Operation) CheckParameters(get func(in, name string) (text string, sent bool)) (faults []fault.Field, noSuchPath bool) {
+	for _, p := range o.parameters {
+		text, sent := get(p.in, p.name)
+		if !sent {
+			if p.required && p.in == "query" { // a header has an error code of its own, which others check
+				faults = append(faults, fault.Field{Pointer: "?" + p.name, Detail: "is required"})
+			}
+			continue
+		}
+		pointer := p.name
+		if p.in == "query" {
+			pointer = "?" + p.name
+		}
+		details := p.is.ofParameter(text)
+		if p.in != "header" && !utf8.ValidString(text) {
+			details = append(details, "must be UTF-8")
+		}
+		for _, detail := range details {
+			faults = append(faults, fault.Field{Pointer: pointer, Detail: detail})
+		}
+		noSuchPath = noSuchPath || p.in == "path" && len(details) > 0
+	}
+	return faults, noSuchPath
+}
+
+// Target returns the parameters of a request in path and query, name and value, in
+// the contract's order. Spellings of the same value become one. get is that of
+// CheckParameters, which must have found no fault.
+func (o *Operation) Target(get func(in, name string) (text string, sent bool)) []string {
+	var target []string
+	for _, p := range o.parameters {
+		text, _ := get(p.in, p.name)
+		switch {
+		case p.in != "path" && p.in != "query":
+			continue
+		case p.is.kind == "integer":
+			if number, ok := new(big.Int).SetString(text, 10); ok {
+				text = number.String()
+			}
+		default:
+			text = p.is.spelled(text)
+		}
+		target = append(target, p.name, text)
+	}
+	return target
+}
+
+// ofParameter says what is wrong with a parameter.
+func (is *rule) ofParameter(text string) []string {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case is.kind == "integer" && err == nil && strconv.FormatInt(n, 10) == text:
+		return is.ofNumber(float64(n))
+	case is.kind == "boolean" && (text == "true" || text == "false"):
+		return nil
+	}
+	return is.ofText(text)
+}
 
 // CheckNames checks which parameters a request has in its query, and which headers: a name that
 // the operation does not take would change nothing, and its sender would not know. Of the headers

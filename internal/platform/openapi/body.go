@@ -1,0 +1,513 @@
+package openapi
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gowebpki/jcs"
+
+	"triprize/internal/domain/fault"
+)
+
+// errNotJSON means that a body is no JSON at all, or none that has a canonical form.
+var errNotJSON = errors.New("the body is not one valid JSON value")
+
+const (
+	// maxFaults bounds how many faults one answer names.
+	maxFaults = 20
+	// shortBody is how long a body may be of which everything is said that is wrong with it,
+	// though it has fields that are not known: nothing bounds what these contain.
+	shortBody = 8 << 10
+	// maxName bounds the name of an unknown field or parameter that an answer repeats, in bytes.
+	maxName = 128
+)
+
+// ReadBody checks a JSON body. It returns its canonical form (RFC 8785), with UUIDs in small letters
+// and times in capitals, without the fields that are null and may be left out, except in a PATCH,
+// and the texts in its outermost object; or what is wrong with it, by JSON pointer. The bounds
+// come first: nothing is said of the values of a body that exceeds one of them, or of a long one that
+// has unknown fields. most has lower
+// bounds than the contract's for the elements of some arrays, by JSON pointer. An error
+// means that the body is not JSON, or has no canonical form because of invalid UTF-8.
+func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, texts map[string]string, faults []fault.Field, err error) {
+	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
+		return nil, nil, nil, errNotJSON
+	}
+	r := bodyReader{text: sent, out: make([]byte, 0, min(len(sent), shortBody)), isPatch: o.Method == http.MethodPatch, most: most, texts: make(map[string]string)}
+	r.value(o.body)
+	switch {
+	case len(r.exceeded) > 0 || len(r.unknown) > 0 && (len(sent) > shortBody || r.isBroken):
+		return nil, nil, sorted(append(r.unknown, r.exceeded...)), nil
+	case r.isBroken:
+		return nil, nil, nil, errNotJSON
+	}
+	return r.out, r.texts, sorted(append(r.unknown, r.wrong...)), nil
+}
+
+// sorted returns the first faults of a body, by pointer.
+func sorted(faults []fault.Field) []fault.Field {
+	faults = faults[:min(len(faults), maxFaults)]
+	slices.SortStableFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return faults
+}
+
+// bodyReader passes once over a body that is valid JSON, checks it and writes its canonical form.
+// The depth, how many elements an array has, which fields an object has and how often,
+// the lengths of texts and the numbers are checked before anything is made of them, so that
+// a body costs no more than its own length. It stops at maxFaults of these.
+type bodyReader struct {
+	text     []byte
+	at       int
+	out      []byte
+	path     []string
+	isPatch  bool
+	most     map[string]int    // elements of some arrays, by pointer
+	texts    map[string]string // of the outermost object
+	unknown  []fault.Field     // fields that an object may not have
+	exceeded []fault.Field     // bounds
+	wrong    []fault.Field     // everything else
+	isBroken bool              // a text has half of a character
+}
+
+func (r *bodyReader) isFull() bool { return len(r.unknown)+len(r.exceeded) >= maxFaults }
+
+func (r *bodyReader) add(faults *[]fault.Field, details ...string) {
+	if len(*faults) < maxFaults && !r.isFull() {
+		*faults = append(*faults, r.faults("", details...)...)
+	}
+}
+
+// faults are those of the value in hand, or of a field of it.
+func (r *bodyReader) faults(field string, details ...string) (faults []fault.Field) {
+	for _, detail := range details {
+		faults = append(faults, fault.Field{Pointer: join(r.path) + field, Detail: detail})
+	}
+	return faults
+}
+
+// value passes the next value.
+func (r *bodyReader) value(is *rule) {
+	r.blank()
+	switch c := r.text[r.at]; {
+	case is == nil:
+		begin := r.at
+		r.skip()
+		r.out = append(r.out, r.canonical(r.text[begin:r.at])...)
+	case c == '{' && is.kind == "object":
+		r.object(is)
+	case c == '[' && is.kind == "array":
+		r.array(is)
+	case c == '{' || c == '[':
+		r.add(&r.exceeded, is.mismatch(map[byte]string{'{': "object", '[': "array"}[c]))
+		r.skip()
+	case c == '"':
+		r.string(is)
+	case c == '-' || c >= '0' && c <= '9':
+		r.number(is)
+	case c == 'n' && !is.orNull:
+		r.word()
+		r.add(&r.wrong, is.mismatch("null"))
+	case c != 'n' && is.kind != "boolean":
+		r.word()
+		r.add(&r.wrong, is.mismatch("boolean"))
+	default:
+		r.out = append(r.out, r.word()...)
+	}
+}
+
+// canonical returns the canonical form of a value.
+func (r *bodyReader) canonical(value []byte) []byte {
+	text, err := jcs.Transform(slices.Concat([]byte("["), value, []byte("]")))
+	if r.isBroken = r.isBroken || err != nil; err != nil {
+		return nil
+	}
+	return text[1 : len(text)-1]
+}
+
+func (r *bodyReader) array(is *rule) {
+	most := is.max
+	if len(r.most) > 0 {
+		most = min(most, cmp.Or(r.most[join(r.path)], most))
+	}
+	r.at++
+	first := r.at
+	if r.isLonger(most) {
+		r.add(&r.exceeded, "must have at most "+count(most, "element"))
+		r.leave()
+		return
+	}
+	r.at = first
+	var own []string
+	var seen map[string]bool
+	if is.unique {
+		seen = make(map[string]bool)
+	}
+	before, n := len(r.wrong), 0
+	r.out = append(r.out, '[')
+	for ; r.next(']'); n++ {
+		if n > 0 {
+			r.out = append(r.out, ',')
+		}
+		begin, from := len(r.out), r.at
+		r.path = append(r.path, strconv.Itoa(n))
+		r.value(is.element)
+		r.path = r.path[:len(r.path)-1]
+		if !is.unique {
+			continue
+		}
+		element := r.out[begin:]
+		if len(element) == 0 { // of another type
+			element = bytes.TrimSpace(r.text[from:r.at])
+		}
+		if seen[string(element)] && own == nil {
+			own = []string{"must not have the same element twice"}
+		}
+		seen[string(element)] = true
+	}
+	r.out = append(r.out, ']')
+	r.insert(before, r.faults("", append(is.ofCount(n, "element"), own...)...))
+}
+
+// isLonger tells whether the array that the reader is in has more elements than most.
+// It looks no further.
+func (r *bodyReader) isLonger(most int) bool {
+	n := 0
+	for n <= most && r.next(']') {
+		r.skip()
+		n++
+	}
+	return n > most
+}
+
+// insert adds what is wrong with a container before what is wrong inside.
+func (r *bodyReader) insert(before int, own []fault.Field) {
+	r.wrong = slices.Insert(r.wrong, before, own...)
+	r.wrong = r.wrong[:min(len(r.wrong), maxFaults)]
+}
+
+// field is where a field is in the canonical form.
+type field struct {
+	name       string
+	begin, end int
+}
+
+func (r *bodyReader) object(is *rule) {
+	var there [16]field
+	members, begin, before, n := there[:0], len(r.out), len(r.wrong), 0
+	var others []string // fields that are null, or not known
+	r.out = append(r.out, '{')
+	for r.at++; r.next('}'); {
+		raw := r.quoted()
+		r.blank()
+		r.at++ // the colon
+		r.blank()
+		if len(raw) > 6*maxName || len(members)+len(others) >= maxElements {
+			r.add(&r.exceeded, "has a field whose name is too long to be known")
+			r.leave()
+			return
+		}
+		name, written := r.unquoted(raw)
+		of, isNamed := is.fields[name]
+		if !isNamed {
+			of = is.others
+		}
+		r.path = append(r.path, name)
+		switch {
+		case has(members, name) || slices.Contains(others, name):
+			r.add(&r.exceeded, "is there twice")
+			r.skip()
+		case !isNamed && !is.isOpen:
+			r.add(&r.unknown, "is not a known field")
+			r.skip()
+			others = append(others, name)
+			n++
+		case isNamed && r.text[r.at] == 'n' && !r.isPatch && !slices.Contains(is.required, name):
+			r.word()
+			others = append(others, name)
+		default:
+			m := field{name: name, begin: len(r.out)}
+			r.out = append(append(append(r.out, '"'), written...), '"', ':')
+			r.value(of)
+			m.end = len(r.out)
+			r.out = append(r.out, ',')
+			members = append(members, m)
+		}
+		r.path = r.path[:len(r.path)-1]
+	}
+	r.out = append(bytes.TrimSuffix(r.out, []byte(",")), '}')
+	switch {
+	case len(r.unknown)+len(r.exceeded)+len(r.wrong) > 0 || r.isBroken: // nothing is made of it
+	case is.isOpen:
+		r.out = append(r.out[:begin], r.canonical(r.out[begin:])...)
+	default:
+		r.sort(members, begin)
+	}
+	r.insert(before, append(r.faults("", is.ofCount(n+len(members), "field")...), r.fields(is, members)...))
+}
+
+// sort writes the members of an object, which begins at a place, in their order. Their names are in ASCII.
+func (r *bodyReader) sort(members []field, begin int) {
+	byName := func(a, b field) int { return strings.Compare(a.name, b.name) }
+	if slices.IsSortedFunc(members, byName) {
+		return
+	}
+	written := bytes.Clone(r.out[begin:])
+	slices.SortFunc(members, byName)
+	r.out = r.out[:begin]
+	for i, m := range members {
+		if r.out = append(r.out, ','); i == 0 {
+			r.out[begin] = '{'
+		}
+		r.out = append(r.out, written[m.begin-begin:m.end-begin]...)
+	}
+	r.out = append(r.out, '}')
+}
+
+func has(members []field, name string) bool {
+	return slices.ContainsFunc(members, func(m field) bool { return m.name == name })
+}
+
+// fields checks which fields an object has: those that it must have, their names, and
+// those that need or exclude others.
+func (r *bodyReader) fields(is *rule, members []field) (own []fault.Field) {
+	for _, name := range is.required {
+		if !has(members, name) {
+			own = append(own, r.faults(join([]string{name}), "is required")...)
+		}
+	}
+	for _, m := range members {
+		if is.names == nil {
+			break
+		}
+		for _, detail := range is.names.ofText(m.name) {
+			own = append(own, r.faults(join([]string{m.name}), "its name "+detail)...)
+		}
+	}
+	found := 0
+	for _, way := range is.ways {
+		if has(members, way) {
+			found++
+		}
+	}
+	if last := len(is.ways) - 1; last > 0 && found != 1 {
+		own = append(own, r.faults("", "must have exactly one of "+strings.Join(is.ways[:last], ", ")+" and "+is.ways[last])...)
+	}
+	for name, wanted := range is.dependent {
+		for _, needed := range wanted {
+			if has(members, name) && !has(members, needed) {
+				own = append(own, r.faults(join([]string{name}), "goes with "+needed+" only")...)
+			}
+		}
+	}
+	return own
+}
+
+func (r *bodyReader) string(is *rule) {
+	raw, most := r.quoted(), maxText
+	if is.kind == "string" && is.max < math.MaxInt {
+		most = is.max
+	}
+	if len(raw) > most && characters(raw) > most {
+		r.add(&r.exceeded, "must have at most "+count(most, "character"))
+		return
+	}
+	text, written := r.unquoted(raw)
+	r.add(&r.wrong, is.ofText(text)...)
+	if is.format != "" { // it has no escapes
+		text = is.spelled(text)
+		written = []byte(text)
+	}
+	if r.out = append(append(append(r.out, '"'), written...), '"'); len(r.path) == 1 {
+		r.texts[r.path[0]] = text
+	}
+}
+
+// maxWhole is a whole number that a double holds, and that stays as it is in a canonical form.
+const maxWhole = 999_999_999_999_999
+
+func (r *bodyReader) number(is *rule) {
+	word := r.word()
+	if len(word) > maxDigits {
+		r.add(&r.exceeded, "has too many digits")
+		return
+	}
+	if whole, err := strconv.ParseInt(string(word), 10, 64); err == nil && whole >= -maxWhole && whole <= maxWhole {
+		r.add(&r.wrong, is.ofNumber(float64(whole))...)
+		r.out = strconv.AppendInt(r.out, whole, 10) // -0 is 0
+		return
+	}
+	if detail := inexact(word); detail != "" {
+		r.add(&r.exceeded, detail)
+		return
+	}
+	double, _ := strconv.ParseFloat(string(word), 64)
+	r.add(&r.wrong, is.ofNumber(double)...)
+	r.out = append(r.out, r.canonical(word)...)
+}
+
+// next goes to the next element of a container, or past its end: closing.
+func (r *bodyReader) next(closing byte) bool {
+	if r.isFull() { // nothing is looked at any more
+		return false
+	}
+	r.blank()
+	if r.text[r.at] == ',' {
+		r.at++
+		r.blank()
+	}
+	if r.text[r.at] == closing {
+		r.at++
+		return false
+	}
+	return true
+}
+
+// skip passes a value without a look at it.
+func (r *bodyReader) skip() {
+	r.blank()
+	switch c := r.text[r.at]; c {
+	case '{', '[':
+		r.at++
+		r.leave()
+	case '"':
+		r.quoted()
+	default:
+		r.word()
+	}
+}
+
+// leave passes the rest of the container that the reader is in.
+func (r *bodyReader) leave() {
+	for depth := 1; depth > 0; {
+		switch r.text[r.at] {
+		case '"':
+			r.quoted()
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		}
+		r.at++
+	}
+}
+
+func (r *bodyReader) blank() {
+	for r.text[r.at] == ' ' || r.text[r.at] == '\t' || r.text[r.at] == '\r' || r.text[r.at] == '\n' {
+		r.at++
+	}
+}
+
+// quoted passes a string and returns what stands between its quotes.
+func (r *bodyReader) quoted() []byte {
+	begin := r.at + 1
+	for r.at = begin; r.text[r.at] != '"'; r.at++ {
+		if r.text[r.at] == '\\' {
+			r.at++
+		}
+	}
+	r.at++
+	return r.text[begin : r.at-1]
+}
+
+// word passes a number, true, false or null.
+func (r *bodyReader) word() []byte {
+	begin := r.at
+	for r.at < len(r.text) && strings.IndexByte(" \t\r\n,]}", r.text[r.at]) < 0 {
+		r.at++
+	}
+	return r.text[begin:r.at]
+}
+
+// unquoted returns the text of a string that stands between quotes, and its canonical form there.
+func (r *bodyReader) unquoted(raw []byte) (text string, written []byte) {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw), raw
+	}
+	quoted := slices.Concat([]byte{'"'}, raw, []byte{'"'})
+	var plain string
+	_ = json.Unmarshal(quoted, &plain) // it is valid
+	return plain, bytes.TrimPrefix(bytes.TrimSuffix(r.canonical(quoted), []byte(`"`)), []byte(`"`))
+}
+
+// characters counts those of a string between its quotes. Two escapes of a
+// surrogate pair are one character.
+func characters(raw []byte) (n int) {
+	for i := 0; i < len(raw); n++ {
+		switch {
+		case raw[i] != '\\':
+			_, width := utf8.DecodeRune(raw[i:])
+			i += width
+		case raw[i+1] != 'u':
+			i += 2
+		case isHighSurrogate(raw[i:]) && i+12 <= len(raw) && raw[i+6] == '\\' && raw[i+7] == 'u':
+			i += 12
+		default:
+			i += 6
+		}
+	}
+	return n
+}
+
+func isHighSurrogate(escape []byte) bool {
+	code, err := strconv.ParseUint(string(escape[2:6]), 16, 16)
+	return err == nil && code >= 0xd800 && code < 0xdc00
+}
+
+// inexact says what is wrong with a JSON number whose value would change when it is
+// made canonical, as a double; else it returns "". 1.0 and 1e2 are written in another
+// way then and stay the same number; 0.99999999999999999999 would become 1.
+func inexact(number []byte) string {
+	double, err := strconv.ParseFloat(string(number), 64)
+	if err != nil || math.IsInf(double, 0) {
+		return "is too large"
+	}
+	canonical := strconv.FormatFloat(double, 'e', -1, 64)
+	if decimalOf(string(number)) != decimalOf(canonical) {
+		return "cannot be kept exactly, it would become " + strconv.FormatFloat(double, 'g', -1, 64) + ": send fewer digits"
+	}
+	return ""
+}
+
+// decimal is a number 0.digits × 10^exponent, in its only form: digits neither begin
+// nor end with a 0, and are empty for zero.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent int64
+}
+
+// decimalOf reads a JSON number without rounding it.
+func decimalOf(text string) decimal {
+	text, negative := strings.CutPrefix(text, "-")
+	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	exponent, _ := strconv.ParseInt(power, 10, 64) // empty: 0; out of range: the largest or smallest
+	digits := strings.TrimLeft(whole+fraction, "0")
+	exponent += int64(len(digits) - len(fraction))
+	if digits = strings.TrimRight(digits, "0"); digits == "" {
+		return decimal{} // -0 is 0
+	}
+	return decimal{negative, digits, exponent}
+}
+
+// inPointer writes a name as a part of a JSON pointer. A Replacer builds its tables when it is
+// used first.
+var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+// join writes a path as a JSON pointer.
+func join(path []string) string {
+	var b strings.Builder
+	for _, part := range path {
+		b.WriteString("/" + inPointer.Replace(part))
+	}
+	return b.String()
+}
