@@ -44,7 +44,7 @@ func TestAWaitEndsAtItsTimeAndBeforeItWithItsProcessAndWithItsKey(t *testing.T) 
 			if c.drained > 0 {
 				time.AfterFunc(c.drained, drain)
 			}
-			s := &intake{draining: draining}
+			s := &Server{draining: draining}
 			waiter := subscription.NewJobs(nil, nil, 0, nil, nil).Waiter(uuid.New())
 			j, err := s.await(call.With(t.Context(), who), job.Job{State: job.Queued}, response.Wait{Longest: c.longest}, waiter)
 			if took := time.Since(began); err != nil || j.State != job.Queued || took != c.ends {

@@ -13,7 +13,7 @@ import (
 )
 
 // BlockPositions keeps positions from sale.
-func (s campaignHandlers) BlockPositions(ctx context.Context, r operations.BlockPositionsRequestObject) (operations.Answer, error) {
+func (s *Server) BlockPositions(ctx context.Context, r operations.BlockPositionsRequestObject) (operations.Answer, error) {
 	chosen, err := s.places(ctx, r.Campaign, r.Body.Positions)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func (s campaignHandlers) BlockPositions(ctx context.Context, r operations.Block
 }
 
 // UnblockPositions puts positions on sale again.
-func (s campaignHandlers) UnblockPositions(ctx context.Context, r operations.UnblockPositionsRequestObject) (operations.Answer, error) {
+func (s *Server) UnblockPositions(ctx context.Context, r operations.UnblockPositionsRequestObject) (operations.Answer, error) {
 	chosen, err := s.places(ctx, r.Campaign, r.Body.Positions)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (s campaignHandlers) UnblockPositions(ctx context.Context, r operations.Unb
 
 // places returns the positions that an operator has chosen, or an invalid-request Error if
 // the campaign has no such ones. Limits on what a user may choose do not count.
-func (s campaignHandlers) places(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
+func (s *Server) places(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
 	known, err := s.facts.Of(ctx, s.db, id)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 // boardFollower makes the events of one stream that brings positions. The board is read,
 // and an event encoded, once for all streams of the process that have seen the same.
 type boardFollower struct {
-	server campaignHandlers
+	server *Server
 	seen   int64 // the version of the board that the client has; 0: none
 }
 
@@ -68,7 +68,7 @@ func seenOf(id string) (progress string, board int64) {
 }
 
 // StreamCampaign follows a campaign: its progress at once, and whenever it changes.
-func (s campaignHandlers) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.Answer, error) {
+func (s *Server) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	found, err := campaign.Get(ctx, s.db, r.Campaign)
 	if err != nil {

@@ -12,20 +12,12 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/service/reconciliation"
 	"triprize/internal/store/balance"
 	"triprize/internal/store/job"
 )
 
-// differenceHandlers are the operations of operators on what the provider's books and ours
-// disagree about.
-type differenceHandlers struct {
-	*intake
-	service *reconciliation.Service
-}
-
 // ListPaymentDifferences answers with one page of differences.
-func (s differenceHandlers) ListPaymentDifferences(ctx context.Context, r operations.ListPaymentDifferencesRequestObject) (operations.Answer, error) {
+func (s *Server) ListPaymentDifferences(ctx context.Context, r operations.ListPaymentDifferencesRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := balance.List(ctx, s.db, balance.State(response.ValueOf(r.Params.State)), after, limit)
 	return operations.ListPaymentDifferences200(contract.PaymentDifferencePage{PaymentDifferences: response.Documents(list, differenceJSON),
@@ -33,13 +25,13 @@ func (s differenceHandlers) ListPaymentDifferences(ctx context.Context, r operat
 }
 
 // ExplainPaymentDifference notes why a difference is none.
-func (s differenceHandlers) ExplainPaymentDifference(ctx context.Context, r operations.ExplainPaymentDifferenceRequestObject) (operations.Answer, error) {
+func (s *Server) ExplainPaymentDifference(ctx context.Context, r operations.ExplainPaymentDifferenceRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why it is no difference, for the records"})
 	}
 	request := s.command(ctx, job.KindDifferenceExplain, http.StatusOK)
-	done, err := s.service.Explain(ctx, request, r.Difference, who.Signature(), r.Body.Reason)
+	done, err := s.differences.Explain(ctx, request, r.Difference, who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err, "")
 }
 

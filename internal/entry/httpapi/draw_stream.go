@@ -17,15 +17,15 @@ import (
 
 // publicDraw returns what anonymous callers read of a draw. It is as old as campaignAge at
 // most, and no older than the last change of the campaign that was noticed.
-func (s drawHandlers) publicDraw(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
-	found, err := s.read.Get(ctx, id, func(known readcache.Copy[drawAnswer]) bool {
+func (s *Server) publicDraw(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
+	found, err := s.draws.Get(ctx, id, func(known readcache.Copy[drawAnswer]) bool {
 		return known.ReadAt.After(s.changes.ChangedAt(id))
 	})
 	return found.Value, err
 }
 
 // StreamDraw follows what is public of a draw: at once, and whenever it changes.
-func (s drawHandlers) StreamDraw(ctx context.Context, r operations.StreamDrawRequestObject) (operations.Answer, error) {
+func (s *Server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	seen := response.ValueOf(r.Params.LastEventID)
 	now, err := s.publicDraw(ctx, r.Campaign)
@@ -48,7 +48,7 @@ func (s drawHandlers) StreamDraw(ctx context.Context, r operations.StreamDrawReq
 
 // drawFollower makes the events of one stream.
 type drawFollower struct {
-	server  drawHandlers
+	server  *Server
 	id      uuid.UUID
 	changes *subscription.Subscription
 	seen    string // tag of the draw that the client has
@@ -100,7 +100,7 @@ func (f *drawFollower) read(ctx context.Context) (drawAnswer, error) {
 
 // relay sends what events passes on until that returns, or the stream ends: its context ends
 // then.
-func (s *intake) relay(ctx context.Context, w *bufio.Writer, events func(ctx context.Context, out chan<- stream.Event)) {
+func (s *Server) relay(ctx context.Context, w *bufio.Writer, events func(ctx context.Context, out chan<- stream.Event)) {
 	source := make(chan stream.Event)
 	passing, stop := context.WithCancel(context.WithoutCancel(ctx)) // Relay says why it ends
 	go func() {

@@ -23,23 +23,14 @@ import (
 	"triprize/internal/platform/readcache"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/proof"
-	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
 )
 
-// drawHandlers are the operations on draws and their proofs.
-type drawHandlers struct {
-	*intake
-	read    *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
-	changes *subscription.Campaigns
-	proofs  *proofs
-}
-
 // RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
 // this is for operators who want to make sure. It is safe at any time.
-func (s drawHandlers) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.Answer, error) {
+func (s *Server) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.Answer, error) {
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
@@ -48,7 +39,7 @@ func (s drawHandlers) RequestDraw(ctx context.Context, r operations.RequestDrawR
 
 // GetDraw answers with what is public of the draw in its present state. Anonymous callers get it as
 // it was half a second ago at most.
-func (s drawHandlers) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.Answer, error) {
+func (s *Server) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if who.Role != resource.Anonymous {
 		return readDraw(ctx, s.db, r.Campaign, who.Caller)
@@ -58,7 +49,7 @@ func (s drawHandlers) GetDraw(ctx context.Context, r operations.GetDrawRequestOb
 
 // refusalTo returns the refusal that a caller gets: anonymous callers learn nothing about drafts, not
 // even that there are any.
-func (s drawHandlers) refusalTo(ctx context.Context, who call.Caller, id uuid.UUID, refusal error) error {
+func (s *Server) refusalTo(ctx context.Context, who call.Caller, id uuid.UUID, refusal error) error {
 	if who.Role != resource.Anonymous || fault.CodeOf(refusal) != fault.StateConflict {
 		return refusal
 	}
@@ -141,7 +132,7 @@ func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, 
 }
 
 // SubmitDrawRound stores the round that a draw waits for. Anybody may bring it.
-func (s drawHandlers) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRoundRequestObject) (operations.Answer, error) {
+func (s *Server) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRoundRequestObject) (operations.Answer, error) {
 	signature, err := hex.DecodeString(r.Body.Signature)
 	if err != nil {
 		return nil, err // not possible: the contract was checked

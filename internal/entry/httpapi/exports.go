@@ -52,13 +52,13 @@ func (a purchaseListAnswer) Send(c *fiber.Ctx) error {
 
 // exportAnswer is a list that is about to be sent as CSV.
 type exportAnswer struct {
-	server  purchaseHandlers
+	server  *Server
 	filter  purchase.Filter
 	release func()
 }
 
 // exportPurchases takes a place for an export of purchases.
-func (s purchaseHandlers) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
+func (s *Server) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
 	release, err := s.exports.open.Acquire(who.Client, exportsOfClient)
 	return exportAnswer{server: s, filter: f, release: release}, err
 }

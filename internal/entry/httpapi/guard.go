@@ -42,23 +42,7 @@ func (s *Server) mount(router fiber.Router) {
 			router.Add(http.MethodHead, path, guarded)
 		}
 	}
-	operations.RegisterHandlers(router, operations.NewStrictHandler(s.handlers))
-}
-
-// handlers implements the operations, those of each resource with what they need.
-type handlers struct {
-	campaignHandlers
-	positionHandlers
-	holdHandlers
-	purchaseHandlers
-	jobHandlers
-	drawHandlers
-	paymentHandlers
-	differenceHandlers
-	refundHandlers
-	walletHandlers
-	webhookHandlers
-	sweepHandlers
+	operations.RegisterHandlers(router, operations.NewStrictHandler(s))
 }
 
 // guard lets a request through to its operation. The order of its steps is a promise:
@@ -106,7 +90,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		if request.Leave, err = s.share(ctx, o, request); err != nil {
+		if request.Leave, err = s.shares.enterRequest(ctx, o.Method == http.MethodGet, who); err != nil {
 			return err
 		}
 		defer request.EndShare()
@@ -218,11 +202,6 @@ func (s *Server) charge(ctx context.Context, who call.Caller, isRead bool) ratel
 		return s.limiter.User(ctx, who.Client, who.User)
 	}
 	return s.limiter.Client(ctx, who.Client)
-}
-
-// share waits for the turn of a request.
-func (s *Server) share(ctx context.Context, o *openapi.Operation, request *call.Call) (leave func(), err error) {
-	return s.shares.enterRequest(ctx, o.Method == http.MethodGet, request.Caller)
 }
 
 // overLimit writes what is left of a limit to the answer. The Error is rate-limited when

@@ -21,17 +21,11 @@ import (
 	"triprize/internal/store/job"
 )
 
-// holdHandlers are the operations on holds.
-type holdHandlers struct {
-	*intake
-	service *holds.Service
-}
-
 // holdsPath is the path of holds; the id follows.
 const holdsPath = "/v1/holds/"
 
 // CreateHold keeps positions for a user.
-func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
+func (s *Server) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	body := r.Body
 	if !c.MayActFor(body.UserID) {
@@ -57,7 +51,7 @@ func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldReq
 		}
 		return s.commandDone(ctx, earlier, err, holdsPath)
 	}
-	done, err := s.service.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection,
+	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection,
 		Metadata: metadata.Map(body.Metadata), Viewer: string(c.Role)})
 	if err == nil {
 		err = done.Err
@@ -70,7 +64,7 @@ func (s holdHandlers) CreateHold(ctx context.Context, r operations.CreateHoldReq
 
 // holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be
 // within the settings.
-func (s holdHandlers) holdTTL(seconds int) (time.Duration, error) {
+func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 	const shortest = time.Second
 	bounds := s.settings.Holds
 	ttl := time.Duration(seconds) * time.Second
@@ -85,19 +79,19 @@ func (s holdHandlers) holdTTL(seconds int) (time.Duration, error) {
 }
 
 // GetHold answers with a hold as it is now.
-func (s holdHandlers) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.Answer, error) {
+func (s *Server) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	h, err := inventory.GetHold(ctx, s.db, who.Grant(), r.Hold)
 	return operations.GetHold200(resource.Hold(h, who.Role), err)
 }
 
 // ReleaseHold releases the positions of a hold.
-func (s holdHandlers) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.Answer, error) {
+func (s *Server) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.Answer, error) {
 	h, err := inventory.GetHold(ctx, s.db, call.Of(ctx).Grant(), r.Hold)
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.service.Release(ctx, h.CampaignID, r.Hold)
+	_, err = s.holds.Release(ctx, h.CampaignID, r.Hold)
 	return noContent{}, err
 }
 
@@ -110,7 +104,7 @@ func (noContent) Send(c *fiber.Ctx) error {
 }
 
 // ExtendHold moves the end of a hold.
-func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
+func (s *Server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	h, err := inventory.GetHold(ctx, s.db, who.Grant(), r.Hold)
 	if err != nil {
@@ -122,12 +116,12 @@ func (s holdHandlers) ExtendHold(ctx context.Context, r operations.ExtendHoldReq
 	}
 	request := s.command(ctx, job.KindHoldExtend, http.StatusOK)
 	request.CampaignID, request.UserID = h.CampaignID, h.UserID
-	done, err := s.service.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
+	done, err := s.holds.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
 	return s.commandDone(ctx, done, err, holdsPath)
 }
 
 // ListHolds answers with one page of a campaign's holds; for a user, of its own.
-func (s holdHandlers) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.Answer, error) {
+func (s *Server) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Params.CampaignID); err != nil {
 		return nil, err
@@ -137,7 +131,7 @@ func (s holdHandlers) ListHolds(ctx context.Context, r operations.ListHoldsReque
 }
 
 // ListUserHolds answers with one page of a user's holds.
-func (s holdHandlers) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.Answer, error) {
+func (s *Server) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
@@ -146,7 +140,7 @@ func (s holdHandlers) ListUserHolds(ctx context.Context, r operations.ListUserHo
 	return operations.ListUserHolds200(s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit))
 }
 
-func (s holdHandlers) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {
+func (s *Server) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(cursor, limit)
 	if err != nil {

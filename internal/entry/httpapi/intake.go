@@ -4,78 +4,37 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"log/slog"
 	"math"
 	"net/http"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/deadline"
-	"triprize/internal/platform/queue"
 	"triprize/internal/service/subscription"
-	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
 )
 
-// intake takes in commands and jobs, and has what the handlers of several resources share.
-type intake struct {
-	settings config.Settings
-	db       *pgxpool.Pool
-	logger   *slog.Logger
-	facts    *campaign.Facts
-	acceptor *acceptor
-	noRuns   *noRuns
-	backlog  *backlog
-	jobs     *subscription.Jobs
-	streams  places
-	waits    *callerlimit.Limit
-	shares   *shares
-	draining context.Context // ends at shutdown: waits and streams end with it
-	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
-}
-
-func newIntake(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, logger *slog.Logger, registry *prometheus.Registry) *intake {
-	namespace := settings.Redis.Namespace
-	shares := newShares(settings, registry)
-	return &intake{
-		shares:   shares,
-		settings: settings, db: db, logger: logger,
-		facts:  campaign.NewFacts(),
-		noRuns: newNoRuns(),
-		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
-			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
-		jobs:    subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, shares.announced), // without announcements
-		streams: newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
-		waits:   callerlimit.New("waiting requests", settings.API.MaxConnections),
-	}
-}
-
 // context returns the context for the database work of one request.
-func (s *intake) context() (context.Context, context.CancelFunc) {
+func (s *Server) context() (context.Context, context.CancelFunc) {
 	return deadline.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }
 
 // requireCampaign returns a not-found Error when there is no such campaign.
-func (s *intake) requireCampaign(ctx context.Context, id uuid.UUID) error {
+func (s *Server) requireCampaign(ctx context.Context, id uuid.UUID) error {
 	_, err := s.facts.Of(ctx, s.db, id)
 	return err
 }
 
 // mostStreams is how many streams a caller may have open here: an app has many users. Without
 // a rate of addresses, all anonymous callers may have the address of a proxy.
-func (s *intake) mostStreams(who call.Caller) int {
+func (s *Server) mostStreams(who call.Caller) int {
 	switch {
 	case who.Role == resource.User:
 		return cmp.Or(s.settings.Streams.MaxPerUser, 20)
@@ -93,7 +52,7 @@ const streamsOfAddress = 4
 
 // command returns the job request of a command, which is done and answered at once.
 // status is that of the answer when it succeeds.
-func (s *intake) command(ctx context.Context, kind job.Kind, status int) job.Request {
+func (s *Server) command(ctx context.Context, kind job.Kind, status int) job.Request {
 	c := call.Of(ctx)
 	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
 		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
@@ -102,7 +61,7 @@ func (s *intake) command(ctx context.Context, kind job.Kind, status int) job.Req
 // commandDone answers with the result of a command, or of the first request with
 // its key. The Location of a created resource is path and the id in the body;
 // without a path there is none.
-func (s *intake) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Command, error) {
+func (s *Server) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Command, error) {
 	if err != nil {
 		return response.Command{}, err
 	}
@@ -145,7 +104,7 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 // A request that was seen before has its answer in Redis, or the batch finds the job of its key.
 // Purchases of closed campaigns have batches of their own, without a look in Redis; when a queue is
 // too long, or with [job.Request.Unless], the batch makes no job.
-func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
+func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
 	request.Origin = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}
@@ -206,7 +165,7 @@ func (s *intake) accept(ctx context.Context, request job.Request, also ...job.Ki
 
 // isClosed reports whether this process knows that a purchase is of a campaign that never sells
 // again.
-func (s *intake) isClosed(ctx context.Context, request job.Request) bool {
+func (s *Server) isClosed(ctx context.Context, request job.Request) bool {
 	if request.Kind != job.KindPurchase {
 		return false
 	}
@@ -216,7 +175,7 @@ func (s *intake) isClosed(ctx context.Context, request job.Request) bool {
 
 // waitOf returns how long a request waits for its job, and what ends the count of it
 // among the waits of its sender.
-func (s *intake) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
+func (s *Server) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
 	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
 		return response.Wait{}, func() {}, nil
 	}
@@ -238,7 +197,7 @@ func reused(of job.Job) error {
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *intake) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
+func (s *Server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
 	c.Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
@@ -259,7 +218,7 @@ const unwatched = time.Second / 2
 // await returns the job when it is final or, unless the client waits for just that, awaits an
 // action of the buyer; or the last known state of it when the wait is over or the client is
 // gone. With a waiter the caller knows the job as it was when the waiter was registered.
-func (s *intake) await(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter) (_ job.Job, err error) {
+func (s *Server) await(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter) (_ job.Job, err error) {
 	if wait.Longest <= 0 || wait.Enough(j) {
 		return j, nil
 	}
@@ -303,7 +262,7 @@ const actionRetryAfter = 2
 
 // askAgainAfter returns after how many seconds a client should ask for a job again: not
 // before it goes on, if that is known.
-func (s *intake) askAgainAfter(j job.Job) int {
+func (s *Server) askAgainAfter(j job.Job) int {
 	seconds := s.backlog.retryAfter(j.Kind)
 	if j.State == job.AwaitingAction {
 		seconds = max(seconds, actionRetryAfter)

@@ -22,11 +22,8 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// jobHandlers are the operations on jobs.
-type jobHandlers struct{ *intake }
-
 // visibleJob returns a job that the caller may see.
-func (s *intake) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
+func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
 	who := call.Of(ctx)
 	j, err := job.Get(ctx, s.db, id)
 	if err == nil && !who.MaySeeJob(j) {
@@ -37,7 +34,7 @@ func (s *intake) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) 
 
 // GetJob answers 200 with a job. For a client that prefers to wait it waits until
 // the job is final, or answers 202 when the time is over or the buyer has something to do.
-func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.Answer, error) {
+func (s *Server) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	wait, done, err := s.waitOf(c)
 	if err != nil {
@@ -73,7 +70,7 @@ func (s jobHandlers) GetJob(ctx context.Context, r operations.GetJobRequestObjec
 
 // ListJobs answers with one page of the jobs of the caller's client; for operators, of all; for users
 // with a token, of their own.
-func (s jobHandlers) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.Answer, error) {
+func (s *Server) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -123,7 +120,7 @@ func codes() []string {
 
 // includePurchases adds to jobs the purchases that they are about, as far as the caller may
 // see them.
-func (s *intake) includePurchases(ctx context.Context, who call.Caller, jobs []contract.Job) error {
+func (s *Server) includePurchases(ctx context.Context, who call.Caller, jobs []contract.Job) error {
 	var ids []uuid.UUID
 	for _, j := range jobs {
 		if j.PurchaseID != nil && !slices.Contains(ids, *j.PurchaseID) {
@@ -151,7 +148,7 @@ func (s *intake) includePurchases(ctx context.Context, who call.Caller, jobs []c
 }
 
 // StreamJob follows a job: as it is now, then whenever it changes, until it is final.
-func (s jobHandlers) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.Answer, error) {
+func (s *Server) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	waiter := s.jobs.Waiter(r.Job) // before the job is read, so that nothing can be missed
 	now, err := s.visibleJob(ctx, r.Job)

@@ -33,7 +33,7 @@ func BenchmarkTheLineOfARequest(b *testing.B) {
 		"on": telemetry.NewLogger(config.Log{Level: "info", Format: "json"}, "api", file), "off": telemetry.NewLogger(config.Log{Level: "warn", Format: "json"}, "api", file),
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := &Server{intake: &intake{logger: logger}}
+			s := &Server{logger: logger}
 			app := fiber.New()
 			r := &fasthttp.RequestCtx{}
 			r.Init2(local{}, nil, false)

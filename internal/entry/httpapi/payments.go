@@ -12,19 +12,12 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/service/payments"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 )
 
-// paymentHandlers are the operations of operators on payments.
-type paymentHandlers struct {
-	*intake
-	service *payments.Service
-}
-
 // ListPayments answers with one page of the payments that wait.
-func (s paymentHandlers) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
+func (s *Server) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := payment.Waiting(ctx, s.db, payment.Waiter(response.ValueOf(r.Params.WaitingFor)), after, limit)
 	return operations.ListPayments200(contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON),
@@ -32,20 +25,20 @@ func (s paymentHandlers) ListPayments(ctx context.Context, r operations.ListPaym
 }
 
 // RetryPayment has a payment that waits looked at now.
-func (s paymentHandlers) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
+func (s *Server) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
 	request := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
-	done, err := s.service.Retry(ctx, request, r.Purchase)
+	done, err := s.cardPayments.Retry(ctx, request, r.Purchase)
 	return s.commandDone(ctx, done, err, "")
 }
 
 // ResolvePayment ends a payment with what an operator has found out about it.
-func (s paymentHandlers) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.Answer, error) {
+func (s *Server) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say what was found at the provider, for the records"})
 	}
 	request := s.command(ctx, job.KindPaymentResolve, http.StatusOK)
-	done, err := s.service.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.Signature(), r.Body.Reason)
+	done, err := s.cardPayments.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err, "")
 }
 

@@ -14,17 +14,10 @@ import (
 	"triprize/internal/store/inventory"
 )
 
-// positionHandlers are the operations on positions.
-type positionHandlers struct {
-	*intake
-	boards  *positionsCache
-	answers *response.Sending
-}
-
 // ListPositions answers with the board of a campaign, or with what has changed on it.
 // Operators get the current state. Others get a copy that is up to a second old, but not
 // older than they have seen; for a user, its own positions in it are current.
-func (s positionHandlers) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.Answer, error) {
+func (s *Server) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -43,7 +36,7 @@ func (s positionHandlers) ListPositions(ctx context.Context, r operations.ListPo
 
 // view returns what the caller may see of a board. Its version is least or later, unless
 // the board has not reached it.
-func (s positionHandlers) view(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (positions.View, error) {
+func (s *Server) view(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (positions.View, error) {
 	if who.SeesOwners() {
 		all, err := inventory.All(ctx, s.db, r.Campaign)
 		if err != nil {
@@ -69,7 +62,7 @@ func (s positionHandlers) view(ctx context.Context, r operations.ListPositionsRe
 }
 
 // GetPosition answers with one position as it is now.
-func (s positionHandlers) GetPosition(ctx context.Context, r operations.GetPositionRequestObject) (operations.Answer, error) {
+func (s *Server) GetPosition(ctx context.Context, r operations.GetPositionRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	found, err := inventory.Get(ctx, s.db, r.Campaign, shape.Position{Layer: r.Layer, Column: r.Column})
 	if err != nil {

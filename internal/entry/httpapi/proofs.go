@@ -42,16 +42,16 @@ func newProofs(service *proof.Service, most int, registry prometheus.Registerer)
 }
 
 // GetDrawProof streams the proof document of a campaign, or answers with 304.
-func (s drawHandlers) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
+func (s *Server) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
 	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proofs.service.Document)
 }
 
 // GetDrawList streams the list document of a campaign, or answers with 304.
-func (s drawHandlers) GetDrawList(ctx context.Context, r operations.GetDrawListRequestObject) (operations.Answer, error) {
+func (s *Server) GetDrawList(ctx context.Context, r operations.GetDrawListRequestObject) (operations.Answer, error) {
 	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proofs.service.List)
 }
 
-func (s drawHandlers) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*proof.Document, error)) (operations.Answer, error) {
+func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*proof.Document, error)) (operations.Answer, error) {
 	who := call.Of(ctx)
 	document, err := open(ctx, id)
 	if err != nil {
@@ -81,7 +81,7 @@ const (
 
 // proofAnswer is a proof or list document that is about to be sent.
 type proofAnswer struct {
-	server   drawHandlers
+	server   *Server
 	document *proof.Document
 	tagged   response.Tagged
 	release  func() // nil: not modified
@@ -136,7 +136,7 @@ func (a proofAnswer) writeTo(ctx context.Context, w io.Writer, zipped bool) erro
 }
 
 // GetDrawLabels answers with the labels of a campaign, which stay as they were published.
-func (s drawHandlers) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRequestObject) (operations.Answer, error) {
+func (s *Server) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRequestObject) (operations.Answer, error) {
 	found, err := s.facts.Of(ctx, s.db, r.Campaign)
 	if err == nil && found.IsDraft { // an operator's, too: its labels may change
 		err = campaign.NotFound(r.Campaign)
@@ -150,7 +150,7 @@ func (s drawHandlers) GetDrawLabels(ctx context.Context, r operations.GetDrawLab
 }
 
 // GetPurchaseProof answers with the leaves of a purchase that the caller may see.
-func (s drawHandlers) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.Answer, error) {
+func (s *Server) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.Answer, error) {
 	p, err := purchase.Get(ctx, s.db, call.Of(ctx).Grant(), r.Purchase)
 	if err != nil {
 		return nil, err

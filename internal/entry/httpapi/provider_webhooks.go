@@ -15,7 +15,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/httpapi/body"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/httpconn"
@@ -173,13 +172,13 @@ func refusalOf(err error) error {
 
 // openPayments makes what is needed where cards are accepted. The api calls the provider
 // only when an operator runs a sweep that asks it.
-func (s *Server) openPayments(provider payprovider.Provider, sweeper *recovery.Sweeper) {
+func (s *Server) openPayments(provider payprovider.Provider) {
 	if provider == nil {
 		return
 	}
 	s.provider = provider
 	events := payments.NewEvents(s.db, provider, s.logger, s.registry)
-	sweeper.UseProvider(events, s.provider)
+	s.sweeper.UseProvider(events, s.provider)
 	s.webhooks = newWebhooks(s.provider, events.Store, func() { s.dispatcher.Dispatch(payments.EventsTask()) }, s.settings, s.logger, s.registry)
 }
 

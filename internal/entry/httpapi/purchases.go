@@ -21,7 +21,6 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
@@ -29,15 +28,8 @@ import (
 	"triprize/internal/store/purchase"
 )
 
-// purchaseHandlers are the operations on purchases.
-type purchaseHandlers struct {
-	*intake
-	exports  *exports
-	payments *payments.Service
-}
-
 // RequestPurchase accepts a purchase as a job.
-func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.Answer, error) {
+func (s *Server) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	body := r.Body
 	if !who.MayActFor(body.UserID) {
@@ -81,7 +73,7 @@ func (s purchaseHandlers) RequestPurchase(ctx context.Context, r operations.Requ
 }
 
 // GetPurchase answers with a purchase that the caller may see.
-func (s purchaseHandlers) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.Answer, error) {
+func (s *Server) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
@@ -95,7 +87,7 @@ func (s purchaseHandlers) GetPurchase(ctx context.Context, r operations.GetPurch
 }
 
 // ListPurchases answers with one page of a user's purchases, newest first.
-func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.Answer, error) {
+func (s *Server) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
@@ -110,7 +102,7 @@ func (s purchaseHandlers) ListPurchases(ctx context.Context, r operations.ListPu
 
 // CancelPurchase accepts the cancellation of a purchase, or of positions of it, as a job. The job
 // checks whether they can be cancelled.
-func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.Answer, error) {
+func (s *Server) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
@@ -129,7 +121,7 @@ func (s purchaseHandlers) CancelPurchase(ctx context.Context, r operations.Cance
 }
 
 // TryPayment has a purchase paid with another payment method, and answers with its job.
-func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {
+func (s *Server) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
@@ -166,7 +158,7 @@ func (s purchaseHandlers) TryPayment(ctx context.Context, r operations.TryPaymen
 }
 
 // answerPurchase answers with the job of a purchase.
-func (s *intake) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Job, error) {
+func (s *Server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Job, error) {
 	j, err := job.Get(ctx, s.db, p.JobID)
 	if err != nil {
 		return response.Job{}, err
@@ -177,7 +169,7 @@ func (s *intake) answerPurchase(ctx context.Context, who *call.Call, p purchase.
 
 // positionsOf checks which positions of a purchase a request names. Those that it had, too, are for
 // the job to refuse: a request is repeated with its answer.
-func (s purchaseHandlers) positionsOf(ctx context.Context, p purchase.Purchase, named []contract.PlaceDraft) ([]shape.Position, error) {
+func (s *Server) positionsOf(ctx context.Context, p purchase.Purchase, named []contract.PlaceDraft) ([]shape.Position, error) {
 	if len(named) == 0 {
 		return nil, nil
 	}
@@ -207,7 +199,7 @@ func (s purchaseHandlers) positionsOf(ctx context.Context, p purchase.Purchase, 
 
 // ListCampaignPurchases answers with one page of a campaign's purchases, or with all of
 // them as CSV.
-func (s purchaseHandlers) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.Answer, error) {
+func (s *Server) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -233,7 +225,7 @@ func (s purchaseHandlers) ListCampaignPurchases(ctx context.Context, r operation
 
 // FindPurchases answers with one page of the purchases with a reference; for a user, of its
 // own.
-func (s purchaseHandlers) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.Answer, error) {
+func (s *Server) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -248,7 +240,7 @@ func (s purchaseHandlers) FindPurchases(ctx context.Context, r operations.FindPu
 
 // ofReference makes a filter select by the reference of a payment: that of the app, or that
 // of the provider for a payment by card.
-func (s purchaseHandlers) ofReference(ctx context.Context, f *purchase.Filter, reference string) error {
+func (s *Server) ofReference(ctx context.Context, f *purchase.Filter, reference string) error {
 	f.Reference = reference
 	if !strings.HasPrefix(reference, intentPrefix) {
 		return nil
@@ -264,7 +256,7 @@ func (s purchaseHandlers) ofReference(ctx context.Context, f *purchase.Filter, r
 const intentPrefix = "pi_"
 
 // purchaseList reads a page of purchases as a caller sees them.
-func (s purchaseHandlers) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage, campaigns bool) (answer contract.PurchaseList, err error) {
+func (s *Server) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage, campaigns bool) (answer contract.PurchaseList, err error) {
 	list, next, err := purchase.List(ctx, s.db, f, page)
 	if err != nil {
 		return answer, err
@@ -275,7 +267,7 @@ func (s purchaseHandlers) purchaseList(ctx context.Context, who call.Caller, f p
 }
 
 // purchaseDocuments are purchases as a caller sees them; campaigns: with their campaigns.
-func (s *intake) purchaseDocuments(ctx context.Context, who call.Caller, list []purchase.Purchase, campaigns bool) ([]contract.Purchase, error) {
+func (s *Server) purchaseDocuments(ctx context.Context, who call.Caller, list []purchase.Purchase, campaigns bool) ([]contract.Purchase, error) {
 	details, err := resource.ReadPurchaseDetails(ctx, s.db, list...)
 	if err != nil {
 		return nil, err
@@ -291,7 +283,7 @@ func (s *intake) purchaseDocuments(ctx context.Context, who call.Caller, list []
 }
 
 // includeCampaigns adds to purchases their campaigns.
-func (s *intake) includeCampaigns(ctx context.Context, who call.Caller, purchases []contract.Purchase) error {
+func (s *Server) includeCampaigns(ctx context.Context, who call.Caller, purchases []contract.Purchase) error {
 	var ids []uuid.UUID
 	for _, p := range purchases {
 		if !slices.Contains(ids, p.CampaignID) {

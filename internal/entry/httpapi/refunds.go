@@ -13,19 +13,12 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/service/refunds"
 	"triprize/internal/store/job"
 	"triprize/internal/store/refund"
 )
 
-// refundHandlers are the operations on refunds.
-type refundHandlers struct {
-	*intake
-	service *refunds.Service
-}
-
 // ListRefunds answers with one page of a campaign's refunds, in the order of their making.
-func (s refundHandlers) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.Answer, error) {
+func (s *Server) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -37,7 +30,7 @@ func (s refundHandlers) ListRefunds(ctx context.Context, r operations.ListRefund
 
 // ListWaitingRefunds answers with one page of the refunds that wait for an
 // operator.
-func (s refundHandlers) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.Answer, error) {
+func (s *Server) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := refund.WaitingForOperator(ctx, s.db, after, limit)
@@ -50,33 +43,33 @@ func refundPage(list []refund.Refund, limit int, who resource.Role) contract.Ref
 }
 
 // GetRefund answers with a refund that the caller may see.
-func (s refundHandlers) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
+func (s *Server) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	found, err := refund.Get(ctx, s.db, who.Grant(), r.Refund)
 	return operations.GetRefund200(resource.Refund(found, who.Role), err)
 }
 
 // RetryRefund has a refund made again that the provider has refused.
-func (s refundHandlers) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.Answer, error) {
+func (s *Server) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	request := s.command(ctx, job.KindRefundRetry, http.StatusOK)
-	done, err := s.service.Retry(ctx, request, r.Refund, who.Signature())
+	done, err := s.refunds.Retry(ctx, request, r.Refund, who.Signature())
 	return s.commandDone(ctx, done, err, "")
 }
 
 // ResolveRefund notes that a refund was made by hand.
-func (s refundHandlers) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
+func (s *Server) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := checkResolution(r.Body); err != nil {
 		return nil, err
 	}
 	request := s.command(ctx, job.KindRefundResolve, http.StatusOK)
-	done, err := s.service.Resolve(ctx, request, who.Grant(), r.Refund, who.Signature(), r.Body.Reason)
+	done, err := s.refunds.Resolve(ctx, request, who.Grant(), r.Refund, who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err, "")
 }
 
 // ResolveRefunds notes that refunds of a campaign were made by hand.
-func (s refundHandlers) ResolveRefunds(ctx context.Context, r operations.ResolveRefundsRequestObject) (operations.Answer, error) {
+func (s *Server) ResolveRefunds(ctx context.Context, r operations.ResolveRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -86,7 +79,7 @@ func (s refundHandlers) ResolveRefunds(ctx context.Context, r operations.Resolve
 	}
 	request := s.command(ctx, job.KindRefundsResolve, http.StatusOK)
 	request.CampaignID = r.Campaign
-	done, err := s.service.ResolveCampaign(ctx, request, who.Grant(), who.Signature(), r.Body.Reason)
+	done, err := s.refunds.ResolveCampaign(ctx, request, who.Grant(), who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err, "")
 }
 

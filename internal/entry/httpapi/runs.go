@@ -82,7 +82,7 @@ func (n *noRuns) isFresh(campaignID uuid.UUID, last noRun) bool {
 }
 
 // learnRun learns how a purchase ends, whether or not its client has waited for it.
-func (s *intake) learnRun(answer response.Job, campaignID uuid.UUID, sel inventory.Selection) {
+func (s *Server) learnRun(answer response.Job, campaignID uuid.UUID, sel inventory.Selection) {
 	if answer.Status != http.StatusAccepted {
 		s.noRuns.learn(campaignID, sel, answer.Problem)
 		return

@@ -16,7 +16,7 @@ import (
 // selection returns what a request wants of a campaign, in at most so many positions, or an
 // invalid-request Error if the campaign can never give it: its key can then be used again, as no
 // job is made of it. at is the JSON pointer of the selection. The sale checks what can change.
-func (s *intake) selection(ctx context.Context, id uuid.UUID, w contract.Selection, at string, most int) (selection inventory.Selection, err error) {
+func (s *Server) selection(ctx context.Context, id uuid.UUID, w contract.Selection, at string, most int) (selection inventory.Selection, err error) {
 	invalid := func(pointer, format string, args ...any) error {
 		return fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf(format, args...)})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/middleware/recover"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,7 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/keyring"
@@ -29,8 +31,10 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
+	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
+	"triprize/internal/service/endpoints"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/payments"
@@ -41,33 +45,62 @@ import (
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/apikey"
 	"triprize/internal/store/balance"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/refund"
 )
 
-// Server is the HTTP API.
+// Server is the HTTP API: the operations of the contract, and what stands before them.
 type Server struct {
-	*intake
-	handlers handlers
+	settings config.Settings
+	db       *pgxpool.Pool
+	logger   *slog.Logger
 	registry *prometheus.Registry
 	health   *telemetry.Health
+	metrics  *httpMetrics
+	app      *fiber.App
+	contract *openapi.Document
+	inFlight atomic.Int64    // requests being served
+	draining context.Context // ends at shutdown: waits and streams end with it
+	drain    context.CancelFunc
+	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
+	cutOff   context.CancelFunc
 
-	app        *fiber.App
-	contract   *openapi.Document
-	keys       *apikey.Verifier
-	tokens     *token.Verifier
-	limiter    *ratelimit.Limiter
-	bodies     body.Bodies
-	answers    *response.Sending   // long ones that are being sent
-	slowed     *semaphore.Weighted // answers that wait
-	webhooks   *webhooks           // nil, and the next: no cards
-	provider   payprovider.Provider
+	keys    *apikey.Verifier
+	tokens  *token.Verifier
+	limiter *ratelimit.Limiter
+	shares  *shares
+	slowed  *semaphore.Weighted // answers that wait
+	bodies  body.Bodies
+	answers *response.Sending // long ones that are being sent
+	streams places
+	waits   *callerlimit.Limit
+
+	acceptor   *acceptor
+	backlog    *backlog
+	noRuns     *noRuns
 	dispatcher *queue.Dispatcher
-	metrics    *httpMetrics
-	inFlight   atomic.Int64 // requests being served
-	drain      context.CancelFunc
-	cutOff     context.CancelFunc
+	jobs       *subscription.Jobs
+	changes    *subscription.Campaigns
+
+	facts        *campaign.Facts
+	campaigns    *campaignsCache
+	boards       *positionsCache
+	draws        *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
+	proofs       *proofs
+	exports      *exports
+	lifecycle    *lifecycle.Service
+	holds        *holds.Service
+	payments     *payments.Service // of buyers
+	cardPayments *payments.Service // of operators
+	differences  *reconciliation.Service
+	refunds      *refunds.Service
+	wallets      *wallets.Batcher
+	endpoints    *endpoints.Service
+	sweeper      *recovery.Sweeper
+	webhooks     *webhooks // nil, and the next: no cards
+	provider     payprovider.Provider
 }
 
 // New makes a Server and returns its Run. provider is nil where cards are not accepted.
@@ -87,18 +120,29 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		return nil, err
 	}
 	s := &Server{
-		intake:     newIntake(settings, db, rdb, logger, registry),
-		registry:   registry,
-		health:     health,
-		contract:   document,
-		keys:       apikey.NewVerifier(db, apikey.CacheTTL),
-		tokens:     tokens,
-		limiter:    ratelimit.New(rdb, namespace, settings.Limits, registry),
-		bodies:     body.New(body.Options{Wait: settings.API.RequestTimeout, Room: body.Room}),
-		answers:    response.NewSending(registry),
-		slowed:     semaphore.NewWeighted(mostSlowed),
+		settings: settings,
+		db:       db,
+		logger:   logger,
+		registry: registry,
+		health:   health,
+		contract: document,
+		keys:     apikey.NewVerifier(db, apikey.CacheTTL),
+		tokens:   tokens,
+		limiter:  ratelimit.New(rdb, namespace, settings.Limits, registry),
+		bodies:   body.New(body.Options{Wait: settings.API.RequestTimeout, Room: body.Room}),
+		answers:  response.NewSending(registry),
+		slowed:   semaphore.NewWeighted(mostSlowed),
+		shares:   newShares(settings, registry),
+		streams:  newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
+		waits:    callerlimit.New("waiting requests", settings.API.MaxConnections),
+		facts:    campaign.NewFacts(),
+		noRuns:   newNoRuns(),
+		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
+			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
+		changes:    subscription.NewCampaigns(db, settings.Streams.Interval, logger),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), logger, registry),
 	}
+	s.jobs = subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, s.shares.announced) // without announcements
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Draw.SecretKey, settings.Idempotency, registry), health, logger, registry)
@@ -152,46 +196,32 @@ func (s *Server) mountFirst() {
 	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
 }
 
-// openHandlers makes the handlers of each resource.
+// openHandlers makes what the operations need.
 func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
 	bindings, err := bindingsOf(s.settings)
 	if err != nil {
 		return err
 	}
-	webhookOperations, err := newWebhookHandlers(s.intake, gate, key)
-	if err != nil {
+	if s.endpoints, err = newEndpoints(s.settings, gate, key); err != nil {
 		return err
 	}
-	holdMetrics := inventory.NewHoldMetrics(s.registry)
-	sweeper := recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, holdMetrics, s.logger)
-	sweeper.CountDraws(s.acceptor.draws)
-	s.openPayments(provider, sweeper)
-	changes := subscription.NewCampaigns(s.db, s.settings.Streams.Interval, s.logger)
-	boards := newPositionsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt)
-	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, wallets.Options{Retry: gate.Retry(0)})
-	registerWallets(s.registry, executor)
+	timeout, metrics := s.settings.API.RequestTimeout, inventory.NewHoldMetrics(s.registry)
+	s.sweeper = recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, metrics, s.logger)
+	s.sweeper.CountDraws(s.acceptor.draws)
+	s.openPayments(provider)
 	cards := func(render func(payment.Payment) any) *payments.Service {
 		return payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue, render)
 	}
-	s.handlers = handlers{
-		campaignHandlers: campaignHandlers{s.intake, lifecycle.New(gate, key, campaignBounds(s.settings), bindings,
-			func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) }),
-			newCampaignsCache(s.db, s.settings.API.RequestTimeout, changes.ChangedAt), boards, changes},
-		positionHandlers: positionHandlers{s.intake, boards, s.answers},
-		holdHandlers: holdHandlers{s.intake, holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), holdMetrics,
-			func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })},
-		purchaseHandlers: purchaseHandlers{s.intake, newExports(mostExports, s.registry),
-			cards(func(p payment.Payment) any { return resource.Payment(p) })},
-		jobHandlers: jobHandlers{s.intake},
-		drawHandlers: drawHandlers{s.intake, newDrawsCache(s.db, s.settings.API.RequestTimeout), changes,
-			newProofs(proof.NewService(s.db), mostProofs, s.registry)},
-		paymentHandlers:    paymentHandlers{s.intake, cards(func(p payment.Payment) any { return cardPaymentJSON(p) })},
-		differenceHandlers: differenceHandlers{s.intake, reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })},
-		refundHandlers:     refundHandlers{s.intake, refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })},
-		walletHandlers:     walletHandlers{s.intake, wallets.NewBatcher(executor, s.settings.Wallets)},
-		webhookHandlers:    webhookOperations,
-		sweepHandlers:      sweepHandlers{s.logger, sweeper},
-	}
+	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
+	s.campaigns, s.boards, s.draws = newCampaignsCache(s.db, timeout, s.changes.ChangedAt), newPositionsCache(s.db, timeout, s.changes.ChangedAt), newDrawsCache(s.db, timeout)
+	s.proofs, s.exports = newProofs(proof.NewService(s.db), mostProofs, s.registry), newExports(mostExports, s.registry)
+	s.lifecycle = lifecycle.New(gate, key, campaignBounds(s.settings), bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
+	s.holds = holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
+	s.differences = reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })
+	s.refunds = refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })
+	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, wallets.Options{Retry: gate.Retry(0)})
+	registerWallets(s.registry, executor)
+	s.wallets = wallets.NewBatcher(executor, s.settings.Wallets)
 	return nil
 }
 
@@ -206,7 +236,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	background.Go(func() { s.jobs.Run(watching) })
-	background.Go(func() { s.handlers.campaignHandlers.changes.Run(watching) })
+	background.Go(func() { s.changes.Run(watching) })
 	background.Go(func() { s.backlog.run(watching, s.logger) })
 	background.Go(func() {
 		<-ctx.Done()
@@ -216,8 +246,8 @@ func (s *Server) Run(ctx context.Context) error {
 		s.cutOff()
 		s.acceptor.close()
 		s.noRuns.following.Wait()
-		s.handlers.holdHandlers.service.Close()
-		s.handlers.batcher.Close()
+		s.holds.Close()
+		s.wallets.Close()
 		s.closePayments()
 		s.limiter.Close()
 		s.tokens.Close()
@@ -256,7 +286,7 @@ func (s *Server) shutdown() {
 			s.logCutOff(ctx)
 			return
 		case <-ticker.C:
-			if silent++; s.inFlight.Load() > 0 || s.streams.taken() > 0 || s.handlers.proofs.taken() > 0 || s.handlers.exports.open.Open() > 0 {
+			if silent++; s.inFlight.Load() > 0 || s.streams.taken() > 0 || s.proofs.taken() > 0 || s.exports.open.Open() > 0 {
 				silent = 0
 			}
 		}

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"log/slog"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
@@ -10,14 +9,8 @@ import (
 	"triprize/internal/maintenance/recovery"
 )
 
-// sweepHandlers are the operations on sweeps.
-type sweepHandlers struct {
-	logger  *slog.Logger
-	sweeper *recovery.Sweeper
-}
-
 // ListSweeps answers with every sweep and its last report.
-func (s sweepHandlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.Answer, error) {
+func (s *Server) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.Answer, error) {
 	reports, err := s.sweeper.LastReports(ctx)
 	if err != nil {
 		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed without them
@@ -36,7 +29,7 @@ func (s sweepHandlers) ListSweeps(ctx context.Context, _ operations.ListSweepsRe
 
 // RunSweep runs a sweep now, whichever scheduler leads. It ends with the time of the
 // request.
-func (s sweepHandlers) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.Answer, error) {
+func (s *Server) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.Answer, error) {
 	for _, sweep := range s.sweeper.Sweeps() {
 		if sweep.Name != r.Sweep {
 			continue

@@ -25,12 +25,6 @@ import (
 	"triprize/internal/store/wallet"
 )
 
-// walletHandlers are the operations on wallets.
-type walletHandlers struct {
-	*intake
-	batcher *wallets.Batcher
-}
-
 // walletsPath is the path of wallets; the id follows.
 const walletsPath = "/v1/wallets/"
 
@@ -54,12 +48,12 @@ func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 }
 
 // execute runs a wallet command with these metadata and answers with its result.
-func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallets.Action, path string) (response.Command, error) {
+func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallets.Action, path string) (response.Command, error) {
 	if err := call.CheckMetadata(given); err != nil {
 		return response.Command{}, err
 	}
 	request := s.command(ctx, kind, status)
-	done, err := s.batcher.Do(ctx, wallets.Command{Action: action, Request: request, By: call.Of(ctx).Signature(), Who: call.Of(ctx).Grant()})
+	done, err := s.wallets.Do(ctx, wallets.Command{Action: action, Request: request, By: call.Of(ctx).Signature(), Who: call.Of(ctx).Grant()})
 	if err == nil {
 		err = done.Err
 	}
@@ -68,7 +62,7 @@ func (s walletHandlers) execute(ctx context.Context, kind job.Kind, status int, 
 
 // executeOn is execute for commands that are answered with the wallet, with its
 // version as the entity tag.
-func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallets.Action) (response.Command, error) {
+func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallets.Action) (response.Command, error) {
 	answer, err := s.execute(ctx, kind, http.StatusOK, given, action, walletsPath)
 	if err != nil {
 		return answer, err
@@ -82,7 +76,7 @@ func (s walletHandlers) executeOn(ctx context.Context, kind job.Kind, given cont
 }
 
 // OpenWallet opens a wallet for an owner: at the caller's client, or for operators at any.
-func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
+func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
 	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
 		return nil, fault.New(fault.Forbidden, "only an operator opens a wallet for another client: leave out client")
 	}
@@ -91,12 +85,12 @@ func (s walletHandlers) OpenWallet(ctx context.Context, r operations.OpenWalletR
 }
 
 // CreditWallet adds money from outside to a wallet.
-func (s walletHandlers) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
+func (s *Server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
 	return s.executeOn(ctx, job.KindWalletCredit, r.Body.Metadata, wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
-func (s walletHandlers) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
+func (s *Server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
 	return s.executeOn(ctx, job.KindWalletDebit, r.Body.Metadata, wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
 }
 
@@ -106,14 +100,14 @@ func details(m contract.Movement, ifMatch *string) wallets.Details {
 }
 
 // Transfer moves money between two wallets.
-func (s walletHandlers) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
+func (s *Server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata, wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
 		Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
 // Authorize holds money in a wallet.
-func (s walletHandlers) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
+func (s *Server) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
 	ttl := s.settings.Wallets.AuthorizationTTL
 	if b.ExpiresInSeconds > 0 {
@@ -124,14 +118,14 @@ func (s walletHandlers) Authorize(ctx context.Context, r operations.AuthorizeReq
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
-func (s walletHandlers) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
+func (s *Server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
-func (s walletHandlers) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
+func (s *Server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: wallets.Details{Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
@@ -155,14 +149,14 @@ func (a walletAnswer) Send(c *fiber.Ctx) error {
 }
 
 // GetWallet answers with a wallet as it is now.
-func (s walletHandlers) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
+func (s *Server) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
 	return walletAnswer{resource.Wallet(w, who.Role)}, err
 }
 
 // ListWallets answers with the wallets of an owner.
-func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.Answer, error) {
+func (s *Server) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.Params.OwnerID) {
 		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
@@ -182,7 +176,7 @@ func (s walletHandlers) ListWallets(ctx context.Context, r operations.ListWallet
 }
 
 // GetAuthorization answers with an authorization as it is now.
-func (s walletHandlers) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {
+func (s *Server) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if _, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet); err != nil {
 		return nil, err
@@ -194,7 +188,7 @@ func (s walletHandlers) GetAuthorization(ctx context.Context, r operations.GetAu
 // ListWalletEvents answers with one page of a wallet's history: upward with
 // from_version, else newest first. A client keeps from_version in the query of the
 // following pages.
-func (s walletHandlers) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.Answer, error) {
+func (s *Server) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
 	if err != nil {

@@ -19,21 +19,21 @@ import (
 const attemptsShown = 100
 
 // TestWebhookEndpoint sends a test event.
-func (s webhookHandlers) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *Server) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointTest, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Test(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // ReplayWebhookDelivery sends one event again.
-func (s webhookHandlers) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.Answer, error) {
+func (s *Server) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindDeliveryReplay, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Replay(ctx, request, owner, r.Endpoint, r.Event)
 	})
 }
 
 // ReplayWebhookDeliveries sends the events of a span again.
-func (s webhookHandlers) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.Answer, error) {
+func (s *Server) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.Answer, error) {
 	span := endpoints.Span{From: r.Body.From, To: r.Body.To, State: webhook.State(response.ValueOf(r.Body.State))}
 	if r.Body.Types != nil {
 		span.Types = textsOf(*r.Body.Types)
@@ -44,7 +44,7 @@ func (s webhookHandlers) ReplayWebhookDeliveries(ctx context.Context, r operatio
 }
 
 // ListWebhookDeliveries answers with one page of what is sent to an endpoint.
-func (s webhookHandlers) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.Answer, error) {
+func (s *Server) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (s webhookHandlers) ListWebhookDeliveries(ctx context.Context, r operations
 }
 
 // GetWebhookDelivery answers with a delivery and its attempts.
-func (s webhookHandlers) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.Answer, error) {
+func (s *Server) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (s webhookHandlers) GetWebhookDelivery(ctx context.Context, r operations.Ge
 }
 
 // GetWebhookEvent answers with an event that the caller may see.
-func (s webhookHandlers) GetWebhookEvent(ctx context.Context, r operations.GetWebhookEventRequestObject) (operations.Answer, error) {
+func (s *Server) GetWebhookEvent(ctx context.Context, r operations.GetWebhookEventRequestObject) (operations.Answer, error) {
 	found, err := webhook.GetEvent(ctx, s.db, endpointsOf(ctx), r.Event)
 	return operations.GetWebhookEvent200(resource.WebhookEvent(found), err)
 }

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/webhookhttp"
@@ -22,12 +23,6 @@ import (
 	"triprize/internal/store/job"
 	"triprize/internal/store/webhook"
 )
-
-// webhookHandlers are the operations on webhook endpoints and what is sent to them.
-type webhookHandlers struct {
-	*intake
-	endpoints *endpoints.Service
-}
 
 // endpointsPath is the path of webhook endpoints; the id follows.
 const endpointsPath = "/v1/webhook-endpoints/"
@@ -51,7 +46,7 @@ func endpointsOf(ctx context.Context) (client string) {
 }
 
 // CreateWebhookEndpoint makes an endpoint, and shows its secret.
-func (s webhookHandlers) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *Server) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	draft := endpoints.Draft{Client: c.Client, Key: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
@@ -78,7 +73,7 @@ func textsOf[T ~string](list []T) []string {
 }
 
 // ListWebhookEndpoints answers with one page of endpoints, in the order of their making.
-func (s webhookHandlers) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.Answer, error) {
+func (s *Server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := webhook.List(ctx, s.db, owner, after, limit)
@@ -96,7 +91,7 @@ func (s webhookHandlers) ListWebhookEndpoints(ctx context.Context, r operations.
 }
 
 // GetWebhookEndpoint answers with an endpoint that the caller may see.
-func (s webhookHandlers) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *Server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -105,12 +100,12 @@ func (s webhookHandlers) GetWebhookEndpoint(ctx context.Context, r operations.Ge
 	return operations.GetWebhookEndpoint200(resource.WebhookEndpoint(e, secrets), err)
 }
 
-func (s webhookHandlers) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
+func (s *Server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
 	return endpoints.Find(ctx, s.db, endpointsOf(ctx), id)
 }
 
 // PatchWebhookEndpoint changes an endpoint.
-func (s webhookHandlers) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *Server) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
 	change := webhook.Change{URL: r.Body.URL, Key: call.Of(ctx).KeyPrefix}
 	if r.Body.Events != nil {
@@ -126,26 +121,26 @@ func (s webhookHandlers) PatchWebhookEndpoint(ctx context.Context, r operations.
 }
 
 // DeleteWebhookEndpoint deletes an endpoint.
-func (s webhookHandlers) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *Server) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.Answer, error) {
 	return noContent{}, s.endpoints.Delete(ctx, endpointsOf(ctx), r.Endpoint)
 }
 
 // EnableWebhookEndpoint has events sent to an endpoint again.
-func (s webhookHandlers) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *Server) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Enable(ctx, request, owner, call.Of(ctx).KeyPrefix, r.Endpoint)
 	})
 }
 
 // DisableWebhookEndpoint stops an endpoint.
-func (s webhookHandlers) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *Server) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request, owner string) (job.Accepted, error) {
 		return s.endpoints.Disable(ctx, request, owner, r.Endpoint)
 	})
 }
 
 // RotateWebhookSecret makes another secret, and shows it.
-func (s webhookHandlers) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.Answer, error) {
+func (s *Server) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.Answer, error) {
 	overlap := defaultOverlap
 	if r.Body != nil && r.Body.OverlapSeconds != nil {
 		overlap = time.Duration(*r.Body.OverlapSeconds) * time.Second
@@ -165,18 +160,18 @@ func (s webhookHandlers) RotateWebhookSecret(ctx context.Context, r operations.R
 const defaultOverlap = 24 * time.Hour
 
 // onEndpoint runs a command on an endpoint and answers with its result.
-func (s webhookHandlers) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request, owner string) (job.Accepted, error)) (response.Command, error) {
+func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request, owner string) (job.Accepted, error)) (response.Command, error) {
 	owner := endpointsOf(ctx)
 	request := s.command(ctx, kind, http.StatusOK)
 	done, err := do(request, owner)
 	return s.commandDone(ctx, done, err, "")
 }
 
-func newWebhookHandlers(s *intake, gate *postgres.Gate, key keyring.Keyring) (webhookHandlers, error) {
-	guard, err := webhookhttp.NewGuard(s.settings.Webhooks.AllowNetworks)
+func newEndpoints(settings config.Settings, gate *postgres.Gate, key keyring.Keyring) (*endpoints.Service, error) {
+	guard, err := webhookhttp.NewGuard(settings.Webhooks.AllowNetworks)
 	if err != nil {
-		return webhookHandlers{}, fmt.Errorf("setting webhooks.allow_networks: %w", err)
+		return nil, fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
-	return webhookHandlers{s, endpoints.New(gate.Retry(0), sealed, endpoints.Most, guard, webhookDocuments)}, nil
+	return endpoints.New(gate.Retry(0), sealed, endpoints.Most, guard, webhookDocuments), nil
 }
