@@ -92,16 +92,11 @@ func (s *Server) ReleaseHold(ctx context.Context, r operations.ReleaseHoldReques
 		return nil, err
 	}
 	_, err = s.holds.Release(ctx, h.CampaignID, r.Hold)
-	return noContent{}, err
+	return noContent, err
 }
 
 // noContent answers 204, without a body.
-type noContent struct{}
-
-// Send implements operations.Answer.
-func (noContent) Send(c *fiber.Ctx) error {
-	return c.SendStatus(http.StatusNoContent)
-}
+var noContent = sender(func(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
 
 // ExtendHold moves the end of a hold.
 func (s *Server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {

@@ -16,14 +16,13 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/deadline"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/job"
 )
 
 // context returns the context for the database work of one request.
 func (s *Server) context() (context.Context, context.CancelFunc) {
-	return deadline.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
+	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }
 
 // requireCampaign returns a not-found Error when there is no such campaign.
@@ -114,8 +113,6 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	defer done()
 	wait.UntilFinal = false // the buyer's next step is news to every client that sends a request
-	ctx, cancel := deadline.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout)
-	defer cancel()
 	batch, isClosed := s.acceptor.requests, s.isClosed(ctx, request)
 	if isClosed {
 		batch, request.Unless = s.acceptor.closed, nil
@@ -139,9 +136,9 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 			return response.Job{}, err
 		}
 		finish = s.shares.follow(request.ID, leave)
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
-		defer cancel()
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
+	defer cancel()
 	made, err := batch.Do(ctx, request)
 	if err == nil && !made.Replayed && isClosed != (made.Err != nil && request.Unless == nil) {
 		_, _ = s.facts.Read(ctx, s.db, request.CampaignID) // the next purchase knows it

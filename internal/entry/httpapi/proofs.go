@@ -18,37 +18,25 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/service/proof"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/purchase"
 )
 
-// proofs sends proof and list documents: a few at a time, each as slowly as its reader reads
-// it, within a time.
-type proofs struct {
-	places
-	service *proof.Service
-	ended   *prometheus.CounterVec
-}
-
-func newProofs(service *proof.Service, most int, registry prometheus.Registerer) *proofs {
-	p := &proofs{places: newPlaces("proofs", most), service: service,
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_proofs_total",
-			Help: "Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one."}, []string{"outcome"})}
-	registry.MustRegister(p.ended)
-	telemetry.Expect(p.ended, "sent", "cut", "failed", "false-list")
-	return p
+func newProofs(registry prometheus.Registerer) documents {
+	return newDocuments("proofs", mostProofs, registry, "triprize_proofs_total",
+		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
+		"sent", "cut", "failed", "false-list")
 }
 
 // GetDrawProof streams the proof document of a campaign, or answers with 304.
 func (s *Server) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
-	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proofs.service.Document)
+	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proof.Document)
 }
 
 // GetDrawList streams the list document of a campaign, or answers with 304.
 func (s *Server) GetDrawList(ctx context.Context, r operations.GetDrawListRequestObject) (operations.Answer, error) {
-	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proofs.service.List)
+	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proof.List)
 }
 
 func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*proof.Document, error)) (operations.Answer, error) {
@@ -57,17 +45,16 @@ func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *st
 	if err != nil {
 		return nil, s.refusalTo(ctx, who.Caller, id, err)
 	}
-	answer := proofAnswer{server: s, document: document}
-	answer.tagged = response.Tagged{Tag: `"` + document.Tag + `"`}.Matched(ifNoneMatch)
-	if answer.tagged.Unchanged {
-		return answer, nil
+	tagged := response.Tagged{Tag: `"` + document.Tag + `"`}.Matched(ifNoneMatch)
+	var release func()
+	if !tagged.Unchanged {
+		most := proofsOfClient
+		if who.Role == resource.Anonymous && s.settings.Limits.AddressRate > 0 {
+			most = proofsOfAddress
+		}
+		release, err = s.proofs.enter(who.Caller, most)
 	}
-	most := proofsOfClient
-	if who.Role == resource.Anonymous && s.settings.Limits.AddressRate > 0 {
-		most = proofsOfAddress
-	}
-	answer.release, err = s.proofs.enter(who.Caller, most)
-	return answer, err
+	return sender(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err
 }
 
 const (
@@ -79,60 +66,48 @@ const (
 	slowestDocument = 10 * time.Minute // a proof, or a list as CSV, that is not read completely within this is cut off
 )
 
-// proofAnswer is a proof or list document that is about to be sent.
-type proofAnswer struct {
-	server   *Server
-	document *proof.Document
-	tagged   response.Tagged
-	release  func() // nil: not modified
-}
-
-// Send implements operations.Answer.
-func (a proofAnswer) Send(c *fiber.Ctx) error {
+// sendProof sends a proof or list document.
+func (s *Server) sendProof(c *fiber.Ctx, document *proof.Document, tagged response.Tagged, release func()) error {
 	zipped := strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") && c.AcceptsEncodings("gzip") != ""
-	tag := a.tagged.Tag
+	tag := tagged.Tag
 	if zipped {
 		tag = "W/" + tag // compressors differ
 	}
 	c.Set(fiber.HeaderETag, tag)
 	c.Set(fiber.HeaderCacheControl, response.Forever)
 	c.Vary(fiber.HeaderAcceptEncoding)
-	if a.tagged.Unchanged {
+	if tagged.Unchanged {
 		return c.SendStatus(http.StatusNotModified)
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	if zipped {
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}
-	return response.Pipe{Sending: a.server.sending, Timeout: slowestDocument, Release: a.release,
-		Write: func(ctx context.Context, w io.Writer) error { return a.writeTo(ctx, w, zipped) }, Ended: a.ended}.Send(c)
-}
-
-// ended counts how the document was sent.
-func (a proofAnswer) ended(outcome string, err error) {
-	switch {
-	case errors.Is(err, proof.ErrNotFrozenList):
-		outcome = "false-list"
-		a.server.logger.Error("a proof or a list was cut off: the stored list is not the one that was frozen", "error", err)
-	case outcome == "failed":
-		a.server.logger.Warn("a proof or a list was cut off", "error", err)
+	write := func(ctx context.Context, w io.Writer) error {
+		failpoint.Hit("httpapi.proof", nil)
+		if !zipped {
+			return document.Write(ctx, w)
+		}
+		archive, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		if err := document.Write(ctx, archive); err != nil {
+			return err
+		}
+		return archive.Close()
 	}
-	a.server.proofs.ended.WithLabelValues(outcome).Inc()
-}
-
-func (a proofAnswer) writeTo(ctx context.Context, w io.Writer, zipped bool) error {
-	failpoint.Hit("httpapi.proof", nil)
-	if !zipped {
-		return a.document.Write(ctx, w)
+	ended := func(outcome string, err error) {
+		switch {
+		case errors.Is(err, proof.ErrNotFrozenList):
+			outcome = "false-list"
+			s.logger.Error("a proof or a list was cut off: the stored list is not the one that was frozen", "error", err)
+		case outcome == "failed":
+			s.logger.Warn("a proof or a list was cut off", "error", err)
+		}
+		s.proofs.ended.WithLabelValues(outcome).Inc()
 	}
-	archive, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil {
-		return err
-	}
-	if err := a.document.Write(ctx, archive); err != nil {
-		return err
-	}
-	return archive.Close()
+	return response.Pipe{Sending: s.sending, Timeout: slowestDocument, Release: release, Write: write, Ended: ended}.Send(c)
 }
 
 // GetDrawLabels answers with the labels of a campaign, which stay as they were published.
@@ -155,19 +130,13 @@ func (s *Server) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseP
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.proofs.service.Purchase(ctx, p)
+	found, err := s.proof.Purchase(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	body, err := found.Canonical()
-	return purchaseProofAnswer(body), err
-}
-
-// purchaseProofAnswer is a proof of purchase, canonical JSON.
-type purchaseProofAnswer []byte
-
-// Send implements operations.Answer.
-func (a purchaseProofAnswer) Send(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderCacheControl, "private, no-cache")
-	return response.SendJSON(c, http.StatusOK, false, a)
+	return sender(func(c *fiber.Ctx) error { // canonical JSON
+		c.Set(fiber.HeaderCacheControl, "private, no-cache")
+		return response.SendJSON(c, http.StatusOK, false, body)
+	}), err
 }

@@ -78,16 +78,6 @@ func newWebhooks(p payprovider.Provider, store func(context.Context, []payprovid
 // close stores the events that wait, and ends.
 func (w *webhooks) close() { w.events.Close() }
 
-// mountWebhooks registers the webhooks. They belong to the contract, and have a guard of
-// their own: a signature.
-func (s *Server) mountWebhooks(router fiber.Router) {
-	for i := range s.contract.Operations {
-		if o := &s.contract.Operations[i]; o.ID == "stripeWebhook" {
-			router.Add(o.Method, o.Path, func(c *fiber.Ctx) error { return s.stripeWebhook(c, o) })
-		}
-	}
-}
-
 // stripeWebhook answers 200 when an event is stored, and not before.
 func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
 	w := s.webhooks

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
@@ -219,8 +220,11 @@ func (s *Server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 		}
 		return s.exportPurchases(who.Caller, f)
 	}
-	answer, err := s.purchaseList(ctx, who.Caller, f, page, false)
-	return purchaseListAnswer{answer}, err
+	list, err := s.purchaseList(ctx, who.Caller, f, page, false)
+	return sender(func(c *fiber.Ctx) error {
+		c.Vary(fiber.HeaderAccept)
+		return c.JSON(list)
+	}), err
 }
 
 // FindPurchases answers with one page of the purchases with a reference; for a user, of its

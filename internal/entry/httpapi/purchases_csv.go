@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -10,9 +11,94 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/purchase"
 )
+
+const (
+	mimeCSV = "text/csv"
+	// exportPage is how many purchases an export reads at a time, and keeps in memory.
+	exportPage = 200
+)
+
+// sender is an answer that writes itself.
+type sender func(c *fiber.Ctx) error
+
+// Send implements operations.Answer.
+func (s sender) Send(c *fiber.Ctx) error { return s(c) }
+
+// documents are long: a few are sent at a time, each as slowly as its reader reads it, within a time.
+type documents struct {
+	places
+	ended *prometheus.CounterVec
+}
+
+func newDocuments(what string, most int, registry prometheus.Registerer, metric, help string, outcomes ...string) documents {
+	d := documents{newPlaces(what, most), prometheus.NewCounterVec(prometheus.CounterOpts{Name: metric, Help: help}, []string{"outcome"})}
+	registry.MustRegister(d.ended)
+	telemetry.Expect(d.ended, outcomes...)
+	return d
+}
+
+func newExports(registry prometheus.Registerer) documents {
+	return newDocuments("exports", mostExports, registry, "triprize_exports_total",
+		"Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
+}
+
+// exportPurchases answers with a list of purchases as CSV.
+func (s *Server) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
+	release, err := s.exports.enter(who, exportsOfClient)
+	ended := func(outcome string, err error) {
+		if outcome == "failed" {
+			s.logger.Warn("an export was cut off", "error", err)
+		}
+		s.exports.ended.WithLabelValues(outcome).Inc()
+	}
+	return sender(func(c *fiber.Ctx) error {
+		c.Vary(fiber.HeaderAccept)
+		c.Set(fiber.HeaderContentType, mimeCSV+"; charset=utf-8; header=present")
+		c.Set(fiber.HeaderContentDisposition, `attachment; filename="purchases-`+f.CampaignID.String()+`.csv"`)
+		return response.Pipe{Sending: s.sending, Timeout: slowestDocument, Release: release, Ended: ended,
+			Write: func(ctx context.Context, w io.Writer) error { return s.writeTable(ctx, w, f) }}.Send(c)
+	}), err
+}
+
+// writeTable writes page after page.
+func (s *Server) writeTable(ctx context.Context, w io.Writer, f purchase.Filter) error {
+	table := newPurchaseTable(w)
+	if err := table.header(); err != nil {
+		return err
+	}
+	page := postgres.ListPage{Limit: exportPage}
+	for {
+		failpoint.Hit("httpapi.export", func() []string { return []string{page.Before.String()} })
+		list, next, err := purchase.List(ctx, s.db, f, page)
+		if err != nil {
+			return err
+		}
+		documents, err := s.purchaseDocuments(ctx, call.Caller{Role: resource.Operator}, list, false)
+		if err != nil {
+			return err
+		}
+		if err := table.add(documents); err != nil {
+			return err
+		}
+		if page.Before = next; next == uuid.Nil {
+			return nil
+		}
+	}
+}
 
 // purchaseTable writes purchases as CSV (RFC 4180), a line for each.
 type purchaseTable struct{ lines *csv.Writer }

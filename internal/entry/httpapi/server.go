@@ -88,8 +88,9 @@ type Server struct {
 	campaigns    *campaignsCache
 	boards       *positionsCache
 	draws        *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
-	proofs       *proofs
-	exports      *exports
+	proof        *proof.Service
+	proofs       documents
+	exports      documents
 	lifecycle    *lifecycle.Service
 	holds        *holds.Service
 	payments     *payments.Service // of buyers
@@ -162,7 +163,6 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if err := s.mountDashboard(s.app, rdb); err != nil {
 		return nil, err
 	}
-	s.mountWebhooks(s.app)
 	s.mount(s.app)
 	return s.Run, nil
 }
@@ -214,7 +214,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	}
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.campaigns, s.boards, s.draws = newCampaignsCache(s.db, timeout, s.changes.ChangedAt), newPositionsCache(s.db, timeout, s.changes.ChangedAt), newDrawsCache(s.db, timeout)
-	s.proofs, s.exports = newProofs(proof.NewService(s.db), mostProofs, s.registry), newExports(mostExports, s.registry)
+	s.proof, s.proofs, s.exports = proof.NewService(s.db), newProofs(s.registry), newExports(s.registry)
 	s.lifecycle = lifecycle.New(gate, key, campaignBounds(s.settings), bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.differences = reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })
@@ -286,7 +286,7 @@ func (s *Server) shutdown() {
 			s.logCutOff(ctx)
 			return
 		case <-ticker.C:
-			if silent++; s.inFlight.Load() > 0 || s.streams.taken() > 0 || s.proofs.taken() > 0 || s.exports.open.Open() > 0 {
+			if silent++; s.inFlight.Load() > 0 || s.streams.taken() > 0 || s.proofs.taken() > 0 || s.exports.taken() > 0 {
 				silent = 0
 			}
 		}

@@ -65,41 +65,30 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 	if settings.Limits.AddressRate == 0 {
 		ofAddress = anonymousWaiting
 	}
-	s.reads = fair.New(fair.Options{Total: half, Waiting: settings.API.MaxConnections,
-		Window: func(client string, _ int) int {
-			if client == anonymousClient {
-				return min(anonymousServed, half)
-			}
-			return half
-		},
-		MayWait: func(c fair.Caller) (ofClient, ofCaller int) {
+	mayWait := func(most int) func(fair.Caller) (ofClient, ofCaller int) {
+		return func(c fair.Caller) (ofClient, ofCaller int) {
 			switch {
 			case c.Client == anonymousClient:
 				return anonymousWaiting, ofAddress
 			case c.User != "":
-				return math.MaxInt, waitingOfUser
+				return most, waitingOfUser
 			}
-			return math.MaxInt, math.MaxInt
-		}})
-	mayWait := func(c fair.Caller) (ofClient, ofCaller int) {
-		if c.Client == anonymousClient {
-			return anonymousWaiting, ofAddress
+			return most, most
 		}
-		if c.User != "" {
-			return acceptPending, waitingOfUser
-		}
-		return acceptPending, acceptPending
 	}
-	s.commands = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: func(client string, others int) int {
+	s.reads = fair.New(fair.Options{Total: half, Waiting: settings.API.MaxConnections, MayWait: mayWait(math.MaxInt), Window: func(client string, _ int) int {
+		if client == anonymousClient {
+			return min(anonymousServed, half)
+		}
+		return half
+	}})
+	s.commands = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait(acceptPending), Window: func(client string, others int) int {
 		if client == anonymousClient {
 			return anonymousServed
 		}
-		if others == 0 {
-			return math.MaxInt
-		}
-		return max(1, beside/others)
+		return divided(math.MaxInt, others)
 	}})
-	s.jobs = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait, Window: s.window})
+	s.jobs = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait(acceptPending), Window: s.window})
 	for of, semaphore := range map[string]*fair.Semaphore{"reads": s.reads, "commands": s.commands, "jobs": s.jobs} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_share_waiting",
 			Help: "Requests that wait for their turn: others of their client, or of other clients, are served.", ConstLabels: prometheus.Labels{"of": of}},
@@ -153,10 +142,15 @@ func (s *shares) enterCommand(ctx context.Context, who call.Caller) (leave func(
 func (s *shares) window(_ string, others int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case time.Since(s.final) > stalledAfter:
+	if time.Since(s.final) > stalledAfter {
 		return math.MaxInt
-	case others == 0:
+	}
+	return divided(alone, others)
+}
+
+// divided is the window of a client: one for itself, or its part of what all have that are there.
+func divided(alone, others int) int {
+	if others == 0 {
 		return alone
 	}
 	return max(1, beside/others)

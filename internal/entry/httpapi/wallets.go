@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -86,49 +87,47 @@ func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestO
 
 // CreditWallet adds money from outside to a wallet.
 func (s *Server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
-	return s.executeOn(ctx, job.KindWalletCredit, r.Body.Metadata, wallets.Credit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+	b := r.Body
+	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallets.Credit{Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
 func (s *Server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
-	return s.executeOn(ctx, job.KindWalletDebit, r.Body.Metadata, wallets.Debit{Wallet: r.Wallet, Details: details(*r.Body, r.Params.IfMatch)})
+	b := r.Body
+	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallets.Debit{Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
-func details(m contract.Movement, ifMatch *string) wallets.Details {
-	return wallets.Details{Amount: money.Amount(m.Amount), Description: m.Description, Reference: m.Reference, Metadata: metadata.Map(m.Metadata),
-		IfVersion: versionOf(ifMatch)}
+func details(amount int64, description, reference string, given contract.Metadata, ifMatch *string) wallets.Details {
+	return wallets.Details{Amount: money.Amount(amount), Description: description, Reference: reference, Metadata: metadata.Map(given), IfVersion: versionOf(ifMatch)}
 }
 
 // Transfer moves money between two wallets.
 func (s *Server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata, wallets.Transfer{From: b.From, To: b.To, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
-		Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
+	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata,
+		wallets.Transfer{From: b.From, To: b.To, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // Authorize holds money in a wallet.
 func (s *Server) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
-	ttl := s.settings.Wallets.AuthorizationTTL
-	if b.ExpiresInSeconds > 0 {
-		ttl = time.Duration(b.ExpiresInSeconds) * time.Second
-	}
-	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallets.Authorize{Wallet: r.Wallet, TTL: ttl, Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description,
-		Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, walletsPath+r.Wallet.String()+"/authorizations/")
+	ttl := cmp.Or(time.Duration(b.ExpiresInSeconds)*time.Second, s.settings.Wallets.AuthorizationTTL)
+	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallets.Authorize{Wallet: r.Wallet, TTL: ttl,
+		Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
 func (s *Server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
-		Details: wallets.Details{Amount: money.Amount(b.Amount), Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
+		Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
 func (s *Server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
-		Details: wallets.Details{Description: b.Description, Reference: b.Reference, Metadata: metadata.Map(b.Metadata), IfVersion: versionOf(r.Params.IfMatch)}}, "")
+		Details: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // walletDocuments makes the bodies of the answers to wallet commands, which only apps and
@@ -139,20 +138,14 @@ var walletDocuments = wallets.Documents{
 	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a, resource.App) },
 }
 
-// walletAnswer is a wallet with its version as the entity tag.
-type walletAnswer struct{ contract.Wallet }
-
-// Send implements operations.Answer.
-func (a walletAnswer) Send(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderETag, response.VersionTag(a.Version))
-	return c.JSON(a.Wallet)
-}
-
-// GetWallet answers with a wallet as it is now.
+// GetWallet answers with a wallet as it is now, with its version as the entity tag.
 func (s *Server) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
-	return walletAnswer{resource.Wallet(w, who.Role)}, err
+	return sender(func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderETag, response.VersionTag(w.Version))
+		return c.JSON(resource.Wallet(w, who.Role))
+	}), err
 }
 
 // ListWallets answers with the wallets of an owner.

@@ -122,7 +122,7 @@ func (s *Server) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWeb
 
 // DeleteWebhookEndpoint deletes an endpoint.
 func (s *Server) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.Answer, error) {
-	return noContent{}, s.endpoints.Delete(ctx, endpointsOf(ctx), r.Endpoint)
+	return noContent, s.endpoints.Delete(ctx, endpointsOf(ctx), r.Endpoint)
 }
 
 // EnableWebhookEndpoint has events sent to an endpoint again.
