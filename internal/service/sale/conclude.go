@@ -2,11 +2,19 @@ package sale
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/store/payment"
+	"triprize/internal/store/purchase"
 )
 
 // Conclude decides, in one transaction, what becomes of payments whose end is known: those
@@ -66,4 +74,151 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 	}
 	failpoint.Hit("conclusion.commit", in.users)
 	return out.report, nil
+}
+
+// conclusion is a payment with all that its decision needs.
+type conclusion struct {
+	*payment.Payment
+	campaign *campaign.Status
+	bought   *purchase.Purchase
+	kept     bool      // its positions are reserved for it; otherwise none of them is
+	hold     uuid.UUID // that it has used, and that keeps the positions again; zero: none
+}
+
+// positions returns the positions of the purchase.
+func (c *conclusion) positions() []inventory.Return {
+	list := make([]inventory.Return, len(c.bought.Items))
+	for i, item := range c.bought.Items {
+		list[i] = inventory.Return{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Position: item.Position}
+	}
+	return list
+}
+
+// unpaid returns its reservation as one that ends without a payment.
+func (c *conclusion) unpaid() inventory.Unpaid {
+	u := inventory.Unpaid{CampaignID: c.CampaignID, UserID: c.bought.UserID, KeptSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
+	for _, item := range c.bought.Items {
+		u.Positions = append(u.Positions, item.Position)
+	}
+	return u
+}
+
+// open reports whether the purchase, and with it its job, waits for the payment.
+func (c *conclusion) open() bool { return c.bought.State.Open() }
+
+// takenBack reports whether its buyer has cancelled the purchase.
+func (c *conclusion) takenBack() bool {
+	return c.CancelJob != nil || c.Ending != nil && *c.Ending == payment.CancelledByBuyer
+}
+
+// unconcluded is what a transaction has locked and read of payments.
+type unconcluded struct {
+	campaigns map[uuid.UUID]*campaign.Status
+	payments  []*conclusion // in the order in which they were asked for
+	busy      []job.Ref     // whose campaign or payment another transaction has locked
+}
+
+// users returns the user of each purchase.
+func (in *unconcluded) users() []string {
+	users := make([]string, len(in.payments))
+	for i, c := range in.payments {
+		users[i] = c.bought.UserID
+	}
+	return users
+}
+
+// lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in
+// later statements what the decisions need.
+func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*unconcluded, error) {
+	in := &unconcluded{campaigns: make(map[uuid.UUID]*campaign.Status)}
+	jobs, campaigns := idsOf(refs)
+	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var found []payment.Ref
+	var b pgx.Batch
+	wait.queueLock(&b, campaigns, locked)
+	campaign.QueueStatuses(&b, campaigns, in.campaigns)
+	payment.QueueOfJobs(&b, jobs, &found)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lockPayments: %w", err)
+	}
+	var free []payment.Ref // of campaigns that this transaction has locked
+	seen := make(map[uuid.UUID]bool, len(found))
+	for _, ref := range found {
+		again := seen[ref.PurchaseID] // two tasks may ask for one payment
+		seen[ref.PurchaseID] = true
+		switch {
+		case again:
+		case in.campaigns[ref.CampaignID] == nil:
+			return nil, fmt.Errorf("job %s: its payment is of campaign %s, which is not locked", ref.JobID, ref.CampaignID)
+		case !locked[ref.CampaignID]:
+			in.busy = append(in.busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
+		default:
+			free = append(free, ref)
+		}
+	}
+	if len(free) == 0 {
+		return in, nil
+	}
+	return in, in.read(ctx, tx, free, wait)
+}
+
+// read locks payments whose campaigns are locked, and reads them, their purchases, and how
+// many positions these have reserved.
+func (in *unconcluded) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait Wait) error {
+	n := len(refs)
+	ids, locked, payments := make([]uuid.UUID, n), make(map[uuid.UUID]bool, n), make(map[uuid.UUID]*payment.Payment, n)
+	bought, reserved := make(map[uuid.UUID]*purchase.Purchase, n), make(map[uuid.UUID]int, n)
+	for i, ref := range refs {
+		ids[i] = ref.PurchaseID
+	}
+	var b pgx.Batch
+	wait.queueLockPayments(&b, ids, locked, payments)
+	purchase.QueueGet(&b, ids, bought)
+	inventory.QueueCountReserved(&b, ids, reserved)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("lockPayments: %w", err)
+	}
+	for _, ref := range refs {
+		if !locked[ref.PurchaseID] {
+			in.busy = append(in.busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
+			continue
+		}
+		p := bought[ref.PurchaseID]
+		if p == nil {
+			return fmt.Errorf("%w: the payment of purchase %s has none", postgres.ErrRows, ref.PurchaseID)
+		}
+		kept := reserved[p.ID]
+		if kept != 0 && kept != len(p.Items) {
+			return fmt.Errorf("%w: purchase %s has %d of its %d positions", postgres.ErrRows, p.ID, kept, len(p.Items))
+		}
+		in.payments = append(in.payments, &conclusion{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, kept: kept > 0})
+	}
+	return nil
+}
+
+// findHolds finds, for purchases that end unpaid while the sale goes on, the holds that they
+// have used and whose time is not over. Without such a purchase it costs nothing.
+func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
+	var ids []uuid.UUID
+	for _, c := range in.payments {
+		if c.Phase == payment.Ended && c.open() && c.kept && !c.takenBack() && c.campaign.State == campaign.Active && c.campaign.Open {
+			ids = append(ids, c.PurchaseID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	found := make(map[uuid.UUID]uuid.UUID)
+	inventory.QueueUsedHolds(&b, ids, found)
+	err := tx.SendBatch(ctx, &b).Close()
+	for _, c := range in.payments {
+		c.hold = found[c.PurchaseID]
+	}
+	return fault.At(err, "findHolds")
+}
+
+// queueLockPayments locks payments as w says: it waits for them as for wallets.
+func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
+	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
 }

@@ -14,7 +14,7 @@
 //   - allocate, in order of arrival: check limit and money, and give each job all or
 //     nothing: the positions of its hold, chosen ones, or the first free ones by rank. A
 //     job that is paid by card gets them reserved, and stays open: for as long as its user
-//     may keep them without paying, see turns.go.
+//     may keep them without paying.
 //   - write: counters, positions, purchases, money and outcomes. When a statement changes
 //     other rows than expected, everything is rolled back.
 //   - start draws: when the last position of a campaign is sold, set drawing and insert

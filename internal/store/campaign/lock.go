@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +13,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
@@ -131,4 +134,78 @@ func scanStatus(row pgx.CollectableRow) (s Status, err error) {
 	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.Currency, &s.PurchaseLimit,
 		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board)
 	return s, err
+}
+
+// Locker is a session of Postgres that has locked the row of a campaign.
+type Locker struct {
+	PID         int    // of its server process: pg_terminate_backend ends it; 0: unknown
+	Application string // its application_name; may be empty
+}
+
+// String names the session for people.
+func (l Locker) String() string {
+	if l.PID == 0 {
+		return "an unknown session of Postgres"
+	}
+	return fmt.Sprintf("the session of Postgres with pid %d and application_name %q", l.PID, l.Application)
+}
+
+// FindLocker returns the session that has locked the row of a campaign. It is unknown when
+// the row is free, when a prepared transaction has locked it, and when several sessions
+// share a lock. It waits for nothing.
+//
+// The lock of a row is not in pg_locks: the row itself names the transaction (xmax), and
+// every transaction has a lock on its own id.
+func FindLocker(ctx context.Context, db postgres.DB, id uuid.UUID) (l Locker, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT l.pid, coalesce(a.application_name, '') FROM campaigns c
+		JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted AND l.pid IS NOT NULL
+		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE c.id = $1 AND l.mode = 'ExclusiveLock' LIMIT 1`, id).Scan(&l.PID, &l.Application)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Locker{}, nil
+	}
+	return l, fault.At(err, "campaign.FindLocker(%s)", id)
+}
+
+// Change is what a transaction adds to a campaign's counters.
+type Change struct{ Reserved, Sold, Blocked int }
+
+// Changes has the Change of every campaign in a transaction. A campaign whose
+// positions change while its counters stay the same is in it too, with zeros.
+type Changes map[uuid.UUID]Change
+
+// Add adds to the change of a campaign.
+func (c Changes) Add(id uuid.UUID, change Change) {
+	now := c[id]
+	c[id] = Change{now.Reserved + change.Reserved, now.Sold + change.Sold, now.Blocked + change.Blocked}
+}
+
+// Queue adds the changes to the counters, in one statement. The statement fails
+// with postgres.ErrRows when a campaign is no longer active. Call Queue under
+// the campaigns' locks, once in every transaction that changes positions.
+func (c Changes) Queue(b *pgx.Batch) { c.queue(b, `c.state = 'active'`, "active campaigns") }
+
+// QueueBack is Queue for transactions that give positions back, which goes on in
+// campaigns that are cancelled. There a change must make no counter larger, so nothing is
+// sold, held or reserved in them.
+func (c Changes) QueueBack(b *pgx.Batch) {
+	c.queue(b, `(c.state = 'active' OR c.state = 'cancelled' AND d.reserved <= 0 AND d.sold <= 0)`, "campaigns that may be changed")
+}
+
+func (c Changes) queue(b *pgx.Batch, where, what string) {
+	if len(c) == 0 {
+		return
+	}
+	ids := slices.SortedFunc(maps.Keys(c), uuidv7.Compare)
+	reserved, sold, blocked := make([]int, len(ids)), make([]int, len(ids)), make([]int, len(ids))
+	for i, id := range ids {
+		reserved[i], sold[i], blocked[i] = c[id].Reserved, c[id].Sold, c[id].Blocked
+	}
+	b.Queue(`
+		UPDATE campaigns c
+		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold,
+		    positions_blocked = c.positions_blocked + d.blocked, board_version = c.board_version + 1
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[]) AS d (id, reserved, sold, blocked)
+		WHERE c.id = d.id AND `+where, ids, reserved, sold, blocked).Exec(postgres.Exactly(len(ids), what))
 }

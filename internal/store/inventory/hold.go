@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
@@ -166,4 +167,84 @@ func QueueFindActive(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]*Ho
 func GetHolds(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Hold, error) {
 	holds, err := postgres.Collect(ctx, db, scanHold, `SELECT `+now+` FROM holds WHERE id = ANY($1)`, ids)
 	return holds, fault.At(err, "inventory.GetHolds")
+}
+
+// HoldFilter selects holds of a list. Empty fields but Who select all. There must be a campaign
+// or a user: each of them has an index.
+type HoldFilter struct {
+	Who        access.Grant
+	CampaignID uuid.UUID
+	UserID     string
+	State      HoldState
+}
+
+// ListHolds returns holds newest first, as they are now, and the id before which the next
+// page begins: zero after the last one. It goes along the index of the user, of the active
+// holds of the campaign, or of the campaign and the client. The other fields are looked up among
+// [postgres.ListWindow] holds at most: then a page may be short, or empty, and not be the last.
+func ListHolds(ctx context.Context, db postgres.DB, f HoldFilter, p postgres.ListPage) (list []Hold, next uuid.UUID, err error) {
+	l := postgres.List[Hold]{From: "holds", Alias: "h", Columns: now, Scan: scanHold, ID: func(h Hold) uuid.UUID { return h.ID }}
+	switch {
+	case f.UserID != "":
+		l.Along("user_id", f.UserID)
+		if f.CampaignID != uuid.Nil {
+			l.Also(`h.campaign_id = ?`, f.CampaignID)
+		}
+	case f.State == HoldActive: // there are few at a time; OFFSET 0 has the index of these used
+		l.From = `(SELECT * FROM holds WHERE state = 'active' AND campaign_id = '` + f.CampaignID.String() + `' AND expires_at > (SELECT clock_timestamp()) OFFSET 0)`
+		f.State = ""
+	default:
+		l.Along("campaign_id", f.CampaignID)
+		if only := f.Who.Client(); only != nil { // others may have made most of them
+			l.Along("client", *only)
+		}
+	}
+	l.OnlyOf(f.Who, "h.client", "h.user_id")
+	switch f.State {
+	case "":
+	case HoldActive:
+		l.Also(`h.state = 'active' AND h.expires_at > (SELECT clock_timestamp())`)
+	case HoldExpired:
+		l.Also(`(h.state = 'expired' OR h.state = 'active' AND h.expires_at <= (SELECT clock_timestamp()))`)
+	default:
+		l.Also(`h.state = ?`, string(f.State))
+	}
+	if list, next, err = l.Page(ctx, db, p); err != nil {
+		return nil, uuid.Nil, fmt.Errorf("inventory.ListHolds: %w", err)
+	}
+	return list, next, nil
+}
+
+// HoldMetrics counts what this process does with holds.
+type HoldMetrics struct{ events *prometheus.CounterVec }
+
+// The events that are counted. A hold that is over is expired when the sweep ends
+// it, and reclaimed when a transaction that needs positions ends it first.
+const (
+	HoldsMade      = "made"
+	HoldsUsed      = "used"
+	HoldsReleased  = "released"
+	HoldsExtended  = "extended"
+	HoldsExpired   = "expired"
+	HoldsReclaimed = "reclaimed"
+)
+
+// NewHoldMetrics registers the counters, all at 0.
+func NewHoldMetrics(registry prometheus.Registerer) *HoldMetrics {
+	m := &HoldMetrics{events: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "triprize_holds_total",
+		Help: "Events of holds: made, used, released, extended, expired (ended by the sweep), reclaimed (expired, and ended by a request for positions before the sweep).",
+	}, []string{"event"})}
+	registry.MustRegister(m.events)
+	for _, event := range []string{HoldsMade, HoldsUsed, HoldsReleased, HoldsExtended, HoldsExpired, HoldsReclaimed} {
+		m.events.WithLabelValues(event)
+	}
+	return m
+}
+
+// Count adds n events; a nil HoldMetrics counts nothing.
+func (m *HoldMetrics) Count(event string, n int) {
+	if m != nil && n > 0 {
+		m.events.WithLabelValues(event).Add(float64(n))
+	}
 }

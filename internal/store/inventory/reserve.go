@@ -1,13 +1,16 @@
 package inventory
 
 import (
+	"context"
+	"fmt"
 	"time"
-
-	"triprize/internal/domain/shape"
-	"triprize/internal/platform/postgres"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/platform/postgres"
 )
 
 // QueueReserve reserves positions for purchases that wait for their payments, and ends
@@ -132,4 +135,94 @@ func QueueBuyers(b *pgx.Batch, campaignID, after uuid.UUID, limit int, purchases
 		*purchases, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 		return err
 	})
+}
+
+// NotIn returns those of chosen positions that are not in a state, each with its place in the
+// request and the state it is in. form is the campaign's. Call it under the campaign's lock.
+func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, form shape.Shape, chosen []shape.Position, state State) (others []fault.Field, err error) {
+	ids := make([]PositionID, len(chosen))
+	for i, p := range chosen {
+		ids[i] = PositionID{campaignID, p}
+	}
+	found, err := Find(ctx, tx, ids)
+	states := make(map[shape.Position]State, len(found))
+	for _, f := range found {
+		states[f.Position] = f.State
+	}
+	for i, p := range chosen {
+		if states[p] != state {
+			others = append(others, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: fmt.Sprintf("position %s is %s", form.Name(p), states[p])})
+		}
+	}
+	return others, err
+}
+
+// QueueBlock keeps free positions from sale. An empty reason is none. It comes after
+// campaign.Changes.
+func QueueBlock(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position, reason string) {
+	queueBlocking(b, campaignID, positions, Available, `state = 'blocked', block_reason = nullif($5, '')`, reason)
+}
+
+// QueueUnblock puts blocked positions on sale again. It comes after campaign.Changes.
+func QueueUnblock(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position) {
+	queueBlocking(b, campaignID, positions, Blocked, `state = 'available', block_reason = NULL`)
+}
+
+// queueBlocking changes positions that are in a state.
+func queueBlocking(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position, state State, set string, args ...any) {
+	layers, cols := make([]int, len(positions)), make([]int, len(positions))
+	for i, p := range positions {
+		layers[i], cols[i] = p.Layer, p.Column
+	}
+	b.Queue(`
+		UPDATE positions p SET version = p.version + 1, board_version = `+counted+`, `+set+`
+		FROM unnest($2::int[], $3::int[]) AS c (layer, col)
+		WHERE p.campaign_id = $1 AND p.layer = c.layer AND p.col = c.col AND p.state = $4`,
+		append([]any{campaignID, layers, cols, string(state)}, args...)...).Exec(postgres.Exactly(len(positions), string(state)+" positions"))
+}
+
+// HeldAgain is a hold that keeps the positions of an unpaid purchase again, which has used it.
+type HeldAgain struct {
+	HoldID     uuid.UUID
+	PurchaseID uuid.UUID
+	Size       int
+}
+
+// QueueUsedHolds finds the holds that purchases have used and whose time is not over, by
+// purchase.
+func QueueUsedHolds(b *pgx.Batch, purchases []uuid.UUID, found map[uuid.UUID]uuid.UUID) {
+	b.Queue(`
+		SELECT h.purchase_id, h.id FROM unnest($1::uuid[]) AS i (id)
+		CROSS JOIN LATERAL (SELECT campaign_id, user_id FROM purchases WHERE id = i.id) p
+		CROSS JOIN LATERAL (
+			SELECT id, purchase_id FROM holds
+			WHERE campaign_id = p.campaign_id AND user_id = p.user_id AND expires_at > (SELECT clock_timestamp())
+			  AND purchase_id = i.id) h`, purchases).Query(func(rows pgx.Rows) error {
+		var purchaseID, holdID uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&purchaseID, &holdID}, func() error { found[purchaseID] = holdID; return nil })
+		return err
+	})
+}
+
+// QueueHoldAgain gives the positions of unpaid purchases back to the holds that these have
+// used, which are active again, until they expire as if nothing had been. Each position must
+// still be reserved for its purchase. It comes after campaign.Changes.
+func QueueHoldAgain(b *pgx.Batch, again []HeldAgain) {
+	holds, purchases, n := make([]uuid.UUID, len(again)), make([]uuid.UUID, len(again)), 0
+	for i, h := range again {
+		holds[i], purchases[i] = h.HoldID, h.PurchaseID
+		n += h.Size
+	}
+	b.Queue(`
+		UPDATE positions p
+		SET state = 'held', version = p.version + 1, board_version = `+counted+`, purchase_id = NULL, hold_id = h.id, expires_at = h.expires_at
+		FROM unnest($1::uuid[], $2::uuid[]) AS k (hold_id, purchase_id)
+		CROSS JOIN LATERAL (SELECT id, campaign_id, user_id, expires_at FROM holds WHERE id = k.hold_id) h
+		WHERE p.campaign_id = h.campaign_id AND p.user_id = h.user_id AND p.purchase_id = k.purchase_id AND p.state = 'reserved'`, holds, purchases).
+		Exec(postgres.Exactly(n, "reserved positions"))
+	b.Queue(`
+		UPDATE holds h SET state = 'active', purchase_id = NULL, ended_at = NULL
+		FROM unnest($1::uuid[], $2::uuid[]) AS k (id, purchase_id)
+		WHERE h.id = k.id AND h.state = 'used' AND h.purchase_id = k.purchase_id`, holds, purchases).
+		Exec(postgres.Exactly(len(again), "used holds"))
 }
