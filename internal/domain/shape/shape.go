@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"triprize.example/draw/fairdraw"
+	"triprize/internal/domain/money"
 )
 
 // The most that a campaign can have. An installation sets its own, lower limit of positions.
@@ -36,6 +37,12 @@ type Place struct {
 	Position
 	Number int    `json:"number"`
 	Label  string `json:"label"`
+}
+
+// Item is a position that somebody holds or has bought, at its price.
+type Item struct {
+	Place
+	Price money.Amount `json:"price"`
 }
 
 // Layer is what a shape knows of a layer.

@@ -41,10 +41,10 @@ func (s *Server) selection(ctx context.Context, id uuid.UUID, w contract.Selecti
 	if err := selection.Check(known.Shape, at); err != nil {
 		return selection, err
 	}
-	if inventory.CheckLimit(known.PurchaseLimit, 0, selection.Size()) == nil {
+	if known.CheckLimit(0, selection.Size()) == nil {
 		return selection, nil
 	}
-	if known, err = s.facts.Read(ctx, s.db, id); err == nil && inventory.CheckLimit(known.PurchaseLimit, 0, selection.Size()) != nil { // the limit may have been raised
+	if known, err = s.facts.Read(ctx, s.db, id); err == nil && known.CheckLimit(0, selection.Size()) != nil { // the limit may have been raised
 		pointer := "/quantity"
 		if len(w.Positions) > 0 {
 			pointer = "/positions"

@@ -29,7 +29,7 @@ type given struct {
 	refusals
 
 	by, reason string // of the campaign's cancellation
-	payees     *wallet.Payees
+	payees     *wallet.Buyers
 	purchases  []*purchase.Purchase
 }
 
@@ -112,7 +112,7 @@ func (c *Canceller) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid
 }
 
 // openPayees locks the wallets that paid, without waiting for any.
-func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase) (*wallet.Payees, error) {
+func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase) (*wallet.Buyers, error) {
 	var want []wallet.PayBack
 	for _, p := range bought {
 		if p.PaymentMethod == purchase.Wallet {
@@ -143,35 +143,28 @@ func (g *given) payBack(p *purchase.Purchase) error {
 // fails when it does not change exactly its rows.
 func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var refunds []refund.Refund
-	var positions []inventory.Return
-	var cancelled []uuid.UUID
-	var by, reasons []string
-	var refunding []purchase.End
+	sold, owned := 0, make([]inventory.Owned, 0, len(g.purchases))
+	var ends []purchase.End
 	var steps []payment.Step
 	for _, p := range g.purchases {
 		back := refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID,
 			Method: refund.Method(p.PaymentMethod), Amount: p.Rest(), Currency: p.Currency, Reason: refund.CampaignCancelled}
 		refunds = append(refunds, back)
-		for _, item := range p.Items {
-			positions = append(positions, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
-		}
+		owned, sold = append(owned, inventory.Owned{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}), sold+len(p.Items)
+		end := purchase.End{ID: p.ID, State: purchase.Cancelled, By: g.by, Reason: g.reason}
 		if p.PaymentMethod == purchase.Card {
+			end.State = purchase.Refunding
 			g.cards = append(g.cards, back.Item())
-			refunding = append(refunding, purchase.End{ID: p.ID, State: purchase.Refunding, By: g.by, Reason: g.reason})
 			steps = append(steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen})
-			continue
 		}
-		cancelled, by, reasons = append(cancelled, p.ID), append(by, g.by), append(reasons, g.reason)
+		ends = append(ends, end)
 	}
 	var b pgx.Batch
 	refund.QueueInsert(&b, refunds)
-	campaign.Changes{ref.CampaignID: {Sold: -len(positions)}}.QueueBack(&b)
-	inventory.QueueTakeBack(&b, positions)
-	if len(cancelled) > 0 {
-		purchase.QueueCancel(&b, cancelled, by, reasons)
-	}
-	if len(refunding) > 0 {
-		purchase.QueueRefunding(&b, refunding)
+	campaign.Changes{ref.CampaignID: {Sold: -sold}}.QueueBack(&b)
+	inventory.QueueTakeBack(&b, owned)
+	purchase.QueueCancel(&b, ends)
+	if len(steps) > 0 {
 		payment.QueueSteps(&b, steps...)
 	}
 	g.payees.Queue(&b)

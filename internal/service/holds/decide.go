@@ -213,18 +213,17 @@ func (t *transaction) names(mine []int) []string {
 
 // findStock finds enough positions for requests, also when some must be avoided.
 func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []Request) (*inventory.Stock, error) {
-	counts := make(map[uuid.UUID]inventory.Counts)
 	wanted := make([]inventory.Request, len(requests))
 	for i, r := range requests {
-		if c := f.campaigns[r.Job.CampaignID]; c != nil {
-			counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold, Blocked: c.Counts.Blocked}
-		}
 		wanted[i] = inventory.Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
+		if c := f.campaigns[r.Job.CampaignID]; c != nil {
+			wanted[i].Shape, wanted[i].Gone = c.Shape, c.Counts.Sold+c.Counts.Blocked
+		}
 		if r.Quantity > 0 {
-			wanted[i].Avoid = f.avoided(r)
+			wanted[i].Avoid = f.quota(r).Avoided()
 		}
 	}
-	return inventory.FindStock(ctx, tx, counts, wanted)
+	return inventory.FindStock(ctx, tx, wanted)
 }
 
 // decideOne makes a hold, or returns why the request is refused.
@@ -232,20 +231,20 @@ func (s *Service) decideOne(f *facts, stock *inventory.Stock, r Request) (invent
 	if err := f.check(r, s.settings); err != nil {
 		return inventory.NewHold{}, err
 	}
-	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", func(p shape.Position) bool { _, wait := f.again(r, p); return wait })
+	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", f.quota(r).Avoid())
 	if err != nil {
 		return inventory.NewHold{}, stock.NameOwn(err, r.Job.CampaignID, r.Job.Client, r.Job.UserID, r.Selection)
 	}
 	f.hold(r, len(picked))
 	made := inventory.NewHold{Picked: picked, Hold: inventory.Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
-		Currency: f.campaigns[r.Job.CampaignID].Currency, Client: r.Job.Client, Metadata: r.Metadata, State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.endsBy(r, picked)}}
+		Currency: f.campaigns[r.Job.CampaignID].Currency, Client: r.Job.Client, Metadata: r.Metadata, State: inventory.HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.quota(r).EndsBy(f.now, picked)}}
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
 		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), earlier(made.EndsBy, *end)
 	}
 	stock.Keep(picked, inventory.HeldBy(made.Client, made.UserID, made.ID))
 	form := f.campaigns[r.Job.CampaignID].Shape
 	for _, p := range picked {
-		made.Positions = append(made.Positions, inventory.HoldPosition{Place: form.Place(p.Position), Price: p.Price})
+		made.Positions = append(made.Positions, shape.Item{Place: form.Place(p.Position), Price: p.Price})
 	}
 	return made, nil
 }

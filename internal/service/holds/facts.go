@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/shape"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -23,11 +22,10 @@ func (r Request) user() inventory.User {
 
 // usage is what a user has in a campaign.
 type usage struct {
-	owned int                 // positions: held, reserved and sold
-	holds int                 // active ones
-	held  int                 // positions in them
-	kept  inventory.HeldTimes // lately
-	late  bool                // it gave positions back in this transaction: others choose first
+	owned int  // positions: held, reserved and sold
+	holds int  // active ones
+	held  int  // positions in them
+	late  bool // it gave positions back in this transaction: others choose first
 }
 
 // facts is what decisions on requests need, except the positions themselves. Holds
@@ -37,9 +35,10 @@ type facts struct {
 	turns     inventory.Turns
 	campaigns map[uuid.UUID]*campaign.Status
 	usages    map[inventory.User]*usage
-	held      map[uuid.UUID]int             // positions held in a campaign, by all users; only counted when their share is limited
-	over      []inventory.Over              // in active campaigns
-	holds     map[uuid.UUID]*inventory.Hold // that are to be extended or released, as they are when the others are over
+	kept      map[inventory.User]inventory.HeldTimes // lately
+	held      map[uuid.UUID]int                      // positions held in a campaign, by all users; only counted when their share is limited
+	over      []inventory.Over                       // in active campaigns
+	holds     map[uuid.UUID]*inventory.Hold          // that are to be extended or released, as they are when the others are over
 }
 
 // usersSQL is the FROM clause of the statements below: users, $1 uuid[] and $2 text[].
@@ -81,14 +80,13 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 // queueFacts adds the statements that read facts to a batch, sends it and returns the
 // facts.
 func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, b *pgx.Batch) (*facts, error) {
-	f := &facts{turns: Turns(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[inventory.User]*usage), held: make(map[uuid.UUID]int),
+	f := &facts{turns: Turns(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[inventory.User]*usage), kept: make(map[inventory.User]inventory.HeldTimes), held: make(map[uuid.UUID]int),
 		holds: make(map[uuid.UUID]*inventory.Hold)}
-	var ofUsers []uuid.UUID
-	var users []string
+	var users []inventory.User
 	for _, r := range requests {
 		if who := r.user(); f.usages[who] == nil {
-			f.usages[who] = &usage{kept: make(inventory.HeldTimes)}
-			ofUsers, users = append(ofUsers, who.CampaignID), append(users, who.ID)
+			f.usages[who], f.kept[who] = &usage{}, make(inventory.HeldTimes)
+			users = append(users, who)
 		}
 	}
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
@@ -98,7 +96,7 @@ func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uu
 		inventory.QueueGetHolds(b, holds, func(h inventory.Hold) { f.holds[h.ID] = &h })
 	}
 	if len(requests) > 0 {
-		f.queueUsages(b, campaigns, ofUsers, users, s.settings)
+		f.queueUsages(b, campaigns, users, s.settings)
 	}
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("facts: %w", err)
@@ -113,14 +111,13 @@ func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uu
 }
 
 // queueUsages reads what users and campaigns have.
-func (f *facts) queueUsages(b *pgx.Batch, campaigns, ofUsers []uuid.UUID, users []string, settings config.Holds) {
+func (f *facts) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []inventory.User, settings config.Holds) {
 	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
 		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
 	}
-	b.Queue(usageSQL, ofUsers, users).Query(f.scanUsages)
-	inventory.QueueHeldTimes(b, f.turns, ofUsers, users, func(t inventory.HeldTime) {
-		f.usages[inventory.User{CampaignID: t.CampaignID, ID: t.UserID}].kept.Add(t)
-	})
+	of, ids := inventory.ColumnsOf(users)
+	b.Queue(usageSQL, of, ids).Query(f.scanUsages)
+	inventory.QueueHeldTimes(b, f.turns, users, f.kept)
 }
 
 func (f *facts) scanHeld(rows pgx.Rows) error {
@@ -173,13 +170,11 @@ func (f *facts) end(campaignID uuid.UUID, userID string, n int) {
 // release takes a hold that its user gives back now out of every count.
 func (f *facts) release(h *inventory.Hold) {
 	f.end(h.CampaignID, h.UserID, len(h.Positions))
-	u := f.usages[inventory.User{CampaignID: h.CampaignID, ID: h.UserID}]
-	if u == nil {
-		return
-	}
-	lasted := max(f.now.Sub(h.CreatedAt), 0)
-	for _, p := range h.Positions {
-		u.kept.Add(inventory.HeldTime{Position: p.Position, Held: lasted, EndedAt: f.now, Pause: lasted})
+	if kept := f.kept[inventory.User{CampaignID: h.CampaignID, ID: h.UserID}]; kept != nil {
+		lasted := max(f.now.Sub(h.CreatedAt), 0)
+		for _, p := range h.Positions {
+			kept.Add(p.Position, inventory.HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
+		}
 	}
 }
 
@@ -221,10 +216,10 @@ func (f *facts) checkUsage(r Request, settings config.Holds) error {
 		return fault.New(fault.HoldLimitExceeded, "%d of %d positions may be held at a time by all users together, and %d are",
 			share, c.Counts.Total, f.held[c.ID])
 	}
-	if err := inventory.CheckLimit(c.PurchaseLimit, u.owned, n); err != nil {
+	if err := c.CheckLimit(u.owned, n); err != nil {
 		return err
 	}
-	return f.checkTurns(r)
+	return f.quota(r).Refuse("", r.Positions, c.Shape, fmt.Sprintf("hold it for %s", r.TTL))
 }
 
 // hold counts a hold that was made.
@@ -243,42 +238,10 @@ func Turns(settings config.Holds) inventory.Turns {
 	return inventory.Turns{Most: settings.MaxTTL * time.Duration(1+settings.MaxExtensions), Rest: settings.MaxTTL, CoolDown: settings.CoolDown}
 }
 
-// again returns when the user of a request may hold a position again for as long as
-// it asks, and false if it may now.
-func (f *facts) again(r Request, p shape.Position) (again time.Time, wait bool) {
-	kept, ok := f.usages[r.user()].kept[p]
-	if !ok {
-		return again, false
-	}
-	again = f.turns.Again(kept, r.TTL)
-	return again, again.After(f.now)
-}
-
-// checkTurns refuses chosen positions that the user must leave to others for a while.
-func (f *facts) checkTurns(r Request) error {
-	return inventory.RefuseTurns("", r.Positions, f.campaigns[r.Job.CampaignID].Shape, fmt.Sprintf("hold it for %s", r.TTL), func(p shape.Position) (time.Time, bool) { return f.again(r, p) })
+// quota is how long the user of a request may hold which positions.
+func (f *facts) quota(r Request) inventory.Quota {
+	return inventory.Quota{Turns: f.turns, Kept: f.kept[r.user()], Now: f.now, For: r.TTL}
 }
 
 // millis is RFC 3339 with milliseconds.
 const millis = "2006-01-02T15:04:05.000Z07:00"
-
-// avoided counts the positions that a request for any free ones must not get.
-func (f *facts) avoided(r Request) (n int) {
-	for p := range f.usages[r.user()].kept {
-		if _, wait := f.again(r, p); wait {
-			n++
-		}
-	}
-	return n
-}
-
-// endsBy returns when a hold of positions that begins now must end.
-func (f *facts) endsBy(r Request, picked []*inventory.Free) time.Time {
-	var times []inventory.HeldTime
-	for _, p := range picked {
-		if kept, ok := f.usages[r.user()].kept[p.Position]; ok {
-			times = append(times, kept)
-		}
-	}
-	return f.turns.EndsBy(f.now, times...)
-}

@@ -150,13 +150,12 @@ func (s *shop) giveBack(b bought) uuid.UUID {
 	}
 	id := uuidv7.New()
 	err = postgres.InTx(s.t.Context(), s.db, func(tx pgx.Tx) error {
-		returns := []inventory.Return{{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: p.Items[0].Position}}
 		var q pgx.Batch
 		refund.QueueInsert(&q, []refund.Refund{{ID: id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Card,
 			Amount: p.Amount, Currency: p.Currency, Reason: refund.PurchaseCancelled}})
 		campaign.Changes{p.CampaignID: {Sold: -1}}.QueueBack(&q)
-		inventory.QueueTakeBack(&q, returns)
-		purchase.QueueRefunding(&q, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
+		inventory.QueueTakeBack(&q, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items[:1]}})
+		purchase.QueueCancel(&q, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
 		return tx.SendBatch(s.t.Context(), &q).Close()
 	})
 	if err != nil {

@@ -65,16 +65,12 @@ func (w *world) newRunner() *refunds.Runner {
 func giveBack(t *testing.T, db *pgxpool.Pool, p purchase.Purchase, id uuid.UUID) {
 	t.Helper()
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		var returns []inventory.Return
-		for _, item := range p.Items {
-			returns = append(returns, inventory.Return{CampaignID: p.CampaignID, PurchaseID: p.ID, Position: item.Position})
-		}
 		var b pgx.Batch
 		refund.QueueInsert(&b, []refund.Refund{{ID: id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Card,
 			Amount: p.Amount, Currency: p.Currency, Reason: refund.PurchaseCancelled}})
-		campaign.Changes{p.CampaignID: {Sold: -len(returns)}}.QueueBack(&b)
-		inventory.QueueTakeBack(&b, returns)
-		purchase.QueueRefunding(&b, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
+		campaign.Changes{p.CampaignID: {Sold: -len(p.Items)}}.QueueBack(&b)
+		inventory.QueueTakeBack(&b, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}})
+		purchase.QueueCancel(&b, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
 	if err != nil {

@@ -4,18 +4,17 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
+	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/wallet"
 )
@@ -24,7 +23,6 @@ import (
 // order sees what those before it have got.
 type allocation struct {
 	*inputs
-	payers *payers
 	stock  *inventory.Stock
 	bought map[inventory.User]int  // positions, by the orders so far
 	used   map[uuid.UUID]uuid.UUID // holds, by the purchases of the orders so far
@@ -32,12 +30,18 @@ type allocation struct {
 
 // allocate decides orders in order of arrival. Each gets all the positions it wants
 // or none.
-func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) error {
-	stock, err := in.findStock(ctx, tx, orders, payers)
-	if err != nil {
+func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*Order) (err error) {
+	a := &allocation{inputs: in, bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
+	var requests []inventory.Request
+	for _, o := range orders {
+		if c := in.campaigns[o.job.CampaignID]; !a.busyFor(o) {
+			requests = append(requests, inventory.Request{CampaignID: c.ID, Shape: c.Shape, Gone: c.Counts.Sold + c.Counts.Blocked, Selection: o.Selection,
+				Hold: in.holds[o.Selection.HoldID].Positions, Avoid: in.quota(o).Avoided()})
+		}
+	}
+	if a.stock, err = inventory.FindStock(ctx, tx, requests); err != nil {
 		return err
 	}
-	a := &allocation{inputs: in, payers: payers, stock: stock, bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
 	for _, o := range orders {
 		if err := a.decide(o); err != nil {
 			return err
@@ -46,71 +50,45 @@ func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*order, paye
 	return nil
 }
 
-func (in *inputs) findStock(ctx context.Context, tx pgx.Tx, orders []*order, payers *payers) (*inventory.Stock, error) {
-	counts := make(map[uuid.UUID]inventory.Counts)
-	var requests []inventory.Request
-	for _, o := range orders {
-		if in.busyFor(o, payers) {
-			continue
-		}
-		c := in.campaigns[o.campaignID]
-		counts[c.ID] = inventory.Counts{Shape: c.Shape, Sold: c.Counts.Sold, Blocked: c.Counts.Blocked}
-		requests = append(requests, inventory.Request{CampaignID: o.campaignID, Selection: o.Selection,
-			Hold: in.holds[o.Selection.HoldID].Positions, Avoid: in.avoided(o)})
-	}
-	return inventory.FindStock(ctx, tx, counts, requests)
-}
-
 // busyFor tells whether another transaction has the wallet of an order, or the right to try cards of
 // its buyer.
-func (in *inputs) busyFor(o *order, payers *payers) bool {
-	return payers.busy(o) || o.Payment.Method == purchase.Card && in.trying[o.cardholder()]
+func (a *allocation) busyFor(o *Order) bool {
+	switch o.Payment.Method {
+	case purchase.Wallet:
+		return a.wallets.Busy(a.owner(o))
+	case purchase.Card:
+		return a.trying[o.cardholder()]
+	}
+	return false
 }
 
 // decide decides one order. Its error stops the batch; a refusal is a decision.
-func (a *allocation) decide(o *order) error {
-	if a.busyFor(o, a.payers) {
-		o.putOff = true
+func (a *allocation) decide(o *Order) error {
+	if a.busyFor(o) {
+		a.Busy = append(a.Busy, o.job)
 		return nil
 	}
-	o.picked, o.refusal = a.pick(o)
-	if o.refusal == nil {
-		o.refusal = a.checkUnpaid(o, len(o.picked))
+	var p purchase.Purchase
+	picked, err := a.pick(o)
+	if err == nil {
+		err = a.checkCard(o, len(picked))
 	}
-	if o.refusal == nil {
-		o.refusal = a.checkCards(o)
-	}
-	if o.refusal == nil {
-		o.bought, o.refusal = a.payers.charge(o, purchaseOf(o, o.picked, a.campaigns[o.campaignID]))
+	if err == nil {
+		p = purchaseOf(o, picked, a.campaigns[o.job.CampaignID])
+		err = a.charge(o, &p)
 	}
 	switch {
-	case o.refusal == nil:
-	case errors.Is(o.refusal, wallet.ErrBroken), fault.CodeOf(o.refusal) != fault.InternalError: // an order on a broken wallet could never succeed
+	case err == nil:
+		return a.take(o, p, picked)
+	case errors.Is(err, wallet.ErrBroken), fault.CodeOf(err) != fault.InternalError: // an order on a broken wallet could never succeed
+		a.fail(o.job.ID, uuid.Nil, err)
 		return nil
-	default:
-		return o.refusal
 	}
-	if o.bought.State == purchase.Pending {
-		o.since = a.holds[o.Selection.HoldID].CreatedAt
-		o.keeps = a.reservedFor(o, o.picked, o.since)
-		a.stock.Keep(o.picked, inventory.ReservedBy(o.client, o.UserID, o.bought.ID, o.jobID))
-		a.unpaid[o.buyer()] += len(o.picked)
-		cards := a.cards[o.cardholder()]
-		cards.Count++
-		a.cards[o.cardholder()] = cards
-	} else {
-		a.stock.Sell(o.picked)
-	}
-	if o.Selection.HoldID == uuid.Nil {
-		a.bought[o.buyer()] += len(o.picked)
-	} else {
-		a.used[o.Selection.HoldID] = o.bought.ID
-	}
-	return nil
+	return err
 }
 
 // pick chooses the positions of an order, or returns why it cannot have them.
-func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
+func (a *allocation) pick(o *Order) ([]*inventory.Free, error) {
 	if o.Selection.HoldID != uuid.Nil {
 		h, err := a.usable(o)
 		if err != nil {
@@ -118,23 +96,23 @@ func (a *allocation) pick(o *order) ([]*inventory.Free, error) {
 		}
 		return a.stock.Kept(h)
 	}
-	limit, has := a.campaigns[o.campaignID].PurchaseLimit, a.has[o.buyer()]+a.bought[o.buyer()] // has includes held positions
-	if err := inventory.CheckLimit(limit, has, o.Selection.Size()); err != nil {
+	c, has := a.campaigns[o.job.CampaignID], a.has[o.buyer()]+a.bought[o.buyer()] // has includes held positions
+	if err := c.CheckLimit(has, o.Selection.Size()); err != nil {
 		return nil, err
 	}
-	picked, err := a.stock.Select(o.campaignID, o.Selection, selectionAt, a.avoid(o))
+	picked, err := a.stock.Select(c.ID, o.Selection, selectionAt, a.quota(o).Avoid())
 	if err != nil {
-		return nil, a.stock.NameOwn(err, o.campaignID, o.client, o.UserID, o.Selection)
+		return nil, a.stock.NameOwn(err, c.ID, o.client, o.UserID, o.Selection)
 	}
-	return picked, a.checkTurns(o)
+	return picked, a.quota(o).Refuse(selectionAt, o.Selection.Positions, c.Shape, "reserve it for a card")
 }
 
 // usable returns the hold that an order buys, or why it cannot. For another client, and a user who
 // does not own it, a hold does not exist.
-func (a *allocation) usable(o *order) (inventory.Hold, error) {
+func (a *allocation) usable(o *Order) (inventory.Hold, error) {
 	h, ok := a.holds[o.Selection.HoldID]
 	switch {
-	case !ok || h.Client != o.client || h.UserID != o.UserID || h.CampaignID != o.campaignID:
+	case !ok || h.Client != o.client || h.UserID != o.UserID || h.CampaignID != o.job.CampaignID:
 		return inventory.Hold{}, fault.New(fault.NotFound, "this user has no hold %s in this campaign", o.Selection.HoldID)
 	case a.used[h.ID] != uuid.Nil:
 		return inventory.Hold{}, inventory.UsedBy(a.used[h.ID])
@@ -142,15 +120,115 @@ func (a *allocation) usable(o *order) (inventory.Hold, error) {
 	return h, h.CheckActive()
 }
 
+// checkCard refuses an order by card of n positions when too many of its user wait for
+// cards already, as nobody may keep a campaign from others without paying; or when too many cards
+// of its buyer were declined or are being tried.
+func (a *allocation) checkCard(o *Order, n int) error {
+	if o.Payment.Method != purchase.Card {
+		return nil
+	}
+	most := a.reservations.MostPerUser
+	if has := a.pending[o.buyer()]; most > 0 && has+n > most {
+		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for their payment by card; with these %d it would be more than %d", has, n, most)
+	}
+	if cards := a.cards[o.cardholder()]; cards.Count >= payment.MostDeclines {
+		if cards.Again.IsZero() {
+			cards.Again = a.now.Add(a.reservations.For)
+		}
+		return payment.TooManyDeclines(cards.Again)
+	}
+	return nil
+}
+
+// charge takes the price of a purchase from its buyer's wallet and sets the ledger
+// entry as the payment reference. It does nothing for other payment methods.
+func (a *allocation) charge(o *Order, p *purchase.Purchase) error {
+	if p.PaymentMethod != purchase.Wallet {
+		return nil
+	}
+	// The reference is there once per job. Nobody looks whether it was used, as the job of a used one
+	// is final. The ledger refuses a second entry.
+	entry, err := a.wallets.Pay(a.owner(o), wallet.Movement{Amount: p.Amount, Reference: wallet.Reference{Text: "purchase:" + o.job.ID.String()},
+		Description: "purchase " + p.ID.String(), PurchaseID: p.ID, Actor: o.By})
+	p.PaymentReference = new(entry.ID.String())
+	return err
+}
+
+// take notes the effects of an order that has got its positions: they are sold, or reserved when it
+// is paid by card.
+func (a *allocation) take(o *Order, p purchase.Purchase, picked []*inventory.Free) error {
+	n, hold := len(picked), a.holds[o.Selection.HoldID] // the zero hold when it names none
+	given, change := inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked}, campaign.Change{Sold: n}
+	if p.State == purchase.Pending {
+		given.For, change = a.reservedFor(o, picked, hold.CreatedAt), campaign.Change{Reserved: n}
+		a.reserve(o, &p, given, hold.CreatedAt)
+	} else {
+		a.stock.Sell(picked)
+		a.sold = append(a.sold, given)
+		if err := a.succeed(p.JobID, resultOf(&p, a.campaigns[p.CampaignID].Board+1)); err != nil {
+			return err
+		}
+	}
+	if hold.ID == uuid.Nil {
+		a.bought[o.buyer()] += n
+	} else {
+		a.used[hold.ID] = p.ID
+		a.HoldsUsed++
+		change.Reserved -= n // the positions of a hold are counted as reserved already
+	}
+	a.purchases = append(a.purchases, p)
+	a.changes.Add(p.CampaignID, change)
+	return nil
+}
+
+// reserve begins the payment by card of a purchase, whose positions are reserved. heldSince is when the
+// hold was made that it uses; zero: it uses none.
+func (a *allocation) reserve(o *Order, p *purchase.Purchase, given inventory.Sale, heldSince time.Time) {
+	a.stock.Keep(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID, o.job.ID))
+	a.pending[o.buyer()] += len(given.Picked)
+	cards := a.cards[o.cardholder()]
+	cards.Count++
+	a.cards[o.cardholder()] = cards
+	pay := payment.New{Reserved: given.For, HeldSince: heldSince, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.JobID, CampaignID: p.CampaignID,
+		Amount: p.Amount, Currency: p.Currency, PaymentMethod: o.Payment.PaymentMethod, ReturnURL: postgres.Nullable(o.Payment.ReturnURL)}}
+	a.reserved, a.begun = append(a.reserved, given), append(a.begun, pay)
+	a.steps = append(a.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepReserved})
+	a.waiting, a.waitingFor = append(a.waiting, p.JobID), append(a.waitingFor, p.ID)
+	a.Payments = append(a.Payments, pay.Ref())
+}
+
+// leastReserved is the least time for which positions are reserved for a card, unless
+// every reservation is shorter: a buyer must be able to authenticate.
+const leastReserved = 3 * time.Minute
+
+// quota is how long the buyer of an order by card may keep which positions from others. That of
+// another order has nothing to keep.
+func (in *inputs) quota(o *Order) inventory.Quota {
+	q := inventory.Quota{Turns: in.reservations.Turns, Now: in.now, For: min(leastReserved, in.reservations.For)}
+	if o.Payment.Method == purchase.Card {
+		q.Kept = in.kept[o.buyer()]
+	}
+	return q
+}
+
+// reservedFor returns how long the positions of an order by card are reserved: for as long
+// as its buyer may still keep them all. heldSince is when the hold was made that has kept
+// them, zero if there was none. A hold is bought however old it is: its buyer pays just
+// now. That cannot be repeated, because all of it counts against the next hold.
+func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time.Time) time.Duration {
+	q, began := in.quota(o), in.now
+	if !heldSince.IsZero() {
+		began = heldSince
+	}
+	return min(in.reservations.For, max(q.EndsBy(began, picked).Sub(in.now), q.For))
+}
+
 // purchaseOf makes the purchase of an order and its positions.
-func purchaseOf(o *order, picked []*inventory.Free, c *campaign.Status) purchase.Purchase {
-	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: o.campaignID, UserID: o.UserID, JobID: o.jobID, Client: o.client,
-		Currency: c.Currency, PaymentMethod: o.Payment.Method, State: purchase.Completed, Metadata: o.Metadata}
+func purchaseOf(o *Order, picked []*inventory.Free, c *campaign.Status) purchase.Purchase {
+	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: c.ID, UserID: o.UserID, JobID: o.job.ID, Client: o.client, Currency: c.Currency,
+		PaymentMethod: o.Payment.Method, PaymentReference: postgres.Nullable(o.Payment.Reference), State: purchase.Completed, Metadata: o.Metadata}
 	if o.Payment.Method == purchase.Card {
 		p.State = purchase.Pending
-	}
-	if o.Payment.Reference != "" {
-		p.PaymentReference = &o.Payment.Reference
 	}
 	_, _ = rand.Read(p.Nonce[:]) // never fails
 	for _, f := range picked {
@@ -158,144 +236,4 @@ func purchaseOf(o *order, picked []*inventory.Free, c *campaign.Status) purchase
 		p.Amount += f.Price
 	}
 	return p
-}
-
-// leastReserved is the least time for which positions are reserved for a card, unless
-// every reservation is shorter: a buyer must be able to authenticate.
-const leastReserved = 3 * time.Minute
-
-func (r Reservations) least() time.Duration { return min(leastReserved, r.For) }
-
-// queueTurns reads how long the users in kept have kept positions lately.
-func (in *inputs) queueTurns(b *pgx.Batch) {
-	n := len(in.kept)
-	campaigns, users := make([]uuid.UUID, 0, n), make([]string, 0, n)
-	for u := range in.kept {
-		campaigns, users = append(campaigns, u.CampaignID), append(users, u.ID)
-	}
-	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&in.now) })
-	inventory.QueueHeldTimes(b, in.reservations.Turns, campaigns, users, func(t inventory.HeldTime) {
-		in.kept[inventory.User{CampaignID: t.CampaignID, ID: t.UserID}].Add(t)
-	})
-}
-
-// again returns when the buyer may reserve a free position for a card again, and false if
-// it may now.
-func (in *inputs) again(o *order, p shape.Position) (again time.Time, wait bool) {
-	kept, ok := in.kept[o.buyer()][p]
-	if !ok || o.Payment.Method != purchase.Card {
-		return again, false
-	}
-	again = in.reservations.Turns.Again(kept, in.reservations.least())
-	return again, again.After(in.now)
-}
-
-// checkTurns refuses an order by card for chosen positions that its buyer must leave to
-// others for a while, before the provider is asked.
-func (in *inputs) checkTurns(o *order) error {
-	return inventory.RefuseTurns(selectionAt, o.Selection.Positions, in.campaigns[o.campaignID].Shape, "reserve it for a card", func(p shape.Position) (time.Time, bool) { return in.again(o, p) })
-}
-
-// avoid tells which random positions an order must not get; nil: none.
-func (in *inputs) avoid(o *order) func(shape.Position) bool {
-	if len(in.kept[o.buyer()]) == 0 {
-		return nil
-	}
-	return func(p shape.Position) bool { _, wait := in.again(o, p); return wait }
-}
-
-// avoided counts them.
-func (in *inputs) avoided(o *order) (n int) {
-	for p := range in.kept[o.buyer()] {
-		if _, wait := in.again(o, p); wait {
-			n++
-		}
-	}
-	return n
-}
-
-// reservedFor returns how long the positions of an order by card are reserved: for as long
-// as its buyer may still keep them all. heldSince is when the hold was made that has kept
-// them, zero if there was none. A hold is bought however old it is: its buyer pays just
-// now. That cannot be repeated, because all of it counts against the next hold.
-func (in *inputs) reservedFor(o *order, picked []*inventory.Free, heldSince time.Time) time.Duration {
-	began := in.now
-	if !heldSince.IsZero() {
-		began = heldSince
-	}
-	var times []inventory.HeldTime
-	for _, f := range picked {
-		if kept, ok := in.kept[o.buyer()][f.Position]; ok {
-			times = append(times, kept)
-		}
-	}
-	left := in.reservations.Turns.EndsBy(began, times...).Sub(in.now)
-	return min(in.reservations.For, max(left, in.reservations.least()))
-}
-
-// payers are the wallets that pay for the orders of a transaction.
-type payers struct {
-	unit    *wallet.UnitOfWork   // nil: no order is paid by wallet
-	wallets map[*order]uuid.UUID // of orders that are paid by wallet; missing when the buyer has no wallet
-}
-
-// lockWallets locks the wallets of orders that are paid by wallet. wait says whether to
-// wait for those that another transaction has locked, or to treat them as busy.
-func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*order, wait Wait) (*payers, error) {
-	p := &payers{wallets: make(map[*order]uuid.UUID)}
-	owners := make(map[wallet.Owner][]*order)
-	var want wallet.Wanted
-	for _, o := range orders {
-		if o.Payment.Method == purchase.Wallet {
-			owner := wallet.Owner{Client: o.client, ID: o.UserID, Currency: in.campaigns[o.campaignID].Currency}
-			owners[owner] = append(owners[owner], o)
-		}
-	}
-	if len(owners) == 0 {
-		return p, nil
-	}
-	found, err := wallet.Find(ctx, tx, slices.Collect(maps.Keys(owners)))
-	if err != nil {
-		return nil, err
-	}
-	for owner, id := range found {
-		want.Wallets = append(want.Wallets, id)
-		for _, o := range owners[owner] {
-			p.wallets[o] = id
-		}
-	}
-	p.unit, err = wait.openWallets(ctx, tx, want)
-	return p, err
-}
-
-// busy reports whether another transaction has locked the wallet of an order.
-func (p *payers) busy(o *order) bool {
-	id, ok := p.wallets[o]
-	return ok && slices.Contains(p.unit.Busy(), id)
-}
-
-// charge takes the price of a purchase from its buyer's wallet and sets the ledger
-// entry as the payment reference. It does nothing for other payment methods.
-func (p *payers) charge(o *order, bought purchase.Purchase) (purchase.Purchase, error) {
-	if bought.PaymentMethod != purchase.Wallet {
-		return bought, nil
-	}
-	id, ok := p.wallets[o]
-	if !ok {
-		return bought, fault.New(fault.InsufficientFunds, "this user has no wallet in %s", bought.Currency)
-	}
-	entry, err := p.unit.Pay(id, wallet.Movement{Amount: bought.Amount, Reference: paymentReference(o.jobID),
-		Description: "purchase " + bought.ID.String(), PurchaseID: bought.ID, Actor: o.By})
-	if err != nil {
-		return bought, err
-	}
-	reference := entry.ID.String()
-	bought.PaymentReference = &reference
-	return bought, nil
-}
-
-// paymentReference identifies the payment of a purchase: there is one per job. Nobody looks
-// whether it was used, as the job of a used one is final. The ledger refuses a second entry.
-func paymentReference(jobID uuid.UUID) wallet.Reference {
-	return wallet.Reference{Text: "purchase:" + jobID.String()}
 }

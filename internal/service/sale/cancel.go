@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/store/campaign"
@@ -28,16 +27,6 @@ type Cancellation struct {
 	By         string           `json:"by"`                  // role:client, and /user when one was signed in
 	Reason     string           `json:"reason,omitempty"`
 	AnyTime    bool             `json:"any_time,omitempty"` // ignore the policy's deadline, and disputes, as for operators
-}
-
-// Cancelled is the result of a succeeded cancellation job.
-type Cancelled struct {
-	PurchaseID uuid.UUID       `json:"purchase_id"`
-	State      purchase.State  `json:"state"`     // cancelled, or refunding when a card was charged; completed when others are left
-	Positions  []purchase.Item `json:"positions"` // free again
-	Amount     money.Amount    `json:"amount"`    // refunded to the wallet or the card, or for the app to refund; or it was never paid
-	Currency   string          `json:"currency"`
-	Board      int64           `json:"board_version"` // a board that has reached it shows them free
 }
 
 // Cancel finalizes cancellation jobs in one transaction: it cancels the purchases, frees
@@ -68,21 +57,19 @@ func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, 
 	if err != nil {
 		return Report{}, err
 	}
-	payees, err := in.lockPayees(ctx, tx, wait)
-	if err != nil {
+	if err := in.lockPayees(ctx, tx, wait); err != nil {
 		return Report{}, err
 	}
-	out := &returns{payees: payees, report: Report{Busy: in.busy, Locked: in.busy}}
 	for _, c := range in.wanted {
-		if err := out.decide(c); err != nil {
+		if err := in.decideOne(c); err != nil {
 			return Report{}, err
 		}
 	}
-	if err := out.write(ctx, tx); err != nil {
+	if err := in.write(ctx, tx); err != nil {
 		return Report{}, err
 	}
 	failpoint.Hit("cancellation.commit", in.users)
-	return out.report, nil
+	return in.Report, nil
 }
 
 // isRefusal reports whether err refuses the cancellation; other errors are failures.
@@ -110,10 +97,10 @@ type openPayment struct {
 	locked bool // otherwise another transaction has it
 }
 
-// cancellations is what a transaction of cancellations has locked and read.
+// cancellations is what a transaction of cancellations has locked and read, and its effects.
 type cancellations struct {
+	*effects
 	wanted []*cancellation // in the order of arrival
-	busy   []job.Ref       // jobs whose campaign another transaction has locked
 }
 
 // users returns the users of the purchases.
@@ -141,7 +128,7 @@ const wantedSQL = `
 // decisions need. A purchase that many jobs want to cancel is read once. It locks the
 // payments that are open.
 func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*cancellations, error) {
-	in := &cancellations{}
+	in := &cancellations{effects: newEffects()}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var b pgx.Batch
@@ -155,7 +142,7 @@ func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait
 	var ids []uuid.UUID
 	for _, c := range all {
 		if c.campaign != nil && !locked[c.CampaignID] {
-			in.busy = append(in.busy, c.Ref)
+			in.Busy, in.Locked = append(in.Busy, c.Ref), append(in.Locked, c.Ref)
 			continue
 		}
 		in.wanted = append(in.wanted, c)

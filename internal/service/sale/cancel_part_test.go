@@ -48,7 +48,7 @@ func positionsOf(p purchase.Purchase) (all []shape.Position) {
 	return all
 }
 
-func cancelledOf(t *testing.T, j job.Job) (c sale.Cancelled) {
+func cancelledOf(t *testing.T, j job.Job) (c sale.Result) {
 	t.Helper()
 	if err := json.Unmarshal(j.Result, &c); err != nil {
 		t.Fatalf("%s: %v, %+v", j.State, err, j.Problem)
@@ -239,7 +239,7 @@ func TestTheStatementsOfAPartialCancellationRefuseWhatIsNotThere(t *testing.T) {
 		"a position that it has not": func(b *pgx.Batch) error { return purchase.QueueCancelPart(b, part(other)) },
 		"all positions":              func(b *pgx.Batch) error { return purchase.QueueCancelPart(b, part(p.Items...)) },
 		"a purchase that is cancelled": func(b *pgx.Batch) error {
-			purchase.QueueRefunding(b, []purchase.End{{ID: bought, State: purchase.Refunding, By: "app:test"}})
+			purchase.QueueCancel(b, []purchase.End{{ID: bought, State: purchase.Refunding, By: "app:test"}})
 			return purchase.QueueCancelPart(b, part(p.Items[0]))
 		},
 		"more than was captured": func(b *pgx.Batch) error { refund.QueueInsert(b, []refund.Refund{back}); return nil },

@@ -258,8 +258,7 @@ func TestTheResultOfACancellationIsThatOfThePurchase(t *testing.T) {
 	if _, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}
-	var bought sale.Result
-	var cancelled sale.Cancelled
+	var bought, cancelled sale.Result
 	if err := json.Unmarshal(fixture.Job(t, db, ref.ID).Result, &bought); err != nil {
 		t.Fatal(err)
 	}

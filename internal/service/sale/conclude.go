@@ -44,10 +44,9 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 	if err := in.findHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	out := newConclusions(in.busy)
 	var late []*conclusion
 	for _, c := range in.payments {
-		isLate, err := out.decide(c)
+		isLate, err := in.decide(c)
 		if err != nil {
 			return Report{}, err
 		}
@@ -59,21 +58,18 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 		if err := s.facts.Fill(ctx, tx, in.campaigns); err != nil {
 			return Report{}, err
 		}
+		if err := in.reassign(ctx, tx, late); err != nil {
+			return Report{}, err
+		}
 	}
-	if err := out.reassign(ctx, tx, late); err != nil {
+	if err := in.leaveFinal(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	if err := out.leaveFinal(ctx, tx); err != nil {
-		return Report{}, err
-	}
-	if err := out.write(ctx, tx); err != nil {
-		return Report{}, err
-	}
-	if err := s.startDraws(ctx, tx, in.campaigns, out.changes, &out.report); err != nil {
+	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
 		return Report{}, err
 	}
 	failpoint.Hit("conclusion.commit", in.users)
-	return out.report, nil
+	return in.Report, nil
 }
 
 // conclusion is a payment with all that its decision needs.
@@ -85,22 +81,10 @@ type conclusion struct {
 	hold     uuid.UUID // that it has used, and that keeps the positions again; zero: none
 }
 
-// positions returns the positions of the purchase.
-func (c *conclusion) positions() []inventory.Return {
-	list := make([]inventory.Return, len(c.bought.Items))
-	for i, item := range c.bought.Items {
-		list[i] = inventory.Return{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Position: item.Position}
-	}
-	return list
-}
-
-// unpaid returns its reservation as one that ends without a payment.
-func (c *conclusion) unpaid() inventory.Unpaid {
-	u := inventory.Unpaid{CampaignID: c.CampaignID, UserID: c.bought.UserID, KeptSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
-	for _, item := range c.bought.Items {
-		u.Positions = append(u.Positions, item.Position)
-	}
-	return u
+// owned is what the purchase has reserved, and for how long.
+func (c *conclusion) owned() inventory.Owned {
+	return inventory.Owned{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
+		UserID: c.bought.UserID, KeptSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
 }
 
 // open reports whether the purchase, and with it its job, waits for the payment.
@@ -111,11 +95,17 @@ func (c *conclusion) takenBack() bool {
 	return c.CancelJob != nil || c.Ending != nil && *c.Ending == payment.CancelledByBuyer
 }
 
-// unconcluded is what a transaction has locked and read of payments.
+// unconcluded is what a transaction has locked and read of payments, and its effects.
 type unconcluded struct {
+	*effects
 	campaigns map[uuid.UUID]*campaign.Status
 	payments  []*conclusion // in the order in which they were asked for
-	busy      []job.Ref     // whose campaign or payment another transaction has locked
+}
+
+func newUnconcluded() *unconcluded {
+	in := &unconcluded{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
+	in.back = true
+	return in
 }
 
 // users returns the user of each purchase.
@@ -130,7 +120,7 @@ func (in *unconcluded) users() []string {
 // lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in
 // later statements what the decisions need.
 func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*unconcluded, error) {
-	in := &unconcluded{campaigns: make(map[uuid.UUID]*campaign.Status)}
+	in := newUnconcluded()
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var found []payment.Ref
@@ -151,7 +141,7 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*u
 		case in.campaigns[ref.CampaignID] == nil:
 			return nil, fmt.Errorf("job %s: its payment is of campaign %s, which is not locked", ref.JobID, ref.CampaignID)
 		case !locked[ref.CampaignID]:
-			in.busy = append(in.busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
+			in.Busy = append(in.Busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
 		default:
 			free = append(free, ref)
 		}
@@ -180,7 +170,7 @@ func (in *unconcluded) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, 
 	}
 	for _, ref := range refs {
 		if !locked[ref.PurchaseID] {
-			in.busy = append(in.busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
+			in.Busy = append(in.Busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
 			continue
 		}
 		p := bought[ref.PurchaseID]
@@ -216,9 +206,4 @@ func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
 		c.hold = found[c.PurchaseID]
 	}
 	return fault.At(err, "findHolds")
-}
-
-// queueLockPayments locks payments as w says: it waits for them as for wallets.
-func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
-	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
 }

@@ -11,168 +11,194 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
+	"triprize/internal/store/refund"
 	"triprize/internal/store/wallet"
 )
 
+// firstLook is when a payment whose first task was lost is due again.
+const firstLook = 5 * time.Second
+
 // effects is what a transaction writes, and the report that is valid after its commit.
 type effects struct {
-	changes   campaign.Changes
-	sales     []inventory.Sale
-	purchases []purchase.Purchase
-	reserving reserving
-	unit      *wallet.UnitOfWork // nil: no money moves
-	report    Report
+	Report
+	changes campaign.Changes
+	back    bool // the changes give positions back, also in campaigns that are cancelled
+
+	reservations Reservations // of begun and reserved
+	now          time.Time    // likewise: when they begin
+	begun        []payment.New
+	concluded    []payment.Conclusion
+	givenUp      []payment.Taking // by cancellations, before their capture
+	captured     []payment.Taking // likewise, after it
+	steps        []payment.Step
+	refunds      []refund.Refund
+
+	reserved  []inventory.Sale
+	sold      []inventory.Sale  // that were free or held
+	paid      []inventory.Owned // that were reserved, and are sold
+	freed     []inventory.Owned // that were reserved
+	unpaid    []inventory.Owned // whose positions are freed, too
+	heldAgain []inventory.Owned
+	takenBack []inventory.Owned // that were sold
+
+	purchases  []purchase.Purchase // new ones
+	completed  []uuid.UUID
+	reassigned []purchase.Purchase
+	ends       []purchase.End // of open purchases
+	lateEnds   []purchase.End // of purchases that had ended before
+	cancelled  []purchase.End // of completed purchases
+	parts      map[uuid.UUID][]purchase.PartialCancellation
+
+	wallets     *wallet.Buyers
+	waiting     []uuid.UUID // jobs that wait for the end of a payment from now on
+	waitingFor  []uuid.UUID // the purchases of these
+	notAwaiting []uuid.UUID // jobs that do not wait for their buyers any more
 }
 
-// effectsOf turns orders that were decided into effects.
-func effectsOf(in *inputs, payers *payers, orders []*order) (*effects, error) {
-	e := &effects{changes: make(campaign.Changes), unit: payers.unit, report: Report{Busy: in.busy, Locked: in.busy, HoldsReclaimed: len(in.over)}}
-	e.reserving.Reservations, e.reserving.now = in.reservations, in.now
-	for _, h := range in.over {
+func newEffects() *effects {
+	return &effects{changes: make(campaign.Changes), parts: make(map[uuid.UUID][]purchase.PartialCancellation), wallets: &wallet.Buyers{}}
+}
+
+// succeed finalizes a job with what has become of its purchase.
+func (e *effects) succeed(jobID uuid.UUID, r Result) error {
+	answer, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("the result of job %s: %w", jobID, err)
+	}
+	done := job.Outcome{ID: jobID, Result: answer, PurchaseID: r.PurchaseID}
+	if r.State == "" { // it is bought
+		done.Positions = purchase.Words(r.Positions)
+		e.Sold += len(r.Positions)
+	}
+	e.Finalized = append(e.Finalized, done)
+	return nil
+}
+
+// fail finalizes a job that is refused, or whose purchase has ended.
+func (e *effects) fail(jobID, purchaseID uuid.UUID, why error) {
+	refused := job.Refused(jobID, why)
+	refused.PurchaseID = purchaseID
+	e.Finalized = append(e.Finalized, refused)
+	if errors.Is(why, wallet.ErrBroken) {
+		e.Broken = append(e.Broken, why)
+	}
+}
+
+// expire ends holds that are over, so that their positions are free.
+func (e *effects) expire(b *pgx.Batch, over []inventory.Over) {
+	if len(over) == 0 {
+		return
+	}
+	inventory.QueueExpire(b, over)
+	for _, h := range over {
 		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
 	}
-	for _, o := range orders {
-		switch {
-		case o.putOff:
-			e.report.Busy = append(e.report.Busy, o.ref())
-		case o.refusal != nil:
-			e.refuse(o)
-		case o.bought.State == purchase.Pending:
-			e.reserve(o)
-		default:
-			if err := e.sell(o, in.campaigns[o.campaignID].Board+1); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return e, nil
+	e.HoldsReclaimed += len(over)
 }
 
-func (e *effects) refuse(o *order) {
-	e.report.Finalized = append(e.report.Finalized, job.Refused(o.jobID, o.refusal))
-	if errors.Is(o.refusal, wallet.ErrBroken) {
-		e.report.Broken = append(e.report.Broken, o.refusal)
+// refund gives money of a purchase back: to a wallet in this transaction, to a card later.
+func (e *effects) refund(p *purchase.Purchase, amount money.Amount, reason refund.Reason) {
+	made := refund.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: refund.Method(p.PaymentMethod),
+		Amount: amount, Currency: p.Currency, Reason: reason}
+	e.refunds = append(e.refunds, made)
+	if made.Method == refund.Card {
+		why := string(reason)
+		e.Refunds = append(e.Refunds, made.Item())
+		e.steps = append(e.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen, Detail: &why})
 	}
-}
-
-// sell sells what makes a board of a version.
-func (e *effects) sell(o *order, board int64) error {
-	p, n := o.bought, len(o.picked)
-	answer, err := json.Marshal(Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board})
-	if err != nil {
-		return fmt.Errorf("the result of job %s: %w", p.JobID, err)
-	}
-	e.report.Finalized = append(e.report.Finalized, job.Outcome{ID: p.JobID, Result: answer, PurchaseID: p.ID, Positions: purchase.Words(p.Items)})
-	e.report.Sold += n
-	e.purchases = append(e.purchases, p)
-	holdID := o.Selection.HoldID
-	e.sales = append(e.sales, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, Picked: o.picked})
-	change := campaign.Change{Sold: n}
-	if holdID != uuid.Nil {
-		change.Reserved = -n
-		e.report.HoldsUsed++
-	}
-	e.changes.Add(p.CampaignID, change)
-	return nil
 }
 
 // write writes everything, in one round trip and in the order of locks. Each statement
 // fails when it does not change exactly its rows.
 func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
-	e.changes.Queue(&b)
-	e.reserving.queue(&b)
-	if len(e.sales) > 0 {
-		inventory.QueueSell(&b, e.sales)
+	if e.back {
+		e.changes.QueueBack(&b)
+	} else {
+		e.changes.Queue(&b)
 	}
-	if len(e.purchases) > 0 {
-		purchase.QueueInsert(&b, e.purchases)
+	e.queuePayments(&b)
+	e.queuePositions(&b)
+	if err := e.queuePurchases(&b); err != nil {
+		return err
 	}
-	if e.unit != nil {
-		e.unit.Queue(&b)
-	}
-	e.reserving.queueBegun(&b, e.report.Finalized)
-	if len(e.report.Finalized) > 0 {
-		job.QueueFinalize(&b, e.report.Finalized)
-	}
+	e.wallets.Queue(&b)
+	e.queueJobs(&b)
 	if b.Len() == 0 {
 		return nil
 	}
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
 }
 
-// firstLook is when a payment whose first task was lost is due again.
-const firstLook = 5 * time.Second
-
-// reserving is what a sale writes for orders that are paid by card: their positions are
-// reserved, and their payments and jobs go on after its commit. It is empty, and costs
-// nothing, in a sale without them.
-type reserving struct {
-	Reservations
-	now       time.Time
-	positions []inventory.Sale
-	payments  []payment.New
-	jobs      []uuid.UUID
-	purchases []uuid.UUID
+func (e *effects) queuePayments(b *pgx.Batch) {
+	if len(e.begun) > 0 {
+		payment.QueueInsert(b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstLook)
+	}
+	queueSome(b, e.concluded, payment.QueueConclude)
+	queueSome(b, e.givenUp, payment.QueueGiveUp)
+	queueSome(b, e.captured, payment.QueueTakeCaptured)
+	if len(e.steps) > 0 {
+		payment.QueueSteps(b, e.steps...)
+	}
+	queueSome(b, e.refunds, refund.QueueInsert)
 }
 
-// reserve notes the effects of an order that is paid by card. The positions of a hold
-// are counted as reserved already.
-func (e *effects) reserve(o *order) {
-	p, holdID := o.bought, o.Selection.HoldID
-	e.purchases = append(e.purchases, p)
-	r := &e.reserving
-	r.positions = append(r.positions, inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: holdID, For: o.keeps, Picked: o.picked})
-	pay := payment.New{Reserved: o.keeps, HeldSince: o.since, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.JobID, CampaignID: p.CampaignID,
-		Amount: p.Amount, Currency: p.Currency, PaymentMethod: o.Payment.PaymentMethod}}
-	if url := o.Payment.ReturnURL; url != "" {
-		pay.ReturnURL = &url
+func (e *effects) queuePositions(b *pgx.Batch) {
+	if len(e.reserved) > 0 {
+		inventory.QueueReserve(b, e.reserved, e.now, e.reservations.Turns, e.reservations.MaxExtension)
 	}
-	r.payments = append(r.payments, pay)
-	r.jobs, r.purchases = append(r.jobs, p.JobID), append(r.purchases, p.ID)
-	e.report.Payments = append(e.report.Payments, pay.Ref())
-	change := campaign.Change{Reserved: len(o.picked)}
-	if holdID != uuid.Nil {
-		change.Reserved = 0
-		e.report.HoldsUsed++
-	}
-	e.changes.Add(p.CampaignID, change)
+	queueSome(b, e.sold, inventory.QueueSell)
+	queueSome(b, e.freed, inventory.QueueFreeReserved)
+	queueSome(b, e.heldAgain, inventory.QueueHoldAgain)
+	queueSome(b, e.unpaid, inventory.QueueUnpaid)
+	queueSome(b, e.paid, inventory.QueueSellReserved)
+	queueSome(b, e.takenBack, inventory.QueueTakeBack)
 }
 
-// queue writes payments and positions. It comes after campaign.Changes.
-func (r *reserving) queue(b *pgx.Batch) {
-	if len(r.payments) == 0 {
-		return
+func (e *effects) queuePurchases(b *pgx.Batch) error {
+	queueSome(b, e.purchases, purchase.QueueInsert)
+	queueSome(b, e.completed, purchase.QueueComplete)
+	queueSome(b, e.reassigned, purchase.QueueReassign)
+	queueSome(b, e.ends, purchase.QueueEndOpen)
+	queueSome(b, e.lateEnds, purchase.QueueRefundingLate)
+	if len(e.parts) > 0 {
+		if err := purchase.QueueCancelPart(b, e.parts); err != nil {
+			return err
+		}
 	}
-	payment.QueueInsert(b, r.payments, r.MaxExtension, r.AfterSaleEnd, firstLook)
-	steps := make([]payment.Step, len(r.payments))
-	for i, p := range r.payments {
-		steps[i] = payment.Step{PurchaseID: p.PurchaseID, Event: payment.StepReserved}
+	queueSome(b, e.cancelled, purchase.QueueCancel)
+	given := make([]uuid.UUID, len(e.givenUp))
+	for i, taken := range e.givenUp {
+		given[i] = taken.PurchaseID
 	}
-	payment.QueueSteps(b, steps...)
-	inventory.QueueReserve(b, r.positions, r.now, r.Turns, r.MaxExtension)
+	queueSome(b, given, purchase.QueueNotAwaiting)
+	return nil
 }
 
-// queueBegun notes which jobs have begun a purchase. It locks the jobs that are finalized
-// with them, so that all are locked in one order.
-func (r *reserving) queueBegun(b *pgx.Batch, finalized []job.Outcome) {
-	if len(r.jobs) == 0 {
-		return
+// queueJobs locks all jobs at once, so that it has one order.
+func (e *effects) queueJobs(b *pgx.Batch) {
+	if len(e.waiting) > 0 {
+		all := append(e.waiting[:len(e.waiting):len(e.waiting)], e.notAwaiting...)
+		for _, o := range e.Finalized {
+			all = append(all, o.ID)
+		}
+		job.QueueLock(b, all)
+		job.QueueBegun(b, e.waiting, e.waitingFor)
+		queueSome(b, e.notAwaiting, job.QueueNotAwaiting)
 	}
-	job.QueueLock(b, jobsOf(finalized, r.jobs))
-	job.QueueBegun(b, r.jobs, r.purchases)
+	queueSome(b, e.Finalized, job.QueueFinalize)
 }
 
-// jobsOf returns the jobs of outcomes, and more.
-func jobsOf(outcomes []job.Outcome, more []uuid.UUID) []uuid.UUID {
-	ids := make([]uuid.UUID, 0, len(outcomes)+len(more))
-	for _, o := range outcomes {
-		ids = append(ids, o.ID)
+// queueSome queues a statement for items, if there are any.
+func queueSome[T any](b *pgx.Batch, items []T, queue func(*pgx.Batch, []T)) {
+	if len(items) > 0 {
+		queue(b, items)
 	}
-	return append(ids, more...)
 }

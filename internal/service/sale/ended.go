@@ -67,7 +67,7 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 
 // endSale is a transaction.
 func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
-	in := &unconcluded{campaigns: make(map[uuid.UUID]*campaign.Status)}
+	in := newUnconcluded()
 	var held []*inventory.Hold
 	var open []payment.Ref
 	var b pgx.Batch
@@ -82,8 +82,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 	if c == nil || c.State != campaign.Active || !c.Ended {
 		return end, nil
 	}
-	out := newConclusions(nil)
-	if err := out.releaseHolds(ctx, tx, id, held); err != nil {
+	if err := in.releaseHolds(ctx, tx, id, held); err != nil {
 		return end, err
 	}
 	if len(open) > 0 {
@@ -92,7 +91,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		}
 	}
 	for _, p := range in.payments {
-		given, err := out.outOfTime(p)
+		given, err := in.outOfTime(p)
 		if err != nil {
 			return end, err
 		}
@@ -100,41 +99,41 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 			end.GivenUp++
 		}
 	}
-	if err := out.leaveFinal(ctx, tx); err != nil {
+	if err := in.leaveFinal(ctx, tx); err != nil {
 		return end, err
 	}
-	if err := out.write(ctx, tx); err != nil {
+	if err := in.write(ctx, tx); err != nil {
 		return end, err
 	}
-	end.Holds, end.Finalized = len(held), out.report.Finalized
-	end.Messages, err = s.endIfDue(ctx, tx, c, out.changes[id], out.report.Finalized)
+	end.Holds, end.Finalized = len(held), in.Finalized
+	end.Messages, err = s.endIfDue(ctx, tx, c, in.effects)
 	end.Ended = len(end.Messages) > 0
 	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
 	return end, err
 }
 
 // endIfDue ends the sale of a campaign that is drawn at its end, if that has come and
-// change frees or sells the last reserved position. It comes after all other writes; the
+// its change frees or sells the last reserved position. It comes after all other writes; the
 // statement itself decides.
-func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, change campaign.Change, outcomes []job.Outcome) ([]outbox.Message, error) {
-	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+change.Reserved > 0 {
+func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e *effects) ([]outbox.Message, error) {
+	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+e.changes[c.ID].Reserved > 0 {
 		return nil, nil
 	}
 	ended, err := campaign.EndSale(ctx, tx, c.ID)
 	if err != nil || !ended {
 		return nil, err
 	}
-	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, job.BySaleEnd, "", s.keepJobs, job.OriginIn(outcomes, c.ID)))
+	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, job.BySaleEnd, "", s.keepJobs, job.OriginIn(e.Finalized, c.ID)))
 	return made, fault.At(err, "endIfDue(%s)", c.ID)
 }
 
 // releaseHolds ends holds of a campaign.
-func (o *conclusions) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, held []*inventory.Hold) error {
+func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, held []*inventory.Hold) error {
 	if len(held) == 0 {
 		return nil
 	}
 	for _, h := range held {
-		o.changes.Add(id, campaign.Change{Reserved: -len(h.Positions)})
+		e.changes.Add(id, campaign.Change{Reserved: -len(h.Positions)})
 	}
 	var b pgx.Batch
 	inventory.QueueRelease(&b, held)
@@ -143,15 +142,15 @@ func (o *conclusions) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID,
 
 // outOfTime gives up a payment that was found by payment.QueueOutOfTime. It does nothing
 // about one that has moved on since: its conclusion is on its way.
-func (o *conclusions) outOfTime(c *conclusion) (given bool, err error) {
+func (e *effects) outOfTime(c *conclusion) (given bool, err error) {
 	switch {
 	case c.Phase != payment.Expiring, !c.open(), !c.kept:
 		return false, nil
 	case c.takenBack():
-		return true, o.end(c) // nobody waits for it: money that it still brings goes back
+		return true, e.end(c) // nobody waits for it: money that it still brings goes back
 	}
-	o.release(c)
-	o.to(c, payment.Late)
+	e.release(c)
+	e.to(c, payment.Late)
 	return true, nil
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,12 +13,12 @@ import (
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
+	"triprize/internal/store/wallet"
 )
 
 // Order is the payload of a purchase job: buyer, selection and payment.
@@ -31,6 +29,9 @@ type Order struct {
 
 	Metadata metadata.Map `json:"metadata,omitempty"` // of the purchase
 	By       string       `json:"by,omitempty"`       // role:client, and /user when one was signed in; of a payment by wallet
+
+	job    job.Ref // as a transaction has read it
+	client string  // of the job
 }
 
 // Random selects a number of free positions of a layer; layer 0 means any layer.
@@ -58,61 +59,48 @@ type Payment struct {
 	ReturnURL     string                 `json:"return_url,omitempty"`     // where an authentication ends; for purchase.Card
 }
 
-// Result is the result of a succeeded purchase job.
+// Result is the result of a succeeded job: of a purchase, or of a cancellation.
 type Result struct {
 	PurchaseID uuid.UUID       `json:"purchase_id"`
-	Positions  []purchase.Item `json:"positions"`
-	Amount     money.Amount    `json:"amount"`
+	State      purchase.State  `json:"state,omitempty"` // of a cancellation: cancelled, or refunding when a card was charged; completed when others are left
+	Positions  []purchase.Item `json:"positions"`       // bought, or free again
+	Amount     money.Amount    `json:"amount"`          // of a cancellation: refunded to the wallet or the card, or for the app to refund; or it was never paid
 	Currency   string          `json:"currency"`
-	Board      int64           `json:"board_version"` // a board that has reached it shows the positions
+	Board      int64           `json:"board_version"` // a board that has reached it shows the positions so
 }
 
-// order is a queued purchase job as a transaction reads it, and what becomes of it: it is sold,
-// reserved, refused, or put off.
-type order struct {
-	jobID      uuid.UUID
-	campaignID uuid.UUID
-	client     string // of the job
-	Order
-
-	bought  purchase.Purchase // when it is sold, or with the state pending when it is reserved
-	picked  []*inventory.Free // the positions that are sold or reserved
-	keeps   time.Duration     // of what is reserved: until its deadline
-	since   time.Time         // of what is reserved: when the hold was made that it uses; zero: it uses none
-	refusal error
-	putOff  bool // another transaction has locked its wallet, or tries cards of its buyer
+// resultOf is the result of the job of a purchase.
+func resultOf(p *purchase.Purchase, board int64) Result {
+	return Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board}
 }
 
-func (o *order) ref() job.Ref { return job.Ref{ID: o.jobID, CampaignID: o.campaignID} }
-
-func parseOrder(jobID, campaignID uuid.UUID, client string, payload json.RawMessage) (*order, error) {
-	o := &order{jobID: jobID, campaignID: campaignID, client: client}
-	if err := json.Unmarshal(payload, &o.Order); err != nil {
-		return nil, fmt.Errorf("the payload of job %s: %w", jobID, err)
-	}
-	return o, nil
-}
-
-// inputs is what a transaction has locked and read. Allocation does not change it.
+// inputs is what a sale has locked and read, and its effects. Allocation changes nothing of it but
+// the counts of what its users have.
 type inputs struct {
+	*effects
 	campaigns map[uuid.UUID]*campaign.Status
-	orders    []*order                     // in the order of arrival
-	busy      []job.Ref                    // jobs whose campaign another transaction has locked
+	orders    []*Order                     // in the order of arrival
 	has       map[inventory.User]int       // positions of users, in campaigns with a purchase limit
 	over      []inventory.Over             // holds that are over; has does not count them after endHolds
-	holds     map[uuid.UUID]inventory.Hold // holds that orders name, read by endHolds
+	holds     map[uuid.UUID]inventory.Hold // that orders name, read by endHolds
 
 	// Of users who order by card, read by endHolds.
-	unpaid map[inventory.User]int                 // positions that wait for their cards, if there is a limit
-	kept   map[inventory.User]inventory.HeldTimes // lately, without buying
-	cards  map[payment.Buyer]payment.Cards        // that were declined or are being tried
-	trying map[payment.Buyer]bool                 // another transaction lets them try cards just now
-	now    time.Time                              // by the database's clock; zero without such users
-
-	reservations Reservations
+	pending map[inventory.User]int                 // positions that wait for their cards, if there is a limit
+	kept    map[inventory.User]inventory.HeldTimes // lately, without buying
+	cards   map[payment.Buyer]payment.Cards        // that were declined or are being tried
+	trying  map[payment.Buyer]bool                 // another transaction lets them try cards just now
 }
 
-func (o *order) buyer() inventory.User { return inventory.User{CampaignID: o.campaignID, ID: o.UserID} }
+func (o *Order) buyer() inventory.User {
+	return inventory.User{CampaignID: o.job.CampaignID, ID: o.UserID}
+}
+
+func (o *Order) cardholder() payment.Buyer { return payment.Buyer{Client: o.client, ID: o.UserID} }
+
+// owner returns whose wallet pays for an order by wallet.
+func (in *inputs) owner(o *Order) wallet.Owner {
+	return wallet.Owner{Client: o.client, ID: o.UserID, Currency: in.campaigns[o.job.CampaignID].Currency}
+}
 
 // users returns the user of each order.
 func (in *inputs) users() []string {
@@ -123,11 +111,11 @@ func (in *inputs) users() []string {
 	return users
 }
 
-// lockCampaigns locks the campaigns of jobs and reads everything that does not depend
+// lockOrders locks the campaigns of jobs and reads everything that does not depend
 // on the content of the orders, in one round trip. The lock is a statement of its own;
 // those after it see what was committed before it was granted.
-func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
-	in := &inputs{campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
+func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
+	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var b pgx.Batch
@@ -137,37 +125,10 @@ func lockCampaigns(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*
 	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
 	b.Queue(hasSQL, jobs, campaigns).Query(func(rows pgx.Rows) error { return inventory.ScanCounts(rows, in.has) })
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, fmt.Errorf("lockCampaigns: %w", err)
+		return nil, fmt.Errorf("lockOrders: %w", err)
 	}
 	in.keepLocked(locked)
 	return in, nil
-}
-
-// idsOf returns the ids of jobs, and of their campaigns.
-func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
-	seen := make(map[uuid.UUID]bool, 1)
-	for _, r := range refs {
-		jobs = append(jobs, r.ID)
-		if !seen[r.CampaignID] {
-			seen[r.CampaignID] = true
-			campaigns = append(campaigns, r.CampaignID)
-		}
-	}
-	return jobs, campaigns
-}
-
-// queueLock locks campaigns and notes which of them it has got.
-func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
-	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
-}
-
-// queueLimit bounds the waits for locks of the rest of a transaction, and returns its lock mode.
-func queueLimit(b *pgx.Batch, limit time.Duration) postgres.LockMode {
-	if limit == 0 {
-		return postgres.SkipLocked
-	}
-	postgres.QueueLimitLockWaits(b, limit)
-	return postgres.WaitForLocks
 }
 
 // queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued purchases of the
@@ -190,25 +151,28 @@ const hasSQL = `
 	CROSS JOIN LATERAL ` + inventory.CountsOfUser + ` p`
 
 func (in *inputs) scanOrders(rows pgx.Rows) error {
-	var jobID, campaignID uuid.UUID
-	var client string
-	var payload []byte
-	_, err := pgx.ForEachRow(rows, []any{&jobID, &campaignID, &client, &payload}, func() error {
-		o, err := parseOrder(jobID, campaignID, client, payload)
+	for rows.Next() {
+		o := &Order{}
+		var payload []byte
+		if err := rows.Scan(&o.job.ID, &o.job.CampaignID, &o.client, &payload); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(payload, o); err != nil {
+			return fmt.Errorf("the payload of job %s: %w", o.job.ID, err)
+		}
 		in.orders = append(in.orders, o)
-		return err
-	})
-	return err
+	}
+	return rows.Err()
 }
 
 // keepLocked moves orders whose campaign is not locked to busy. Orders whose campaign
 // does not exist stay, to be refused. It also drops the holds of campaigns that are not
 // locked or not active: this transaction must not end them.
 func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
-	in.orders = slices.DeleteFunc(in.orders, func(o *order) bool {
-		busy := in.campaigns[o.campaignID] != nil && !locked[o.campaignID]
+	in.orders = slices.DeleteFunc(in.orders, func(o *Order) bool {
+		busy := in.campaigns[o.job.CampaignID] != nil && !locked[o.job.CampaignID]
 		if busy {
-			in.busy = append(in.busy, o.ref())
+			in.Busy, in.Locked = append(in.Busy, o.job), append(in.Locked, o.job)
 		}
 		return busy
 	})
@@ -222,12 +186,10 @@ func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
 // reads the holds that orders name.
 func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
-	if len(in.over) > 0 {
-		inventory.QueueExpire(&b, in.over)
-		for _, h := range in.over {
-			if who := (inventory.User{CampaignID: h.CampaignID, ID: h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
-				in.has[who] -= h.Size
-			}
+	in.expire(&b, in.over)
+	for _, h := range in.over {
+		if who := (inventory.User{CampaignID: h.CampaignID, ID: h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
+			in.has[who] -= h.Size
 		}
 	}
 	var named []uuid.UUID
@@ -246,79 +208,55 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "endHolds")
 }
 
-// queueCards reads about users who order by card. Without them it costs nothing.
+// queueCards reads about users who order by card: how long they have kept positions lately, and how
+// many of their cards were declined or are being tried, in other campaigns, too. Without them it costs nothing.
 func (in *inputs) queueCards(b *pgx.Batch) {
-	in.unpaid, in.kept = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
-	for _, o := range in.orders {
-		if o.Payment.Method == purchase.Card {
-			in.kept[o.buyer()] = make(inventory.HeldTimes)
-		}
-	}
-	if len(in.kept) == 0 {
-		return
-	}
-	in.queueTurns(b)
-	in.queueTries(b)
-	if in.reservations.MostPerUser > 0 {
-		inventory.QueueCountReservedOfUsers(b, slices.Collect(maps.Keys(in.kept)), in.unpaid)
-	}
-}
-
-func (o *order) cardholder() payment.Buyer { return payment.Buyer{Client: o.client, ID: o.UserID} }
-
-// queueTries counts the cards of buyers that were declined or are being tried, in other campaigns, too.
-func (in *inputs) queueTries(b *pgx.Batch) {
+	in.pending, in.kept = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
 	in.cards, in.trying = make(map[payment.Buyer]payment.Cards), make(map[payment.Buyer]bool)
+	var users []inventory.User
 	var buyers []payment.Buyer
 	for _, o := range in.orders {
-		if o.Payment.Method == purchase.Card && !slices.Contains(buyers, o.cardholder()) {
+		if o.Payment.Method != purchase.Card {
+			continue
+		}
+		if in.kept[o.buyer()] == nil {
+			in.kept[o.buyer()] = make(inventory.HeldTimes)
+			users = append(users, o.buyer())
+		}
+		if !slices.Contains(buyers, o.cardholder()) {
 			buyers = append(buyers, o.cardholder())
 		}
 	}
+	if len(users) == 0 {
+		return
+	}
+	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&in.now) })
+	inventory.QueueHeldTimes(b, in.reservations.Turns, users, in.kept)
 	payment.QueueCards(b, buyers, uuid.Nil, false, func(who payment.Buyer) { in.trying[who] = true }, func(who payment.Buyer, cards payment.Cards) { in.cards[who] = cards })
-}
-
-// checkCards refuses an order by card of a buyer with too many cards that were declined or are
-// being tried.
-func (in *inputs) checkCards(o *order) error {
-	if cards := in.cards[o.cardholder()]; o.Payment.Method == purchase.Card && cards.Count >= payment.MostDeclines {
-		if cards.Again.IsZero() {
-			cards.Again = in.now.Add(in.reservations.For)
-		}
-		return payment.TooManyDeclines(cards.Again)
+	if in.reservations.MostPerUser > 0 {
+		inventory.QueueCountReservedOfUsers(b, users, in.pending)
 	}
-	return nil
 }
 
-// checkUnpaid refuses an order by card of n positions when too many of its user wait for
-// cards already: nobody may keep a campaign from others without paying.
-func (in *inputs) checkUnpaid(o *order, n int) error {
-	most := in.reservations.MostPerUser
-	if has := in.unpaid[o.buyer()]; o.Payment.Method == purchase.Card && most > 0 && has+n > most {
-		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for their payment by card; with these %d it would be more than %d", has, n, most)
-	}
-	return nil
-}
-
-// admit refuses orders that cannot be served, no matter which positions are free.
-func (in *inputs) admit() (admitted []*order, refused []*order) {
+// admit refuses orders that cannot be served, no matter which positions are free, and returns the others.
+func (in *inputs) admit() (admitted []*Order) {
 	for _, o := range in.orders {
-		if o.refusal = in.check(o); o.refusal != nil {
-			refused = append(refused, o)
+		if refusal := in.check(o); refusal != nil {
+			in.fail(o.job.ID, uuid.Nil, refusal)
 		} else {
 			admitted = append(admitted, o)
 		}
 	}
-	return admitted, refused
+	return admitted
 }
 
 // check returns why an order cannot be served: first a draft, whose shape can still change,
 // then a wrong selection, then the state of the sale, which is also the answer to purchases
 // that come too late to make a job.
-func (in *inputs) check(o *order) error {
-	c := in.campaigns[o.campaignID]
+func (in *inputs) check(o *Order) error {
+	c := in.campaigns[o.job.CampaignID]
 	if c == nil {
-		return fault.New(fault.NotFound, "there is no campaign %s", o.campaignID)
+		return fault.New(fault.NotFound, "there is no campaign %s", o.job.CampaignID)
 	}
 	if c.State == campaign.Pending {
 		return c.CheckOnSale()
@@ -338,4 +276,23 @@ func (in *inputs) check(o *order) error {
 		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
 	}
 	return nil
+}
+
+// lockWallets locks the wallets of orders that are paid by wallet. wait says whether to
+// wait for those that another transaction has locked, or to treat them as busy.
+func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait Wait) error {
+	owners := make(map[wallet.Owner]bool)
+	for _, o := range orders {
+		if o.Payment.Method == purchase.Wallet {
+			owners[in.owner(o)] = true
+		}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	mode, err := wait.forWallets(ctx, tx)
+	if err == nil {
+		in.wallets, err = wallet.OpenBuyers(ctx, tx, owners, nil, mode)
+	}
+	return err
 }

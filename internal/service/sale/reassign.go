@@ -27,20 +27,17 @@ type reassignment struct {
 
 // reassign gives late payments other positions of the same layers, when as many are free
 // and the limit allows it. Otherwise their money goes back. Holds of others are respected.
-func (o *conclusions) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) error {
-	if len(late) == 0 {
-		return nil
-	}
-	r, err := o.findStock(ctx, tx, late)
+func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) error {
+	r, err := e.findStock(ctx, tx, late)
 	if err != nil {
 		return err
 	}
 	for _, c := range late {
 		picked := r.pick(c)
 		if picked == nil {
-			err = o.giveBack(c, refund.LatePayment)
+			err = e.giveBack(c, refund.LatePayment)
 		} else {
-			err = o.sellOthers(c, picked)
+			err = e.sellOthers(c, picked)
 		}
 		if err != nil {
 			return err
@@ -51,34 +48,28 @@ func (o *conclusions) reassign(ctx context.Context, tx pgx.Tx, late []*conclusio
 
 // findStock ends the holds that are over, so that their positions are free, and reads what
 // late payments could get.
-func (o *conclusions) findStock(ctx context.Context, tx pgx.Tx, late []*conclusion) (*reassignment, error) {
-	counts, users := make(map[uuid.UUID]inventory.Counts), make(map[inventory.User]bool)
+func (e *effects) findStock(ctx context.Context, tx pgx.Tx, late []*conclusion) (*reassignment, error) {
+	campaigns, users := make(map[uuid.UUID]bool), make(map[inventory.User]bool)
 	var requests []inventory.Request
 	for _, c := range late {
-		counts[c.CampaignID] = inventory.Counts{Shape: c.campaign.Shape, Sold: c.campaign.Counts.Sold, Blocked: c.campaign.Counts.Blocked}
-		users[c.user()] = true
+		campaigns[c.CampaignID], users[c.user()] = true, true
 		for layer, n := range c.layers() {
-			requests = append(requests, inventory.Request{CampaignID: c.CampaignID, Selection: inventory.Selection{Layer: layer, Quantity: n}})
+			requests = append(requests, inventory.Request{CampaignID: c.CampaignID, Shape: c.campaign.Shape, Gone: c.campaign.Counts.Sold + c.campaign.Counts.Blocked,
+				Selection: inventory.Selection{Layer: layer, Quantity: n}})
 		}
 	}
 	var over []inventory.Over
 	var find, read pgx.Batch
-	inventory.QueueFindOver(&find, slices.Collect(maps.Keys(counts)), &over)
+	inventory.QueueFindOver(&find, slices.Collect(maps.Keys(campaigns)), &over)
 	if err := tx.SendBatch(ctx, &find).Close(); err != nil {
 		return nil, fmt.Errorf("reassign: %w", err)
 	}
-	if len(over) > 0 {
-		inventory.QueueExpire(&read, over)
-	}
-	for _, h := range over {
-		o.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
-	}
-	o.report.HoldsReclaimed += len(over)
+	e.expire(&read, over)
 	r := &reassignment{has: make(map[inventory.User]int)}
 	inventory.QueueCountOfUsers(&read, slices.Collect(maps.Keys(users)), r.has)
 	err := tx.SendBatch(ctx, &read).Close()
 	if err == nil {
-		r.stock, err = inventory.FindStock(ctx, tx, counts, requests)
+		r.stock, err = inventory.FindStock(ctx, tx, requests)
 	}
 	return r, fault.At(err, "reassign")
 }
@@ -100,7 +91,7 @@ func (c *conclusion) layers() map[int]int {
 // pick returns the positions for a late payment, or nil when it cannot have them all.
 func (r *reassignment) pick(c *conclusion) []*inventory.Free {
 	n := len(c.bought.Items)
-	if inventory.CheckLimit(c.campaign.PurchaseLimit, r.has[c.user()], n) != nil {
+	if c.campaign.CheckLimit(r.has[c.user()], n) != nil {
 		return nil
 	}
 	picked := make([]*inventory.Free, 0, n)
@@ -118,7 +109,7 @@ func (r *reassignment) pick(c *conclusion) []*inventory.Free {
 }
 
 // sellOthers sells free positions to a purchase whose own went to others.
-func (o *conclusions) sellOthers(c *conclusion, picked []*inventory.Free) error {
+func (e *effects) sellOthers(c *conclusion, picked []*inventory.Free) error {
 	c.bought.Items = make([]purchase.Item, len(picked))
 	var price money.Amount
 	for i, f := range picked {
@@ -128,10 +119,10 @@ func (o *conclusions) sellOthers(c *conclusion, picked []*inventory.Free) error 
 	if price != c.bought.Amount {
 		return fmt.Errorf("%w: purchase %s cost %d, other positions of its layers cost %d", postgres.ErrRows, c.PurchaseID, c.bought.Amount, price)
 	}
-	o.step(c, payment.StepLate)
-	o.step(c, payment.StepReassigned)
-	o.resold = append(o.resold, inventory.Sale{PurchaseID: c.PurchaseID, UserID: c.bought.UserID, Picked: picked})
-	o.reassigned = append(o.reassigned, *c.bought)
-	o.changes.Add(c.CampaignID, campaign.Change{Sold: len(picked)})
-	return o.complete(c)
+	e.step(c, payment.StepLate)
+	e.step(c, payment.StepReassigned)
+	e.sold = append(e.sold, inventory.Sale{PurchaseID: c.PurchaseID, UserID: c.bought.UserID, Picked: picked})
+	e.reassigned = append(e.reassigned, *c.bought)
+	e.changes.Add(c.CampaignID, campaign.Change{Sold: len(picked)})
+	return e.complete(c)
 }

@@ -69,6 +69,47 @@ var (
 // gaveUp reports whether err is the end of a wait.
 func (w Wait) gaveUp(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
 
+// queueLock locks campaigns and notes which of them it has got.
+func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
+	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
+}
+
+// queueLockPayments locks payments: it waits for them as for wallets.
+func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
+	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
+}
+
+// queueLimit bounds the waits for locks of the rest of a transaction, and returns its lock mode.
+func queueLimit(b *pgx.Batch, limit time.Duration) postgres.LockMode {
+	if limit == 0 {
+		return postgres.SkipLocked
+	}
+	postgres.QueueLimitLockWaits(b, limit)
+	return postgres.WaitForLocks
+}
+
+// forWallets returns how to lock wallets, and bounds the waits of the rest of the
+// transaction if it is to wait for them.
+func (w Wait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, error) {
+	if w.Wallets == 0 {
+		return postgres.SkipLocked, nil
+	}
+	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, w.Wallets)
+}
+
+// idsOf returns the ids of jobs, and of their campaigns.
+func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
+	seen := make(map[uuid.UUID]bool, 1)
+	for _, r := range refs {
+		jobs = append(jobs, r.ID)
+		if !seen[r.CampaignID] {
+			seen[r.CampaignID] = true
+			campaigns = append(campaigns, r.CampaignID)
+		}
+	}
+	return jobs, campaigns
+}
+
 // Report is the outcome of a batch.
 type Report struct {
 	Finalized []job.Outcome    // jobs made final by this batch
@@ -114,7 +155,7 @@ func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Wait
 
 // sell is the transaction.
 func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
-	in, err := lockCampaigns(ctx, tx, refs, wait)
+	in, err := lockOrders(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
 	}
@@ -125,26 +166,26 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err := in.endHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	admitted, refused := in.admit()
-	payers, err := in.lockWallets(ctx, tx, admitted, wait)
-	if err != nil {
+	admitted := in.admit()
+	if err := in.lockWallets(ctx, tx, admitted, wait); err != nil {
 		return Report{}, err
 	}
-	if err := in.allocate(ctx, tx, admitted, payers); err != nil {
+	if err := in.allocate(ctx, tx, admitted); err != nil {
 		return Report{}, err
 	}
-	out, err := effectsOf(in, payers, append(refused, admitted...))
-	if err != nil {
-		return Report{}, err
-	}
-	if err := out.write(ctx, tx); err != nil {
-		return Report{}, err
-	}
-	if err := s.startDraws(ctx, tx, in.campaigns, out.changes, &out.report); err != nil {
+	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
 		return Report{}, err
 	}
 	failpoint.Hit("sale.commit", in.users)
-	return out.report, nil
+	return in.Report, nil
+}
+
+// finish writes effects, and starts the draws that they make due.
+func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
+	if err := e.write(ctx, tx); err != nil {
+		return err
+	}
+	return s.startDraws(ctx, tx, campaigns, e)
 }
 
 // startDraws ends the sale of every campaign whose last position this transaction sells:
@@ -155,25 +196,25 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 // Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
 // sold at the end is drawn, the last payment that was waited for begins the draw, however
 // it has ended.
-func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, changes campaign.Changes, report *Report) error {
-	for _, id := range slices.SortedFunc(maps.Keys(changes), uuidv7.Compare) {
-		counts, sold := campaigns[id].Counts, changes[id].Sold
+func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
+	for _, id := range slices.SortedFunc(maps.Keys(e.changes), uuidv7.Compare) {
+		counts, sold := campaigns[id].Counts, e.changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
-			made, err := s.endIfDue(ctx, tx, campaigns[id], changes[id], report.Finalized)
+			made, err := s.endIfDue(ctx, tx, campaigns[id], e)
 			if err != nil {
 				return err
 			}
-			report.Messages = append(report.Messages, made...)
+			e.Messages = append(e.Messages, made...)
 			continue
 		}
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {
 			return fmt.Errorf("startDraws: %w", err)
 		}
-		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, job.BySellOut, "", s.keepJobs, job.OriginIn(report.Finalized, id)))
+		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, job.BySellOut, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
 		if err != nil {
 			return fmt.Errorf("startDraws(%s): %w", id, err)
 		}
-		report.Messages = append(report.Messages, made...)
+		e.Messages = append(e.Messages, made...)
 	}
 	return nil
 }

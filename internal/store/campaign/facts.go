@@ -60,13 +60,27 @@ type Facts struct {
 	known *readcache.Weighed[uuid.UUID, Fact]
 }
 
-// Fact is what stays true of a published campaign. Its shape never changes. Its limit is
-// only raised, so what is within it stays allowed.
-type Fact struct {
+// Terms are what stays true of the sale of a published campaign. The shape never changes. The limit
+// is only raised, so what is within it stays allowed.
+type Terms struct {
 	Shape         shape.Shape
 	PurchaseLimit *int // positions per user; nil: no limit
-	IsDraft       bool // it was never published: only operators may know of it
-	Closed        bool // it never sells again
+}
+
+// CheckLimit returns a purchase-limit-exceeded Error when a user would have more
+// positions than the limit: bought and held ones together.
+func (t Terms) CheckLimit(has, more int) error {
+	if t.PurchaseLimit == nil || has+more <= *t.PurchaseLimit {
+		return nil
+	}
+	return fault.New(fault.PurchaseLimitExceeded, "the limit is %d positions per user; this user has %d and asks for %d more", *t.PurchaseLimit, has, more)
+}
+
+// Fact is what stays true of a published campaign.
+type Fact struct {
+	Terms
+	IsDraft bool // it was never published: only operators may know of it
+	Closed  bool // it never sells again
 }
 
 // Bounds of what Facts remember. A triangle of 30 layers needs a kilobyte, a hall of 1,000 rows
@@ -110,7 +124,7 @@ func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, e
 			return Fact{}, err
 		}
 		form, err := ShapeOf(ctx, db, id)
-		found := Fact{form, c.PurchaseLimit, c.PublishedAt == nil, c.State.Closed()}
+		found := Fact{Terms{form, c.PurchaseLimit}, c.PublishedAt == nil, c.State.Closed()}
 		if err == nil && c.State != Pending {
 			f.put(id, found)
 		}
@@ -140,7 +154,7 @@ func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID
 	for id, form := range found {
 		statuses[id].Shape = form
 		if state := statuses[id].State; state != Pending && state != Cancelled { // a cancelled one may be a draft
-			f.put(id, Fact{Shape: form, PurchaseLimit: statuses[id].PurchaseLimit, Closed: state.Closed()})
+			f.put(id, Fact{Terms: statuses[id].Terms, Closed: state.Closed()})
 		}
 	}
 	return err

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
@@ -64,18 +63,17 @@ func QueueMissing(b *pgx.Batch, ids []uuid.UUID, each func(id uuid.UUID)) {
 
 // Status is what decisions on purchases and holds need to know of a campaign.
 type Status struct {
-	ID            uuid.UUID
-	State         State
-	Paused        bool
-	Open          bool        // it is between the start and the end of the sale
-	DrawsAt       *time.Time  // the end of the sale, if what is sold by then is drawn
-	Ended         bool        // DrawsAt has come: nothing new is sold, held or reserved, ever
-	Shape         shape.Shape // empty until Facts.Fill has set it
-	Currency      string
-	PurchaseLimit *int
-	LatePayment   string // what becomes of late money: LatePaymentRefund or LatePaymentReassign
-	Counts        Counts
-	Board         int64 // the board_version; a transaction that changes positions makes it one more, see Changes
+	ID          uuid.UUID
+	State       State
+	Paused      bool
+	Open        bool       // it is between the start and the end of the sale
+	DrawsAt     *time.Time // the end of the sale, if what is sold by then is drawn
+	Ended       bool       // DrawsAt has come: nothing new is sold, held or reserved, ever
+	Terms                  // without the shape until Facts.Fill has set it
+	Currency    string
+	LatePayment string // what becomes of late money: LatePaymentRefund or LatePaymentReassign
+	Counts      Counts
+	Board       int64 // the board_version; a transaction that changes positions makes it one more, see Changes
 }
 
 // CheckOnSale returns nil while positions can be sold and held, or an Error that

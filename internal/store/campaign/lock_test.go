@@ -163,7 +163,7 @@ func TestAStatusIsAllThatDecidesASale(t *testing.T) {
 	id, plain := create(t, db, fullDraft()), put(t, db, campaign.Drawing)
 	exec(t, db, `UPDATE campaigns SET state = 'active', published_at = now(), paused_at = now(), positions_reserved = 1, positions_sold = 2 WHERE id = $1`, id)
 	got := statuses(t, db, id, plain, uuid.New())
-	want := campaign.Status{ID: id, State: campaign.Active, Paused: true, Currency: "EUR", PurchaseLimit: got[id].PurchaseLimit, LatePayment: campaign.LatePaymentReassign,
+	want := campaign.Status{ID: id, State: campaign.Active, Paused: true, Currency: "EUR", Terms: campaign.Terms{PurchaseLimit: got[id].PurchaseLimit}, LatePayment: campaign.LatePaymentReassign,
 		Counts: campaign.Counts{Total: 10, Reserved: 1, Sold: 2}}
 	if s := got[id]; !reflect.DeepEqual(*s, want) || s.PurchaseLimit == nil || *s.PurchaseLimit != 3 {
 		t.Errorf("got %+v", s)
@@ -204,5 +204,19 @@ func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 		if c := get(t, db, id); c.Counts != counts {
 			t.Errorf("got %+v, want %+v", c.Counts, counts)
 		}
+	}
+}
+
+func TestTheLimitCountsWhatAUserHasAndWants(t *testing.T) {
+	t.Parallel()
+	limit := 3
+	if err := (campaign.Terms{}).CheckLimit(1000, 1000); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+	if err := (campaign.Terms{PurchaseLimit: &limit}).CheckLimit(2, 1); err != nil {
+		t.Errorf("up to the limit: %v", err)
+	}
+	if err := (campaign.Terms{PurchaseLimit: &limit}).CheckLimit(2, 2); fault.CodeOf(err) != fault.PurchaseLimitExceeded {
+		t.Errorf("beyond it: %v", err)
 	}
 }

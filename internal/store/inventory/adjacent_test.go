@@ -126,7 +126,7 @@ func TestPositionsSideBySideAreThoseOfTheRule(t *testing.T) {
 		var requests []inventory.Request
 		var avoided []map[shape.Position]bool
 		for range rapid.IntRange(1, 8).Draw(rt, "requests") {
-			r, avoid := inventory.Request{CampaignID: id}, make(map[shape.Position]bool)
+			r, avoid := inventory.Request{CampaignID: id, Shape: form}, make(map[shape.Position]bool)
 			if rapid.IntRange(0, 3).Draw(rt, "chosen") == 0 {
 				r.Positions = []shape.Position{somewhere.Draw(rt, "position")}
 			} else {
@@ -141,7 +141,7 @@ func TestPositionsSideBySideAreThoseOfTheRule(t *testing.T) {
 		}
 		tx := begin(t, db)
 		defer func() { _ = tx.Rollback(t.Context()) }() // before the next case
-		s, err := inventory.FindStock(t.Context(), tx, map[uuid.UUID]inventory.Counts{id: {Shape: form}}, requests)
+		s, err := inventory.FindStock(t.Context(), tx, requests)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -223,13 +223,13 @@ func TestWhyNothingIsSideBySideIsSaid(t *testing.T) {
 		{adjacent(2, 4), fault.NoneAvailable, "the longest free run of layer 2 has 2"},
 		{adjacent(3, 2), fault.SoldOut, "layer 3"},
 	} {
-		s := stockOf(t, db, inventory.Counts{Shape: form, Sold: 4}, inventory.Request{CampaignID: id, Selection: c.selection})
+		s := stockOf(t, db, form, 4, inventory.Request{CampaignID: id, Selection: c.selection})
 		if _, err := s.Select(id, c.selection, "", nil); fault.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%+v: %v", c.selection, err)
 		}
 	}
 	two := adjacent(2, 2) // the last of a batch finds the layer sold
-	s := stockOf(t, db, inventory.Counts{Shape: form, Sold: 4}, slices.Repeat([]inventory.Request{{CampaignID: id, Selection: two}, {CampaignID: id, Selection: adjacent(2, 1)}}, 2)...)
+	s := stockOf(t, db, form, 4, slices.Repeat([]inventory.Request{{CampaignID: id, Selection: two}, {CampaignID: id, Selection: adjacent(2, 1)}}, 2)...)
 	for i, sel := range []inventory.Selection{two, two, adjacent(2, 1), adjacent(2, 1)} {
 		picked, err := s.Select(id, sel, "", nil)
 		if want := []fault.Code{"", "", "", fault.SoldOut}[i]; fault.CodeOf(err) != want {
@@ -293,7 +293,7 @@ func TestARefusalSaysWhetherItIsForAll(t *testing.T) {
 		avoid  func(shape.Position) bool
 		forAll bool
 	}{{adjacent(1, 2), nil, true}, {adjacent(1, 2), first, true}, {adjacent(0, 3), first, false}, {adjacent(2, 3), first, false}} {
-		s := stockOf(t, db, inventory.Counts{Shape: form, Sold: 1}, inventory.Request{CampaignID: id, Selection: c.sel, Avoid: 1})
+		s := stockOf(t, db, form, 1, inventory.Request{CampaignID: id, Selection: c.sel, Avoid: 1})
 		if _, err := s.Select(id, c.sel, "", c.avoid); fault.CodeOf(err) != fault.NoneAvailable || fault.From(err).ForAll != c.forAll {
 			t.Errorf("%+v: %v, for all: %v", c.sel, err, fault.From(err).ForAll)
 		}

@@ -268,11 +268,7 @@ func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
 	sell(t, db, "a", mine, free[:2]...)
 	sell(t, db, "b", other, free[2])
 	takeBack := func(purchase uuid.UUID, from ...inventory.Free) bool {
-		var returns []inventory.Return
-		for _, f := range from {
-			returns = append(returns, inventory.Return{CampaignID: id, PurchaseID: purchase, Position: f.Position})
-		}
-		return change(t, db, func(b *pgx.Batch) { inventory.QueueTakeBack(b, returns) })
+		return change(t, db, func(b *pgx.Batch) { inventory.QueueTakeBack(b, returns(purchase, from...)) })
 	}
 	for what, wrong := range map[string][]inventory.Free{"another's": free[1:3], "another's too": free[:3], "a free one": free[2:4]} {
 		if takeBack(mine, wrong...) {
@@ -378,9 +374,9 @@ func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
 	id := fill(t, db, 4)
 	turns := inventory.Turns{Most: 20 * time.Minute, Rest: 10 * time.Minute}
 	kept, free := ranked(t, db, id, 0)[0], ranked(t, db, id, 0)[1]
-	ended := inventory.Unpaid{CampaignID: id, UserID: "a", Positions: []shape.Position{kept.Position}, KeptSince: time.Now().Add(-16 * time.Minute),
+	ended := inventory.Owned{CampaignID: id, UserID: "a", Items: []shape.Item{{Place: shape.OfTriangle(kept.Position)}}, KeptSince: time.Now().Add(-16 * time.Minute),
 		ReservedAt: time.Now().Add(-16 * time.Minute), Deadline: time.Now().Add(time.Hour)}
-	if !change(t, db, func(b *pgx.Batch) { inventory.QueueUnpaid(b, []inventory.Unpaid{ended}) }) {
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueUnpaid(b, []inventory.Owned{ended}) }) {
 		t.Fatal("not noted")
 	}
 	reserve := func(user string, f inventory.Free, d time.Duration, turns inventory.Turns) bool {

@@ -24,9 +24,6 @@ type Turns struct {
 
 // HeldTime is how long a user has kept a position lately.
 type HeldTime struct {
-	CampaignID uuid.UUID
-	UserID     string
-	shape.Position
 	Held    time.Duration
 	EndedAt time.Time     // the last hold or reservation
 	Pause   time.Duration // before the next hold; Turns.CoolDown bounds it
@@ -36,51 +33,76 @@ type HeldTime struct {
 type HeldTimes map[shape.Position]HeldTime
 
 // Add adds to the time of a position.
-func (h HeldTimes) Add(t HeldTime) {
-	if before, ok := h[t.Position]; ok {
-		t = before.And(t)
+func (h HeldTimes) Add(p shape.Position, t HeldTime) {
+	before := h[p]
+	if before.EndedAt.After(t.EndedAt) {
+		t.EndedAt, t.Pause = before.EndedAt, before.Pause
 	}
-	h[t.Position] = t
+	t.Held += before.Held
+	h[p] = t
 }
 
-// And returns both times together.
-func (t HeldTime) And(other HeldTime) HeldTime {
-	if t.EndedAt.After(other.EndedAt) {
-		other.EndedAt, other.Pause = t.EndedAt, t.Pause
-	}
-	other.Held += t.Held
-	return other
+// Quota is how long a user may keep which positions of a campaign.
+type Quota struct {
+	Turns
+	Kept HeldTimes     // lately
+	Now  time.Time     // by the database's clock
+	For  time.Duration // the user wants to keep them for this long at least
 }
 
-// Again returns when the user may keep the position again for ttl; now or earlier: it
-// may at once.
-func (b Turns) Again(t HeldTime, ttl time.Duration) time.Time {
-	again := t.EndedAt.Add(min(t.Pause, b.CoolDown))
-	if rested := t.EndedAt.Add(b.Rest); t.Held+ttl > b.Most && rested.After(again) {
-		return rested
+// again returns when the user may keep a position again, and false if it may now.
+func (q Quota) again(p shape.Position) (again time.Time, wait bool) {
+	kept, ok := q.Kept[p]
+	if !ok {
+		return again, false
 	}
-	return again
+	again = kept.EndedAt.Add(min(kept.Pause, q.CoolDown))
+	if rested := kept.EndedAt.Add(q.Rest); kept.Held+q.For > q.Most && rested.After(again) {
+		again = rested
+	}
+	return again, again.After(q.Now)
 }
 
-// EndsBy returns when what begins now must end, however it is extended.
-func (b Turns) EndsBy(now time.Time, times ...HeldTime) time.Time {
-	left := b.Most
-	for _, t := range times {
-		if t.EndedAt.Add(b.Rest).After(now) {
-			left = min(left, b.Most-t.Held)
+// Avoid tells which positions the user must leave to others for a while; nil: none.
+func (q Quota) Avoid() func(shape.Position) bool {
+	if len(q.Kept) == 0 {
+		return nil
+	}
+	return func(p shape.Position) bool { _, wait := q.again(p); return wait }
+}
+
+// Avoided counts them.
+func (q Quota) Avoided() (n int) {
+	for p := range q.Kept {
+		if _, wait := q.again(p); wait {
+			n++
 		}
 	}
-	return now.Add(left)
+	return n
 }
 
-// RefuseTurns returns a hold-limit-exceeded Error about chosen positions that their user must
-// leave to others for a while, nil if there are none. again says until when, what the user
-// may do then, at is the JSON pointer of the selection, and form names them.
-func RefuseTurns(at string, positions []shape.Position, form shape.Shape, what string, again func(shape.Position) (until time.Time, wait bool)) error {
+// EndsBy returns when it must end, however it is extended, that the user keeps these positions from began on.
+func (q Quota) EndsBy(began time.Time, picked []*Free) time.Time {
+	left := q.Most
+	for _, f := range picked {
+		if kept, ok := q.Kept[f.Position]; ok && kept.EndedAt.Add(q.Rest).After(began) {
+			left = min(left, q.Most-kept.Held)
+		}
+	}
+	return began.Add(left)
+}
+
+// Refuse returns a hold-limit-exceeded Error about chosen positions that the user must
+// leave to others for a while, nil if there are none. what is what it may do then, at is the JSON
+// pointer of the selection, and form names them.
+func (q Quota) Refuse(at string, positions []shape.Position, form shape.Shape, what string) error {
+	if len(q.Kept) == 0 {
+		return nil
+	}
 	refusal := fault.New(fault.HoldLimitExceeded, "")
 	var details []string
 	for i, p := range positions {
-		until, wait := again(p)
+		until, wait := q.again(p)
 		if !wait {
 			continue
 		}
@@ -97,10 +119,11 @@ func RefuseTurns(at string, positions []shape.Position, form shape.Shape, what s
 	return refusal
 }
 
-// QueueHeldTimes reads what may still count of users: users[i] in campaigns[i]. What
+// QueueHeldTimes reads what may still count of users into their HeldTimes. What
 // an expired hold adds counts before a sweep has ended the hold; the time before that
 // hold ended a Rest and Most ago at the latest.
-func QueueHeldTimes(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, users []string, each func(HeldTime)) {
+func QueueHeldTimes(b *pgx.Batch, turns Turns, users []User, into map[User]HeldTimes) {
+	campaigns, ids := ColumnsOf(users)
 	b.Queue(`
 		SELECT u.campaign_id, u.user_id, t.layer, t.col, t.held_seconds, t.ended_at, least(t.pause_seconds, $4)
 		FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
@@ -111,12 +134,14 @@ func QueueHeldTimes(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, users []st
 			SELECT (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, h.expires_at, 'Infinity'
 			FROM holds h CROSS JOIN LATERAL jsonb_array_elements(h.positions) p
 			WHERE h.campaign_id = u.campaign_id AND h.user_id = u.user_id AND h.state = 'active' AND h.expires_at <= (SELECT clock_timestamp())) t`,
-		campaigns, users, max(turns.Rest+turns.Most, turns.CoolDown).Seconds(), turns.CoolDown.Seconds()).Query(func(rows pgx.Rows) error {
+		campaigns, ids, max(turns.Rest+turns.Most, turns.CoolDown).Seconds(), turns.CoolDown.Seconds()).Query(func(rows pgx.Rows) error {
+		var u User
+		var p shape.Position
 		var t HeldTime
 		var held, pause float64
-		_, err := pgx.ForEachRow(rows, []any{&t.CampaignID, &t.UserID, &t.Layer, &t.Column, &held, &t.EndedAt, &pause}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&u.CampaignID, &u.ID, &p.Layer, &p.Column, &held, &t.EndedAt, &pause}, func() error {
 			t.Held, t.Pause = seconds(held), seconds(pause)
-			each(t)
+			into[u].Add(p, t)
 			return nil
 		})
 		return err
@@ -143,25 +168,15 @@ const adding = `
 		ON CONFLICT (campaign_id, user_id, layer, col) DO UPDATE
 		SET held_seconds = t.held_seconds + excluded.held_seconds, ended_at = excluded.ended_at, pause_seconds = excluded.pause_seconds`
 
-// Unpaid is a reservation that ends without a payment.
-type Unpaid struct {
-	CampaignID uuid.UUID
-	UserID     string
-	Positions  []shape.Position
-	KeptSince  time.Time // from when the user's time counts
-	ReservedAt time.Time
-	Deadline   time.Time // nothing counts after it: from there on only the provider can end the reservation
-}
-
 // QueueUnpaid adds the times of reservations that end now. The pause before the next hold
 // is as long as the reservation was.
-func QueueUnpaid(b *pgx.Batch, ended []Unpaid) {
+func QueueUnpaid(b *pgx.Batch, ended []Owned) {
 	var campaigns []uuid.UUID
 	var users []string
 	var layers, cols []int
 	var since, reserved, deadlines []time.Time
 	for _, u := range ended {
-		for _, p := range u.Positions {
+		for _, p := range u.Items {
 			campaigns, users, layers, cols = append(campaigns, u.CampaignID), append(users, u.UserID), append(layers, p.Layer), append(cols, p.Column)
 			since, reserved, deadlines = append(since, u.KeptSince), append(reserved, u.ReservedAt), append(deadlines, u.Deadline)
 		}
@@ -177,7 +192,7 @@ func QueueUnpaid(b *pgx.Batch, ended []Unpaid) {
 }
 
 // mayHold is the condition under which user k.user_id may hold position p from
-// k.created_at to k.expires_at: Turns.Again, and a millisecond for rounding.
+// k.created_at to k.expires_at: Quota.Refuse, and a millisecond for rounding.
 const mayHold = `NOT EXISTS (
 	SELECT FROM held_times t
 	WHERE t.campaign_id = p.campaign_id AND t.user_id = k.user_id AND t.layer = p.layer AND t.col = p.col

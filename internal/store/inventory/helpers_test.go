@@ -110,9 +110,9 @@ func sell(t *testing.T, db postgres.Beginner, user string, purchase uuid.UUID, f
 }
 
 // returns is what a purchase gives back, or has reserved.
-func returns(purchase uuid.UUID, free ...inventory.Free) (list []inventory.Return) {
+func returns(purchase uuid.UUID, free ...inventory.Free) (list []inventory.Owned) {
 	for _, f := range free {
-		list = append(list, inventory.Return{CampaignID: f.CampaignID, PurchaseID: purchase, Position: f.Position})
+		list = append(list, inventory.Owned{CampaignID: f.CampaignID, PurchaseID: purchase, Items: []shape.Item{{Place: shape.OfTriangle(f.Position)}}})
 	}
 	return list
 }
@@ -122,7 +122,7 @@ func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
 	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder", EndsBy: time.Now().Add(24 * time.Hour),
 		State: inventory.HoldActive, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(in).Truncate(time.Microsecond)}}
 	for _, f := range free {
-		h.Positions = append(h.Positions, inventory.HoldPosition{Place: shape.OfTriangle(f.Position), Price: f.Price})
+		h.Positions = append(h.Positions, shape.Item{Place: shape.OfTriangle(f.Position), Price: f.Price})
 	}
 	return h
 }

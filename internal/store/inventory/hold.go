@@ -13,7 +13,6 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
@@ -34,23 +33,17 @@ type Hold struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
 	UserID     string
-	Client     string         // that made it
-	Currency   string         // of its prices
-	Positions  []HoldPosition // by layer and column
-	State      HoldState      // expired from its deadline on
-	Extensions int            // how often it was extended
+	Client     string       // that made it
+	Currency   string       // of its prices
+	Positions  []shape.Item // by layer and column
+	State      HoldState    // expired from its deadline on
+	Extensions int          // how often it was extended
 	ExpiresAt  time.Time
 	EndsBy     time.Time  // it cannot be extended beyond this
 	PurchaseID *uuid.UUID // the purchase that used it
 	CreatedAt  time.Time
 	EndedAt    *time.Time // also nil for an expired hold that no sweep has ended yet
 	Metadata   metadata.Map
-}
-
-// HoldPosition is one position of a hold.
-type HoldPosition struct {
-	shape.Place
-	Price money.Amount `json:"price"`
 }
 
 // CheckActive returns nil for an active hold, or an Error that says how it ended.

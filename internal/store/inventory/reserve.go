@@ -26,7 +26,7 @@ func QueueReserve(b *pgx.Batch, sales []Sale, now time.Time, turns Turns, maxExt
 
 // QueueSellReserved marks positions as sold that their purchases have reserved. It comes
 // after campaign.Changes.
-func QueueSellReserved(b *pgx.Batch, sold []Return) {
+func QueueSellReserved(b *pgx.Batch, sold []Owned) {
 	queueChange(b, sold, Reserved, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`)
 }
 
@@ -54,6 +54,14 @@ type User struct {
 	ID         string
 }
 
+// ColumnsOf returns users as $1 uuid[] and $2 text[] of a statement.
+func ColumnsOf(users []User) (campaigns []uuid.UUID, ids []string) {
+	for _, u := range users {
+		campaigns, ids = append(campaigns, u.CampaignID), append(ids, u.ID)
+	}
+	return campaigns, ids
+}
+
 // CountsOfUser is the subquery that counts what user u (campaign_id, user_id) has in a campaign:
 // n positions that are held, reserved or sold, and how many of them are reserved. Joined
 // laterally it looks in an index once per user; "user_id = ANY" would filter the whole campaign.
@@ -72,10 +80,7 @@ func QueueCountReservedOfUsers(b *pgx.Batch, users []User, into map[User]int) {
 }
 
 func queueCountOfUsers(b *pgx.Batch, which string, users []User, into map[User]int) {
-	campaigns, ids := make([]uuid.UUID, len(users)), make([]string, len(users))
-	for i, u := range users {
-		campaigns[i], ids[i] = u.CampaignID, u.ID
-	}
+	campaigns, ids := ColumnsOf(users)
 	b.Queue(`
 		SELECT u.campaign_id, u.user_id, p.`+which+` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
 		CROSS JOIN LATERAL `+CountsOfUser+` p`, campaigns, ids).
@@ -90,39 +95,48 @@ func ScanCounts(rows pgx.Rows, into map[User]int) error {
 	return err
 }
 
-// Return is a position of a purchase: one that it gives back, or has reserved.
-type Return struct {
-	CampaignID uuid.UUID
-	PurchaseID uuid.UUID
-	shape.Position
+// Owned is what a purchase has: positions that are sold to it, or reserved for it.
+type Owned struct {
+	CampaignID, PurchaseID uuid.UUID
+	Items                  []shape.Item
+
+	HoldID uuid.UUID // for QueueHoldAgain: it has used this hold
+
+	// For QueueUnpaid.
+	UserID     string
+	KeptSince  time.Time // from when the user's time counts
+	ReservedAt time.Time
+	Deadline   time.Time // nothing counts after it: from there on only the provider can end the reservation
 }
 
 // QueueTakeBack frees positions. Each must still be sold, and to the purchase that
 // gives it back: one that was freed before may have a new owner. It comes after
 // campaign.Changes.
-func QueueTakeBack(b *pgx.Batch, returns []Return) {
-	queueChange(b, returns, Sold, `state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL`)
+func QueueTakeBack(b *pgx.Batch, back []Owned) {
+	queueChange(b, back, Sold, `state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL`)
 }
 
 // QueueFreeReserved frees positions whose purchases are not paid. Each must still be
 // reserved for its purchase. It comes after campaign.Changes.
-func QueueFreeReserved(b *pgx.Batch, returns []Return) {
-	queueChange(b, returns, Reserved, `state = 'available', user_id = NULL, purchase_id = NULL, expires_at = NULL`)
+func QueueFreeReserved(b *pgx.Batch, unpaid []Owned) {
+	queueChange(b, unpaid, Reserved, `state = 'available', user_id = NULL, purchase_id = NULL, expires_at = NULL`)
 }
 
 // queueChange changes positions that are in a state, and of their purchases.
-func queueChange(b *pgx.Batch, positions []Return, state State, set string) {
-	n := len(positions)
-	campaigns, purchases, layers, cols := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int, n), make([]int, n)
-	for i, r := range positions {
-		campaigns[i], purchases[i], layers[i], cols[i] = r.CampaignID, r.PurchaseID, r.Layer, r.Column
+func queueChange(b *pgx.Batch, purchased []Owned, state State, set string) {
+	var campaigns, purchases []uuid.UUID
+	var layers, cols []int
+	for _, o := range purchased {
+		for _, p := range o.Items {
+			campaigns, purchases, layers, cols = append(campaigns, o.CampaignID), append(purchases, o.PurchaseID), append(layers, p.Layer), append(cols, p.Column)
+		}
 	}
 	b.Queue(`
 		UPDATE positions p SET version = p.version + 1, board_version = `+counted+`, `+set+`
 		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[]) AS r (campaign_id, layer, col, purchase_id)
 		WHERE p.campaign_id = r.campaign_id AND p.layer = r.layer AND p.col = r.col
 		  AND p.purchase_id = r.purchase_id AND p.state = $5`, campaigns, layers, cols, purchases, string(state)).
-		Exec(postgres.Exactly(n, string(state)+" positions"))
+		Exec(postgres.Exactly(len(campaigns), string(state)+" positions"))
 }
 
 // QueueBuyers reads the purchases that have sold positions of a campaign, each once, in
@@ -181,13 +195,6 @@ func queueBlocking(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Positio
 		append([]any{campaignID, layers, cols, string(state)}, args...)...).Exec(postgres.Exactly(len(positions), string(state)+" positions"))
 }
 
-// HeldAgain is a hold that keeps the positions of an unpaid purchase again, which has used it.
-type HeldAgain struct {
-	HoldID     uuid.UUID
-	PurchaseID uuid.UUID
-	Size       int
-}
-
 // QueueUsedHolds finds the holds that purchases have used and whose time is not over, by
 // purchase.
 func QueueUsedHolds(b *pgx.Batch, purchases []uuid.UUID, found map[uuid.UUID]uuid.UUID) {
@@ -207,11 +214,11 @@ func QueueUsedHolds(b *pgx.Batch, purchases []uuid.UUID, found map[uuid.UUID]uui
 // QueueHoldAgain gives the positions of unpaid purchases back to the holds that these have
 // used, which are active again, until they expire as if nothing had been. Each position must
 // still be reserved for its purchase. It comes after campaign.Changes.
-func QueueHoldAgain(b *pgx.Batch, again []HeldAgain) {
+func QueueHoldAgain(b *pgx.Batch, again []Owned) {
 	holds, purchases, n := make([]uuid.UUID, len(again)), make([]uuid.UUID, len(again)), 0
 	for i, h := range again {
 		holds[i], purchases[i] = h.HoldID, h.PurchaseID
-		n += h.Size
+		n += len(h.Items)
 	}
 	b.Queue(`
 		UPDATE positions p

@@ -76,16 +76,6 @@ func (s Selection) where() string {
 	return fmt.Sprintf("layer %d", s.Layer)
 }
 
-// CheckLimit returns a purchase-limit-exceeded Error when a user would have more
-// positions in a campaign than the limit: bought and held ones together. A nil
-// limit is no limit.
-func CheckLimit(limit *int, has, more int) error {
-	if limit == nil || has+more <= *limit {
-		return nil
-	}
-	return fault.New(fault.PurchaseLimitExceeded, "the limit is %d positions per user; this user has %d and asks for %d more", *limit, has, more)
-}
-
 // TakenField says that a chosen position is taken: the i-th of the selection at a
 // JSON pointer.
 func TakenField(at string, i int, p shape.Position, form shape.Shape) fault.Field {

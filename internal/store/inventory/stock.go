@@ -58,21 +58,17 @@ func (f *Found) keeper() Keeper {
 // Request is a request for positions that a Stock has to serve.
 type Request struct {
 	CampaignID uuid.UUID
+	Shape      shape.Shape // of the campaign
+	Gone       int         // its positions that are sold or blocked
 	Selection
-	Hold  []HoldPosition // instead of a selection: the positions of a hold
-	Avoid int            // how many random positions Select may have to skip for it
-}
-
-// Counts is which positions a campaign has, and how many of them are in which state.
-type Counts struct {
-	Shape         shape.Shape
-	Sold, Blocked int
+	Hold  []shape.Item // instead of a selection: the positions of a hold
+	Avoid int          // how many random positions Select may have to skip for it
 }
 
 // FindStock reads what requests could get, and locks the free positions it finds:
 // enough of each pool for all requests together, and the positions that requests
-// name. campaigns has the counts of every campaign in requests.
-func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, requests []Request) (*Stock, error) {
+// name.
+func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, error) {
 	needs, named := wanted(requests)
 	free, err := findFree(ctx, tx, needs)
 	if err != nil {
@@ -88,8 +84,8 @@ func FindStock(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]Counts, r
 		return nil, err
 	}
 	s := newStock(free, found, layers)
-	for id, c := range campaigns {
-		s.forms[id], s.gone[Pool{id, 0}] = c.Shape, c.Sold+c.Blocked
+	for _, r := range requests {
+		s.forms[r.CampaignID], s.gone[Pool{r.CampaignID, 0}] = r.Shape, r.Gone
 	}
 	// When a layer has too few, a refusal must say whether it is sold out.
 	short := slices.DeleteFunc(needs, func(n need) bool { return n.Layer == 0 || len(s.pools[n.Pool]) >= n.Count })

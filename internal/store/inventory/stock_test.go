@@ -19,9 +19,12 @@ import (
 )
 
 // stockOf finds the stock of a campaign for requests.
-func stockOf(t *testing.T, db *pgxpool.Pool, counts inventory.Counts, requests ...inventory.Request) *inventory.Stock {
+func stockOf(t *testing.T, db *pgxpool.Pool, form shape.Shape, gone int, requests ...inventory.Request) *inventory.Stock {
 	t.Helper()
-	s, err := inventory.FindStock(t.Context(), begin(t, db), map[uuid.UUID]inventory.Counts{requests[0].CampaignID: counts}, requests)
+	for i := range requests {
+		requests[i].Shape, requests[i].Gone = form, gone
+	}
+	s, err := inventory.FindStock(t.Context(), begin(t, db), requests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,20 +107,6 @@ func TestASelectionIsCheckedAgainstTheLayersOfItsCampaign(t *testing.T) {
 	}
 }
 
-func TestTheLimitCountsWhatAUserHasAndWants(t *testing.T) {
-	t.Parallel()
-	limit := 3
-	if err := inventory.CheckLimit(nil, 1000, 1000); err != nil {
-		t.Errorf("without a limit: %v", err)
-	}
-	if err := inventory.CheckLimit(&limit, 2, 1); err != nil {
-		t.Errorf("up to the limit: %v", err)
-	}
-	if err := inventory.CheckLimit(&limit, 2, 2); fault.CodeOf(err) != fault.PurchaseLimitExceeded {
-		t.Errorf("beyond it: %v", err)
-	}
-}
-
 func TestAStockGivesEachPositionOnce(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -125,7 +114,7 @@ func TestAStockGivesEachPositionOnce(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	wish := free[3].Position
 	requests := []inventory.Request{{CampaignID: id, Selection: random(0, 3)}, {CampaignID: id, Selection: chosen(wish)}, {CampaignID: id, Selection: random(6, 2)}} // at most 4 of the 6 in layer 6 are gone by then
-	s := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(6)}, requests...)
+	s := stockOf(t, db, shape.Triangle(6), 0, requests...)
 	got := make(map[shape.Position]bool)
 	for i, r := range requests {
 		picked, err := s.Select(id, r.Selection, "", nil)
@@ -156,7 +145,7 @@ func TestRandomPositionsAvoidWhatTheyMustAndComeInOrder(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	first := free[0].Position
 	r := inventory.Request{CampaignID: id, Selection: random(0, 4), Avoid: 1}
-	s := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(4)}, r)
+	s := stockOf(t, db, shape.Triangle(4), 0, r)
 	picked, err := s.Select(id, r.Selection, "", func(p shape.Position) bool { return p == first })
 	if err != nil || slices.Contains(places(picked), first) || len(picked) != 4 {
 		t.Fatalf("%v, %v", places(picked), err)
@@ -176,7 +165,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	sell(t, db, "a", uuid.New(), layer2...)
 	kept(t, db, time.Hour, ranked(t, db, id, 3)[0])
 	requests := []inventory.Request{{CampaignID: id, Selection: random(2, 1)}, {CampaignID: id, Selection: random(3, 3)}, {CampaignID: id, Selection: random(0, 1)}}
-	s := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(3), Sold: 2}, requests...)
+	s := stockOf(t, db, shape.Triangle(3), 2, requests...)
 	expect := func(what string, sel inventory.Selection, code fault.Code, text string) {
 		t.Helper()
 		_, err := s.Select(id, sel, "", nil)
@@ -199,7 +188,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	if len(rest) != 3 {
 		t.Error(rest)
 	}
-	full := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(3), Sold: 5, Blocked: 1}, requests...)
+	full := stockOf(t, db, shape.Triangle(3), 6, requests...)
 	if _, err := full.Select(id, random(0, 100), "", nil); fault.CodeOf(err) != fault.SoldOut || !strings.Contains(err.Error(), "all positions on sale") {
 		t.Errorf("of a campaign that is sold: %v", err)
 	}
@@ -212,12 +201,12 @@ func TestAHoldHasExactlyWhatItKeeps(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	h := kept(t, db, time.Hour, free[:3]...)
 	request := inventory.Request{CampaignID: id, Hold: h.Positions}
-	picked, err := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(4)}, request).Kept(h)
+	picked, err := stockOf(t, db, shape.Triangle(4), 0, request).Kept(h)
 	if err != nil || len(picked) != 3 {
 		t.Fatalf("%v, %v", picked, err)
 	}
 	set(t, db, inventory.Held, uuid.New(), free[1])
-	if _, err := stockOf(t, db, inventory.Counts{Shape: shape.Triangle(4)}, request).Kept(h); !errors.Is(err, postgres.ErrRows) {
+	if _, err := stockOf(t, db, shape.Triangle(4), 0, request).Kept(h); !errors.Is(err, postgres.ErrRows) {
 		t.Errorf("one of them is kept by another: %v", err)
 	}
 }

@@ -60,8 +60,9 @@ func QueueEndOpen(b *pgx.Batch, ends []End) {
 	queueEnd(b, ends, `'pending', 'awaiting_action'`, "open purchases")
 }
 
-// QueueRefunding notes that the money of completed card purchases is given back.
-func QueueRefunding(b *pgx.Batch, ends []End) {
+// QueueCancel ends completed purchases: they are cancelled, or the money of a card is given back.
+// Their items stay on record.
+func QueueCancel(b *pgx.Batch, ends []End) {
 	queueEnd(b, ends, `'completed'`, "completed purchases")
 }
 
@@ -85,16 +86,6 @@ func QueueReassign(b *pgx.Batch, purchases []Purchase) {
 // QueueNotAwaiting notes that open purchases do not wait for their buyers any more.
 func QueueNotAwaiting(b *pgx.Batch, ids []uuid.UUID) {
 	b.Queue(`UPDATE purchases SET state = 'pending' WHERE id = ANY($1) AND state = 'awaiting_action'`, ids)
-}
-
-// QueueCancel makes completed purchases cancelled; by and reasons belong to ids, each of
-// which is there once. The items of the purchases stay on record.
-func QueueCancel(b *pgx.Batch, ids []uuid.UUID, by, reasons []string) {
-	b.Queue(`
-		UPDATE purchases p
-		SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = c.by, cancel_reason = nullif(c.reason, '')
-		FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (id, by, reason)
-		WHERE p.id = c.id AND p.state = 'completed'`, ids, by, reasons).Exec(postgres.Exactly(len(ids), "completed purchases"))
 }
 
 // QueueCancelPart cancels positions of completed purchases, by purchase. They must be there, and

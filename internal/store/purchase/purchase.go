@@ -74,10 +74,7 @@ func PriceOf(items []Item) (amount money.Amount) {
 }
 
 // Item is one position of a purchase.
-type Item struct {
-	shape.Place
-	Price money.Amount `json:"price"`
-}
+type Item = shape.Item
 
 // Words returns the positions of items as a line of the log has them: layer/column. There are as many as one
 // purchase may have.

@@ -179,49 +179,59 @@ func (p PayBack) reference() Reference {
 	return Reference{Text: text}
 }
 
-// Payees are the wallets that purchases are paid back to. Nothing is written before
-// [Payees.Queue]. A Payees without wallets is empty.
-type Payees struct {
-	unit    *UnitOfWork // nil: there is nothing to pay back
+// Buyers are the wallets of buyers, which pay for purchases and are paid back to. Nothing is
+// written before [Buyers.Queue]. A Buyers without wallets is empty.
+type Buyers struct {
+	unit    *UnitOfWork // nil: no wallet is wanted
 	wallets map[Owner]uuid.UUID
 }
 
-// OpenPayees locks the wallets that want to be paid back. mode says whether to wait for
-// those that another transaction has locked. A purchase may be there several times.
-func OpenPayees(ctx context.Context, tx pgx.Tx, want []PayBack, mode postgres.LockMode) (*Payees, error) {
-	p := &Payees{}
+// OpenBuyers locks the wallets of those owners that have one, and finds which of the references are
+// used. mode says whether to wait for wallets that another transaction has locked.
+func OpenBuyers(ctx context.Context, tx pgx.Tx, owners map[Owner]bool, references map[Reference]bool, mode postgres.LockMode) (*Buyers, error) {
+	wallets, err := Find(ctx, tx, slices.Collect(maps.Keys(owners)))
+	if err != nil {
+		return nil, err
+	}
+	unit, err := Open(ctx, tx, Wanted{Wallets: slices.Collect(maps.Values(wallets)), References: slices.Collect(maps.Keys(references))}, mode)
+	return &Buyers{unit, wallets}, err
+}
+
+// OpenPayees is OpenBuyers for what is paid back. A purchase may be there several times.
+func OpenPayees(ctx context.Context, tx pgx.Tx, want []PayBack, mode postgres.LockMode) (*Buyers, error) {
 	if len(want) == 0 {
-		return p, nil
+		return &Buyers{}, nil
 	}
 	owners, references := make(map[Owner]bool), make(map[Reference]bool)
 	for _, back := range want {
 		owners[back.Owner], references[back.reference()] = true, true
 	}
-	var err error
-	if p.wallets, err = Find(ctx, tx, slices.Collect(maps.Keys(owners))); err != nil {
-		return nil, err
-	}
-	p.unit, err = Open(ctx, tx, Wanted{Wallets: slices.Collect(maps.Values(p.wallets)), References: slices.Collect(maps.Keys(references))}, mode)
-	return p, err
+	return OpenBuyers(ctx, tx, owners, references, mode)
 }
 
 // Busy reports whether another transaction has locked the wallet of an owner.
-func (p *Payees) Busy(owner Owner) bool {
-	if p.unit == nil {
-		return false
+func (b *Buyers) Busy(owner Owner) bool {
+	id, ok := b.wallets[owner]
+	return ok && slices.Contains(b.unit.Busy(), id)
+}
+
+// Pay takes the price of a purchase.
+func (b *Buyers) Pay(owner Owner, m Movement) (Entry, error) {
+	id, ok := b.wallets[owner]
+	if !ok {
+		return Entry{}, fault.New(fault.InsufficientFunds, "this user has no wallet in %s", owner.Currency)
 	}
-	id, ok := p.wallets[owner]
-	return ok && slices.Contains(p.unit.Busy(), id)
+	return b.unit.Pay(id, m)
 }
 
 // PayBack credits the wallet that paid a purchase. A wallet whose balance would be above
 // its bound is a state-conflict Error, and a broken one [ErrBroken].
-func (p *Payees) PayBack(back PayBack) error {
+func (b *Buyers) PayBack(back PayBack) error {
 	what := "cancelled purchase "
 	if back.Part != uuid.Nil {
 		what = "cancelled part of purchase "
 	}
-	_, err := p.unit.Refund(p.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(), Description: what + back.PurchaseID.String(),
+	_, err := b.unit.Refund(b.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(), Description: what + back.PurchaseID.String(),
 		PurchaseID: back.PurchaseID, Actor: back.By})
 	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
 		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
@@ -229,9 +239,9 @@ func (p *Payees) PayBack(back PayBack) error {
 	return fault.At(err, "wallet.PayBack")
 }
 
-// Queue writes what was paid back, see [UnitOfWork.Queue].
-func (p *Payees) Queue(b *pgx.Batch) {
-	if p.unit != nil {
-		p.unit.Queue(b)
+// Queue writes what was paid, see [UnitOfWork.Queue].
+func (b *Buyers) Queue(p *pgx.Batch) {
+	if b.unit != nil {
+		b.unit.Queue(p)
 	}
 }
