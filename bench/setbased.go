@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 	"triprize/internal/store/purchase"
@@ -65,7 +66,7 @@ func acceptPurchases(ctx context.Context, db postgres.DB, campaignID uuid.UUID, 
 	requests, refs := make([]job.Request, n), make([]job.Ref, n)
 	for i := range requests {
 		id := uuidv7.New()
-		order := sale.Order{UserID: "user-" + uuid.NewString(), Selection: sale.Random(0, 1), Payment: sale.Payment{Method: purchase.External}}
+		order := sale.Order{UserID: "user-" + uuid.NewString(), Selection: inventory.Selection{Quantity: 1}, Payment: sale.Payment{Method: purchase.External}}
 		payload, err := json.Marshal(order)
 		if err != nil {
 			return nil, err

@@ -57,7 +57,7 @@ func (c walletCommands) measure(ctx context.Context, sys *system, measured time.
 	r, err = w.repeat(ctx, measured, callerCount, func(int) caller {
 		return func() (bool, error) { return true, c.once(ctx, do, ids) }
 	})
-	r.note("races lost", float64(executor.Counts().Lost))
+	r.note("races lost", float64(executor.Lost()))
 	r.wrong = append(r.wrong, sys.violations(ctx)...)
 	return r, err
 }
@@ -74,11 +74,11 @@ func newExecutor(db *pgxpool.Pool) *wallets.Executor {
 // once makes one command with a fresh key.
 func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
 	details := wallets.Details{Amount: 1}
-	var action wallets.Action = wallets.Credit{Wallet: ids[0], Details: details}
+	var action wallets.Action = wallets.Action{Kind: wallet.KindCredit, Wallet: ids[0], Details: details}
 	if len(ids) > 1 {
 		from := rand.IntN(len(ids))
 		to := (from + 1 + rand.IntN(len(ids)-1)) % len(ids)
-		action = wallets.Transfer{From: ids[from], To: ids[to], Details: details}
+		action = wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[from], To: ids[to], Details: details}
 	}
 	done, err := do(ctx, commandOf(action))
 	if err == nil {
@@ -116,7 +116,7 @@ func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
 		n := min(len(owners), 256)
 		commands := make([]wallets.Command, n)
 		for i, o := range owners[:n] {
-			commands[i] = commandOf(wallets.Open{Owner: o, InitialBalance: startBalance})
+			commands[i] = commandOf(wallets.Action{Owner: o, Details: wallets.Details{Amount: startBalance}})
 		}
 		if _, err := executor.Do(ctx, commands); err != nil {
 			return err

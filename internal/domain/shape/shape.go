@@ -80,15 +80,6 @@ func (s Shape) Bytes() int {
 	return n
 }
 
-// Triangle returns the triangle of a base length, without labels.
-func Triangle(baseLength int) Shape {
-	layers := make([]Layer, baseLength)
-	for i := range layers {
-		layers[i].Positions = i + 1
-	}
-	return New(layers)
-}
-
 // TriangleCount returns the number of positions of a triangle: L(L+1)/2.
 func TriangleCount(baseLength int) int { return baseLength * (baseLength + 1) / 2 }
 
@@ -214,12 +205,6 @@ func (s Shape) LayerName(layer int) string {
 // Place returns a position that the shape has, with its names.
 func (s Shape) Place(p Position) Place {
 	return Place{Position: p, Number: s.Number(p), Label: s.Label(p)}
-}
-
-// OfTriangle returns a position of a triangle without labels, with its names.
-func OfTriangle(p Position) Place {
-	number := TriangleCount(p.Layer-1) + p.Column
-	return Place{Position: p, Number: number, Label: strconv.Itoa(number)}
 }
 
 // All yields every position by layer, then column.

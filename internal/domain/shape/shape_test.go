@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
 )
 
@@ -55,7 +56,7 @@ func TestEveryPositionComesOnceInOrderAndIsFoundByItsNumber(t *testing.T) {
 func TestATriangleIsAShapeThatKnowsItsBaseLength(t *testing.T) {
 	t.Parallel()
 	for _, base := range []int{shape.MinBaseLength, 20, 50, shape.MaxBaseLength} {
-		s := shape.Triangle(base)
+		s := fixture.Triangle(base)
 		if s.BaseLength() != base || s.Layers() != base || s.Count() != shape.TriangleCount(base) || s.InLayer(base) != base {
 			t.Errorf("base %d: %d layers, %d positions, base length %d", base, s.Layers(), s.Count(), s.BaseLength())
 		}

@@ -45,7 +45,7 @@ func versionOf(ifMatch *string) *int64 {
 func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 	registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
-			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Counts().Lost) }))
+			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Lost()) }))
 }
 
 // execute runs a wallet command with these metadata and answers with its result.
@@ -81,20 +81,20 @@ func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestO
 	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
 		return nil, fault.New(fault.Forbidden, "only an operator opens a wallet for another client: leave out client")
 	}
-	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallets.Open{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
-		InitialBalance: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}, walletsPath)
+	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallets.Action{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
+		Details: wallets.Details{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}}, walletsPath)
 }
 
 // CreditWallet adds money from outside to a wallet.
 func (s *Server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallets.Credit{Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallets.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
 func (s *Server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallets.Debit{Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallets.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 func details(amount int64, description, reference string, given contract.Metadata, ifMatch *string) wallets.Details {
@@ -105,28 +105,28 @@ func details(amount int64, description, reference string, given contract.Metadat
 func (s *Server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata,
-		wallets.Transfer{From: b.From, To: b.To, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+		wallets.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // Authorize holds money in a wallet.
 func (s *Server) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
 	ttl := cmp.Or(time.Duration(b.ExpiresInSeconds)*time.Second, s.settings.Wallets.AuthorizationTTL)
-	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallets.Authorize{Wallet: r.Wallet, TTL: ttl,
+	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallets.Action{Kind: wallet.KindAuthorize, Wallet: r.Wallet, TTL: ttl,
 		Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
 func (s *Server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallets.Capture{Wallet: r.Wallet, Authorization: r.Authorization,
+	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallets.Action{Kind: wallet.KindCapture, Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
 func (s *Server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallets.Void{Wallet: r.Wallet, Authorization: r.Authorization,
+	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallets.Action{Kind: wallet.KindVoid, Wallet: r.Wallet, Authorization: r.Authorization,
 		Details: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 

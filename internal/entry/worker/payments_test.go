@@ -121,7 +121,7 @@ func buy(t *testing.T, w *Worker, campaignID uuid.UUID, method string, n int) (i
 	for i := range requests {
 		requests[i] = fixture.PurchaseRequest(t, campaignID, uuid.NewString(), 0, 1)
 		if method != "" {
-			requests[i] = fixture.PurchaseRequestOf(t, campaignID, sale.Order{UserID: uuid.NewString(), Selection: sale.Random(0, 1),
+			requests[i] = fixture.PurchaseRequestOf(t, campaignID, sale.Order{UserID: uuid.NewString(), Selection: fixture.Random(0, 1),
 				Payment: sale.Payment{Method: purchase.Card, PaymentMethod: method}})
 		}
 		ids = append(ids, requests[i].ID)
@@ -205,7 +205,7 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 // reserved sells a position by card, and returns its payment, which nobody has yet.
 func reserved(t *testing.T, w *Worker, campaignID uuid.UUID) payment.Ref {
 	t.Helper()
-	request := fixture.PurchaseRequestOf(t, campaignID, sale.Order{UserID: "buyer", Selection: sale.Random(0, 1),
+	request := fixture.PurchaseRequestOf(t, campaignID, sale.Order{UserID: "buyer", Selection: fixture.Random(0, 1),
 		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}})
 	report, err := w.seller.Sell(t.Context(), fixture.Accept(t, w.db, request), sale.WaitForCampaign)
 	if err != nil || len(report.Payments) != 1 {

@@ -101,7 +101,7 @@ func rich(t *testing.T, db *pgxpool.Pool) uuid.UUID {
 		if err != nil {
 			return err
 		}
-		if _, _, err := b.Capture(id, a.ID, wallet.Movement{Amount: 20}); err != nil {
+		if _, err := b.Capture(id, a.ID, wallet.Movement{Amount: 20}); err != nil {
 			return err
 		}
 		return b.Write(t.Context(), tx)

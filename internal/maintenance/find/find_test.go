@@ -26,7 +26,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	db := servers.DB(t)
 	onSale := fixture.Campaign(t, db, fixture.Draft(4))
 	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(onSale, "noor", fixture.At(4, 4)))
-	request := fixture.PurchaseRequestOf(t, onSale, sale.Order{UserID: "mina", Selection: sale.Random(0, 1), Payment: sale.Payment{Method: purchase.External, Reference: "order-1"}})
+	request := fixture.PurchaseRequestOf(t, onSale, sale.Order{UserID: "mina", Selection: fixture.Random(0, 1), Payment: sale.Payment{Method: purchase.External, Reference: "order-1"}})
 	request.Key, request.Origin.RequestID = "the first", "complaint-7"
 	key, err := apikey.Create(t.Context(), db, apikey.App, request.Client)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/draw"
@@ -145,7 +144,7 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 		secret := make([]byte, 32)
 		_, _ = rand.Read(secret)
 		commitment := fairdraw.Commitment(id, text, secret)
-		if err := inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(3), Prices: []money.Amount{100, 200, 300}}); err != nil {
+		if err := inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: fixture.Triangle(3), Prices: []money.Amount{100, 200, 300}}); err != nil {
 			return err
 		}
 		if err := campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}); err != nil {

@@ -146,7 +146,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHold(t *testing.T) {
 		}
 	}
 	chosen := func(user string) *job.Problem {
-		return fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}))[0].Problem
+		return fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: fixture.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}))[0].Problem
 	}
 	if p := chosen("a"); p == nil || p.Code != fault.PositionTaken || p.About != (fault.About{Kind: fault.AboutHold, ID: own.ID.String()}) {
 		t.Errorf("its purchase: %+v", p)
@@ -172,7 +172,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnUnpaidPurchase(t *testing.T) {
 	db := servers.DB(t)
 	id, remembering := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
 	own := fixture.Hold(t, remembering, fixture.HoldRequest(id, "a", at(3, 1)))
-	byCard := fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: sale.FromHold(own.ID), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}})
+	byCard := fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.FromHold(own.ID), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}})
 	bought, ref := fixture.ReserveFor(t, db, byCard, time.Hour)
 	want := fault.About{Kind: fault.AboutPurchase, ID: bought.String(), JobID: ref.ID.String()}
 	_, err := fixture.TryHold(t, remembering, fixture.HoldRequest(id, "a", at(2, 1), at(3, 1)))
@@ -180,7 +180,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnUnpaidPurchase(t *testing.T) {
 	if got := fault.From(err).About; got != want {
 		t.Errorf("a hold is refused about %+v, want %+v", got, want)
 	}
-	again := sale.Order{UserID: "a", Selection: sale.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}
+	again := sale.Order{UserID: "a", Selection: fixture.Chosen(at(3, 1)), Payment: sale.Payment{Method: purchase.External}}
 	if p := fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, again))[0].Problem; p == nil || p.About != want {
 		t.Errorf("a purchase is refused with %+v, want it about %+v", p, want)
 	}

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
+	"triprize/internal/testkit/fixture"
 )
 
 // model is one campaign and what must be true of it.
@@ -75,7 +76,7 @@ func (m *model) has(user string) (n int) {
 
 // count counts the positions of a layer, or with layer 0 of all, for which is says so.
 func (m *model) count(layer int, is func(p shape.Position) bool) (n int) {
-	for p := range shape.Triangle(m.base).All() {
+	for p := range fixture.Triangle(m.base).All() {
 		if (layer == 0 || p.Layer == layer) && is(p) {
 			n++
 		}

@@ -73,7 +73,7 @@ func (m *model) user() string { return rapid.SampledFrom([]string{"a", "b", "c"}
 
 // choose draws up to three distinct positions.
 func (m *model) choose() []shape.Position {
-	return rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Collect(shape.Triangle(m.base).All())), 1, 3, rapid.ID[shape.Position]).Draw(m.rt, "positions")
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Collect(fixture.Triangle(m.base).All())), 1, 3, rapid.ID[shape.Position]).Draw(m.rt, "positions")
 }
 
 // some draws a number of positions, random or side by side.

@@ -28,7 +28,7 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 2*n, 2*n })
 	var kept []inventory.Hold
 	for _, p := range free(t, db, id)[:2*n] {
-		kept = append(kept, inventory.Hold{Positions: []shape.Item{{Place: shape.OfTriangle(p)}}})
+		kept = append(kept, inventory.Hold{Positions: []shape.Item{{Place: fixture.OfTriangle(p)}}})
 	}
 	var making sync.WaitGroup
 	for i := range kept {

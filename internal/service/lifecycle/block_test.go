@@ -69,7 +69,7 @@ func TestFreePositionsAreBlockedAndBlockedOnesUnblockedAllOrNone(t *testing.T) {
 	free, kept, sold, reserved, seen := fixture.At(1, 1), fixture.At(4, 1), fixture.At(4, 2), fixture.At(4, 3), fixture.At(4, 4)
 	held := fixture.Hold(t, holds, fixture.HoldRequest(id, "h", kept))
 	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "s", sold))
-	fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "c", Selection: sale.Chosen(reserved),
+	fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "c", Selection: fixture.Chosen(reserved),
 		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}}), time.Hour)
 	if err := block(t, s, id, "sight", seen); err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, pric
 		t.Fatalf("%d positions, %v", len(board), err)
 	}
 	i := 0
-	for at := range shape.Triangle(baseLength).All() {
+	for at := range fixture.Triangle(baseLength).All() {
 		if p := board[i]; p.Position != at || p.Price != price(at.Layer) || p.State != inventory.Available {
 			t.Fatalf("position %v is %+v", at, p)
 		}

@@ -313,7 +313,7 @@ func bound(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, ro
 	commitment := fairdraw.Hash(fairdraw.Commitment(id, text, secret[:]))
 	draft := fixture.Draft(3)
 	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(campaign.Create(t.Context(), tx, id, draft), inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(3), Prices: []money.Amount{100, 200, 300}}),
+		return errors.Join(campaign.Create(t.Context(), tx, id, draft), inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: fixture.Triangle(3), Prices: []money.Amount{100, 200, 300}}),
 			campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}),
 			drawrecord.InsertSecret(t.Context(), tx, id, []byte("sealed")), drawrecord.KeepChain(t.Context(), tx, chain))
 	})

@@ -109,7 +109,7 @@ type bought struct {
 // buy has a card pay for a position, as the workers do it.
 func (s *shop) buy(method string) (b bought) {
 	s.t.Helper()
-	request := fixture.PurchaseRequestOf(s.t, s.campaign, sale.Order{UserID: uuid.NewString(), Selection: sale.Random(0, 1),
+	request := fixture.PurchaseRequestOf(s.t, s.campaign, sale.Order{UserID: uuid.NewString(), Selection: fixture.Random(0, 1),
 		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: method}})
 	id, ref := fixture.ReserveFor(s.t, s.db, request, time.Hour)
 	p := fixture.Payment(s.t, s.db, id)

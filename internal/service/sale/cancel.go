@@ -87,14 +87,8 @@ type cancellation struct {
 	until    *time.Time         // the policy's deadline
 	late     bool               // it was accepted after the deadline
 	bought   *purchase.Purchase // nil: there is none; shared by all cancellations of it
-	payment  *openPayment       // nil: no payment is open; shared like bought
-	paid     *openPayment       // of a completed purchase by card; shared, too
-}
-
-// openPayment is the payment of a purchase by card that can be taken back.
-type openPayment struct {
-	*payment.Payment
-	locked bool // otherwise another transaction has it
+	payment  *payment.Payment   // of a purchase by card that is open or completed; shared like bought
+	locked   bool               // this transaction has locked the payment
 }
 
 // cancellations is what a transaction of cancellations has locked and read, and its effects.
@@ -187,13 +181,7 @@ func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uui
 		return fmt.Errorf("lockCancellations: %w", err)
 	}
 	for _, c := range in.wanted {
-		switch p := payments[c.PurchaseID]; {
-		case p == nil:
-		case c.bought.State.Open():
-			c.payment = &openPayment{p, locked[c.PurchaseID]}
-		default:
-			c.paid = &openPayment{p, locked[c.PurchaseID]}
-		}
+		c.payment, c.locked = payments[c.PurchaseID], locked[c.PurchaseID]
 	}
 	return nil
 }
@@ -259,39 +247,26 @@ func (c *cancellation) check() error {
 		return fault.New(fault.StateConflict, "the purchase is cancelled already")
 	case c.bought.State == purchase.Refunding, c.bought.State == purchase.Refunded:
 		return fault.New(fault.StateConflict, "the purchase is %s already", c.bought.State)
-	case c.bought.State != purchase.Completed && c.payment == nil:
+	case c.bought.State != purchase.Completed && !c.open():
 		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one, or one that is being paid, can be cancelled", c.bought.State)
 	case *c.campaign == campaign.Drawing, *c.campaign == campaign.Completed:
 		return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and the list of buyers does not change any more", *c.campaign)
 	case *c.campaign != campaign.Active:
 		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
-	case c.disputed() && !c.AnyTime:
-		d := c.dispute()
+	case c.payment != nil && c.payment.Dispute.HoldsMoney() && !c.AnyTime:
+		d := c.payment.Dispute
 		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s): the bank decides what becomes of the money; an operator can still cancel the purchase", d.ID, d.Status)
-	case c.payment == nil && c.late && !c.AnyTime:
+	case !c.open() && c.late && !c.AnyTime:
 		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
 	}
 	return c.checkPositions()
 }
 
-// dispute returns the dispute of the charge, nil if there is none.
-func (c *cancellation) dispute() *payment.Dispute {
-	switch {
-	case c.payment != nil:
-		return c.payment.Dispute
-	case c.paid != nil:
-		return c.paid.Dispute
-	}
-	return nil
-}
-
-// disputed reports whether the money of the purchase is in the hands of the bank.
-func (c *cancellation) disputed() bool { return c.dispute().HoldsMoney() }
+// open reports whether the purchase is being paid.
+func (c *cancellation) open() bool { return c.payment != nil && c.bought.State.Open() }
 
 // busy reports whether another transaction has the payment, so that nothing can be decided.
-func (c *cancellation) busy() bool {
-	return c.payment != nil && !c.payment.locked || c.paid != nil && !c.paid.locked
-}
+func (c *cancellation) busy() bool { return c.payment != nil && !c.locked }
 
 // checkPayment returns why the purchase cannot be taken back while it is paid, or nil. It
 // needs the lock of the payment.

@@ -146,10 +146,10 @@ func TestWhatACardWantsIsReservedAsAnyOtherOrderIsServed(t *testing.T) {
 		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: selection, Payment: pay})
 	}
 	refs := fixture.Accept(t, db,
-		order("c", sale.Chosen(fixture.At(1, 1)), card), order("d", sale.Chosen(fixture.At(1, 1)), card), // one gets it
-		order("h", sale.FromHold(hold), card), order("h", sale.FromHold(hold), card), // once
-		order("e", sale.Random(0, 2), card), order("e", sale.Random(0, 1), card), // no more than two
-		order("f", sale.Random(0, 1), sale.Payment{Method: purchase.Card}))
+		order("c", fixture.Chosen(fixture.At(1, 1)), card), order("d", fixture.Chosen(fixture.At(1, 1)), card), // one gets it
+		order("h", fixture.FromHold(hold), card), order("h", fixture.FromHold(hold), card), // once
+		order("e", fixture.Random(0, 2), card), order("e", fixture.Random(0, 1), card), // no more than two
+		order("f", fixture.Random(0, 1), sale.Payment{Method: purchase.Card}))
 	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
 	if err != nil || len(report.Payments) != 3 || report.HoldsUsed != 1 || len(report.Finalized) != 4 {
 		t.Fatalf("%+v, %v", report, err)

@@ -159,9 +159,9 @@ func TestANumberOfADraftThatWasReshapedSellsNoOtherPosition(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	numbered := sale.Chosen(at(2, 1))
+	numbered := fixture.Chosen(at(2, 1))
 	numbered.Numbers = []int{2}
-	moved := sale.Chosen(at(3, 1), at(2, 2)) // 3/1 is number 4
+	moved := fixture.Chosen(at(3, 1), at(2, 2)) // 3/1 is number 4
 	moved.Numbers = []int{5, 0}
 	order := func(user string, s inventory.Selection) job.Request {
 		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: s, Payment: sale.Payment{Method: purchase.External}})
@@ -178,7 +178,7 @@ func TestAdjacentChosenAndRandomPurchasesOfOneBatchGoByArrival(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	side := func(layer, n int) inventory.Selection {
-		s := sale.Random(layer, n)
+		s := fixture.Random(layer, n)
 		s.Adjacent = true
 		return s
 	}

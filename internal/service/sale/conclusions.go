@@ -38,14 +38,22 @@ func (e *effects) decide(c *conclusion) (late bool, err error) {
 		return false, e.end(c)
 	case c.Phase == payment.Ended:
 		e.to(c, payment.Cancelled)
-	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open() && c.takenBack():
-		return false, e.end(c) // nobody waits for it: money that it still brings goes back
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
-		e.release(c)
-		e.to(c, payment.Late)
-		e.Payments = append(e.Payments, payment.Ref{PurchaseID: c.PurchaseID, CampaignID: c.CampaignID, JobID: c.JobID, Version: c.Version + 1})
+		return false, e.giveUp(c)
 	}
 	return false, nil
+}
+
+// giveUp frees what nobody has paid in time: the payment is late from now on. Nobody waits for what its
+// buyer has cancelled: it ends, and money that it still brings goes back.
+func (e *effects) giveUp(c *conclusion) error {
+	if c.takenBack() {
+		return e.end(c)
+	}
+	e.release(c)
+	e.to(c, payment.Late)
+	e.Payments = append(e.Payments, payment.Ref{PurchaseID: c.PurchaseID, CampaignID: c.CampaignID, JobID: c.JobID, Version: c.Version + 1})
+	return nil
 }
 
 // to moves the payment to its next phase.

@@ -27,7 +27,7 @@ func TestADeclinedCardLeavesTheRestOfTheHold(t *testing.T) {
 	h := c.hold("a", 10*time.Minute, at(3, 1), at(3, 2))
 	for range 2 { // and again
 		c.clock.MoveOn(2 * time.Minute)
-		p, ref := c.reserve("a", sale.FromHold(h.ID), 15*time.Minute)
+		p, ref := c.reserve("a", fixture.FromHold(h.ID), 15*time.Minute)
 		if used, err := inventory.GetHold(t.Context(), c.db, access.Everything(), h.ID); err != nil || used.State != inventory.HoldUsed {
 			t.Fatal(used.State, err)
 		}
@@ -83,7 +83,7 @@ func TestAHoldKeepsNothingAgainThatIsOverOrCancelled(t *testing.T) {
 		c := openCheckout(t)
 		h := c.hold("a", 10*time.Minute, at(3, 1))
 		c.clock.MoveOn(6 * time.Minute)
-		p, ref := c.reserve("a", sale.FromHold(h.ID), 14*time.Minute)
+		p, ref := c.reserve("a", fixture.FromHold(h.ID), 14*time.Minute)
 		c.ended(p, ref, end(c, p))
 		now, err := inventory.GetHold(t.Context(), c.db, access.Everything(), h.ID)
 		if err != nil || now.State != inventory.HoldUsed {
@@ -101,7 +101,7 @@ func TestAHoldKeepsNoSoldPositionAgain(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
 	h := c.hold("a", 10*time.Minute, at(3, 1))
-	p, ref := c.reserve("a", sale.FromHold(h.ID), 15*time.Minute)
+	p, ref := c.reserve("a", fixture.FromHold(h.ID), 15*time.Minute)
 	fixture.Advance(t, c.db, p.PurchaseID, payment.Captured)
 	fixture.Conclude(t, c.db, ref)
 	err := postgres.InTx(t.Context(), c.db, func(tx pgx.Tx) error {
@@ -123,23 +123,23 @@ func TestAnotherCardForAHoldIsNoWayAroundTheBound(t *testing.T) {
 	h := c.hold("a", 10*time.Minute, at(3, 1))
 	c.clock.MoveOn(8 * time.Minute)
 	for range 2 {
-		p, ref := c.reserve("a", sale.FromHold(h.ID), 12*time.Minute)
+		p, ref := c.reserve("a", fixture.FromHold(h.ID), 12*time.Minute)
 		c.ended(p, ref, payment.Declined)
 	}
-	p, ref := c.reserve("a", sale.FromHold(h.ID), 12*time.Minute)
+	p, ref := c.reserve("a", fixture.FromHold(h.ID), 12*time.Minute)
 	c.neverPaid(p, ref, 12*time.Minute)
 	c.wantKept("a", at(3, 1), 20*time.Minute)
 	if _, err := c.tryHold("a", time.Second, at(3, 1)); fault.CodeOf(err) != fault.HoldLimitExceeded {
 		t.Errorf("it is held again: %v", err)
 	}
-	c.refused("a", sale.Chosen(at(3, 1)), fault.HoldLimitExceeded)
+	c.refused("a", fixture.Chosen(at(3, 1)), fault.HoldLimitExceeded)
 	fixture.Sound(t, c.db)
 }
 
 func TestAUserWithTenDeclinesPaysByNoCardForAnHour(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
-	p, ref := c.reserve("a", sale.Chosen(at(1, 1)), 15*time.Minute)
+	p, ref := c.reserve("a", fixture.Chosen(at(1, 1)), 15*time.Minute)
 	c.ended(p, ref, payment.Declined)
 	decline := func(n int, user string) {
 		servers.Exec(t, c.db, `INSERT INTO payment_steps (purchase_id, event, declined_client, declined_user, at) SELECT $1, 'declined', 'test', $2, clock_timestamp() FROM generate_series(1, $3)`,
@@ -147,14 +147,14 @@ func TestAUserWithTenDeclinesPaysByNoCardForAnHour(t *testing.T) {
 	}
 	decline(9, "a")
 	decline(20, "c")
-	c.reserve("a", sale.Chosen(at(2, 1)), 15*time.Minute)
+	c.reserve("a", fixture.Chosen(at(2, 1)), 15*time.Minute)
 	decline(1, "a")
-	why := c.refused("a", sale.Chosen(at(2, 2)), fault.DeclineLimitExceeded)
+	why := c.refused("a", fixture.Chosen(at(2, 2)), fault.DeclineLimitExceeded)
 	if left := why.RetryAt.Sub(time.Now().Add(c.clock.Ahead())); left > time.Hour || left < 59*time.Minute {
 		t.Errorf("again in %s", left)
 	}
-	orders := fixture.Accept(t, c.db, fixture.PurchaseRequestOf(t, c.id, sale.Order{UserID: "a", Selection: sale.Random(4, 1), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}}),
-		fixture.PurchaseRequestOf(t, c.id, sale.Order{UserID: "a", Selection: sale.Random(4, 1), Payment: sale.Payment{Method: purchase.External}}))
+	orders := fixture.Accept(t, c.db, fixture.PurchaseRequestOf(t, c.id, sale.Order{UserID: "a", Selection: fixture.Random(4, 1), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}}),
+		fixture.PurchaseRequestOf(t, c.id, sale.Order{UserID: "a", Selection: fixture.Random(4, 1), Payment: sale.Payment{Method: purchase.External}}))
 	if _, err := c.seller.Sell(t.Context(), orders, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestAUserWithTenDeclinesPaysByNoCardForAnHour(t *testing.T) {
 	if byCard == nil || byCard.Code != fault.DeclineLimitExceeded || otherwise != nil {
 		t.Errorf("by card %+v, otherwise %+v", byCard, otherwise)
 	}
-	c.reserve("b", sale.Chosen(at(3, 1)), 15*time.Minute)
+	c.reserve("b", fixture.Chosen(at(3, 1)), 15*time.Minute)
 	c.clock.MoveOn(time.Hour)
-	c.reserve("a", sale.Chosen(at(3, 2)), 15*time.Minute)
+	c.reserve("a", fixture.Chosen(at(3, 2)), 15*time.Minute)
 }

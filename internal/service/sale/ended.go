@@ -91,13 +91,13 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		}
 	}
 	for _, p := range in.payments {
-		given, err := in.outOfTime(p)
-		if err != nil {
+		if p.Phase != payment.Expiring || !p.open() || !p.kept { // it has moved on since: its conclusion is on its way
+			continue
+		}
+		if err := in.giveUp(p); err != nil {
 			return end, err
 		}
-		if given {
-			end.GivenUp++
-		}
+		end.GivenUp++
 	}
 	if err := in.leaveFinal(ctx, tx); err != nil {
 		return end, err
@@ -105,9 +105,8 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 	if err := in.write(ctx, tx); err != nil {
 		return end, err
 	}
-	end.Holds, end.Finalized = len(held), in.Finalized
-	end.Messages, err = s.endIfDue(ctx, tx, c, in.effects)
-	end.Ended = len(end.Messages) > 0
+	err = s.endIfDue(ctx, tx, c, in.effects)
+	end.Holds, end.Finalized, end.Messages, end.Ended = len(held), in.Finalized, in.Messages, len(in.Messages) > 0
 	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
 	return end, err
 }
@@ -115,16 +114,15 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 // endIfDue ends the sale of a campaign that is drawn at its end, if that has come and
 // its change frees or sells the last reserved position. It comes after all other writes; the
 // statement itself decides.
-func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e *effects) ([]outbox.Message, error) {
+func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e *effects) error {
 	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+e.changes[c.ID].Reserved > 0 {
-		return nil, nil
+		return nil
 	}
 	ended, err := campaign.EndSale(ctx, tx, c.ID)
 	if err != nil || !ended {
-		return nil, err
+		return err
 	}
-	made, err := outbox.Insert(ctx, tx, job.DrawRequest(c.ID, job.BySaleEnd, "", s.keepJobs, job.OriginIn(e.Finalized, c.ID)))
-	return made, fault.At(err, "endIfDue(%s)", c.ID)
+	return s.draw(ctx, tx, c.ID, job.BySaleEnd, e)
 }
 
 // releaseHolds ends holds of a campaign.
@@ -138,20 +136,6 @@ func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, hel
 	var b pgx.Batch
 	inventory.QueueRelease(&b, held)
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "releaseHolds")
-}
-
-// outOfTime gives up a payment that was found by payment.QueueOutOfTime. It does nothing
-// about one that has moved on since: its conclusion is on its way.
-func (e *effects) outOfTime(c *conclusion) (given bool, err error) {
-	switch {
-	case c.Phase != payment.Expiring, !c.open(), !c.kept:
-		return false, nil
-	case c.takenBack():
-		return true, e.end(c) // nobody waits for it: money that it still brings goes back
-	}
-	e.release(c)
-	e.to(c, payment.Late)
-	return true, nil
 }
 
 // ExpireReservations gives up to limit payments up whose deadline is over and that no

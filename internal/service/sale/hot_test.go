@@ -52,8 +52,8 @@ func TestFinalizingJobsWritesToNoIndex(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	for name, order := range map[string]sale.Order{
-		"one position": {Selection: sale.Random(0, 1)},
-		"four, and metadata": {Selection: sale.Random(0, 4),
+		"one position": {Selection: fixture.Random(0, 1)},
+		"four, and metadata": {Selection: fixture.Random(0, 4),
 			Metadata: metadata.Map{"order": strings.Repeat("x", 200), "channel": strings.Repeat("y", 200)}},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(20))

@@ -83,7 +83,7 @@ func TestLateMoneyGetsOtherPositionsOfItsLayersOrGoesBack(t *testing.T) {
 		"it is sold out": {0, func(id uuid.UUID) { fixture.SellOut(t, db, id) }, back},
 	} {
 		id := reassigning(t, db, c.limit)
-		bought, ref := late(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: sale.Chosen(fixture.At(2, 1), fixture.At(3, 1), fixture.At(3, 2)),
+		bought, ref := late(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.Chosen(fixture.At(2, 1), fixture.At(3, 1), fixture.At(3, 2)),
 			Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm"}}))
 		c.happens(id)
 		before := counts(t, db, id)

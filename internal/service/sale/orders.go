@@ -12,7 +12,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/shape"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -33,19 +32,6 @@ type Order struct {
 	job    job.Ref // as a transaction has read it
 	client string  // of the job
 }
-
-// Random selects a number of free positions of a layer; layer 0 means any layer.
-func Random(layer, quantity int) inventory.Selection {
-	return inventory.Selection{Layer: layer, Quantity: quantity}
-}
-
-// Chosen selects the given positions.
-func Chosen(positions ...shape.Position) inventory.Selection {
-	return inventory.Selection{Positions: positions}
-}
-
-// FromHold selects the positions of a hold.
-func FromHold(id uuid.UUID) inventory.Selection { return inventory.Selection{HoldID: id} }
 
 // selectionAt is the JSON pointer of an order's selection.
 const selectionAt = "/selection"

@@ -87,7 +87,7 @@ func TestWhatIsNotPaidIsSoldToTheNext(t *testing.T) {
 	fixture.Wallet(t, db, "rich", 1000)
 	top := []shape.Position{{Layer: 1, Column: 1}}
 	named := func(user string) job.Request {
-		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: sale.Chosen(top...), Payment: sale.Payment{Method: purchase.Wallet}})
+		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: fixture.Chosen(top...), Payment: sale.Payment{Method: purchase.Wallet}})
 	}
 	refs := fixture.Accept(t, db, named("poor"), named("rich"), named("late"),
 		fixture.WalletRequest(t, id, "rich", 4, 1),   // rich has one, and may have one

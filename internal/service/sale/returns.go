@@ -30,7 +30,7 @@ func (e *effects) decideOne(c *cancellation) error {
 	case byWallet && e.wallets.Busy(ownerOf(c.bought)), err == nil && c.busy():
 		e.Busy = append(e.Busy, c.Ref)
 		return nil
-	case err == nil && c.payment != nil:
+	case err == nil && c.open():
 		if err = c.checkPayment(); err == nil {
 			e.takeBack(c)
 			return nil

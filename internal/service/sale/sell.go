@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/failpoint"
@@ -200,21 +201,24 @@ func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.U
 	for _, id := range slices.SortedFunc(maps.Keys(e.changes), uuidv7.Compare) {
 		counts, sold := campaigns[id].Counts, e.changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
-			made, err := s.endIfDue(ctx, tx, campaigns[id], e)
-			if err != nil {
+			if err := s.endIfDue(ctx, tx, campaigns[id], e); err != nil {
 				return err
 			}
-			e.Messages = append(e.Messages, made...)
 			continue
 		}
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {
 			return fmt.Errorf("startDraws: %w", err)
 		}
-		made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, job.BySellOut, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
-		if err != nil {
-			return fmt.Errorf("startDraws(%s): %w", id, err)
+		if err := s.draw(ctx, tx, id, job.BySellOut, e); err != nil {
+			return err
 		}
-		e.Messages = append(e.Messages, made...)
 	}
 	return nil
+}
+
+// draw makes the job that draws a campaign whose sale this transaction has ended.
+func (s *Seller) draw(ctx context.Context, tx pgx.Tx, id uuid.UUID, by job.By, e *effects) error {
+	made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, by, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
+	e.Messages = append(e.Messages, made...)
+	return fault.At(err, "draw(%s)", id)
 }

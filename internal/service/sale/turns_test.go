@@ -138,13 +138,13 @@ func (c *checkout) wantKept(user string, p shape.Position, want time.Duration) {
 func TestNobodyKeepsPositionsForEverByCardsThatAreNeverPaid(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
-	what := sale.Chosen(at(3, 1), at(3, 2), at(3, 3))
+	what := fixture.Chosen(at(3, 1), at(3, 2), at(3, 3))
 	p, ref := c.reserve("a", what, 15*time.Minute)
 	c.neverPaid(p, ref, 15*time.Minute)
 	p, ref = c.reserve("a", what, 5*time.Minute)
 	c.neverPaid(p, ref, 5*time.Minute)
 
-	problem := c.refused("a", sale.Chosen(at(1, 1), at(3, 1)), fault.HoldLimitExceeded)
+	problem := c.refused("a", fixture.Chosen(at(1, 1), at(3, 1)), fault.HoldLimitExceeded)
 	left := problem.RetryAt.Sub(time.Now().Add(c.clock.Ahead()))
 	if len(problem.Fields) != 1 || problem.Fields[0].Pointer != "/selection/positions/1" || left < 9*time.Minute || left > 10*time.Minute {
 		t.Errorf("it is told %+v, to come in %s", problem.Fields, left)
@@ -152,13 +152,13 @@ func TestNobodyKeepsPositionsForEverByCardsThatAreNeverPaid(t *testing.T) {
 	if _, err := c.tryHold("a", time.Minute, at(3, 1)); fault.CodeOf(err) != fault.HoldLimitExceeded {
 		t.Errorf("it holds them instead: %v", err)
 	}
-	c.reserve("a", sale.Chosen(at(1, 1)), 15*time.Minute) // this it has not kept
-	c.reserve("b", sale.Chosen(at(3, 1)), 15*time.Minute) // others are free to
-	if j, _ := c.pay("a", purchase.External, sale.Chosen(at(3, 2))); j.State != job.Succeeded {
+	c.reserve("a", fixture.Chosen(at(1, 1)), 15*time.Minute) // this it has not kept
+	c.reserve("b", fixture.Chosen(at(3, 1)), 15*time.Minute) // others are free to
+	if j, _ := c.pay("a", purchase.External, fixture.Chosen(at(3, 2))); j.State != job.Succeeded {
 		t.Errorf("who pays is not kept from buying: %+v", j.Problem)
 	}
 	c.clock.MoveOn(10 * time.Minute)
-	p, ref = c.reserve("a", sale.Chosen(at(3, 3)), 15*time.Minute) // it has left it to others long enough
+	p, ref = c.reserve("a", fixture.Chosen(at(3, 3)), 15*time.Minute) // it has left it to others long enough
 	c.neverPaid(p, ref, 15*time.Minute)
 	c.wantKept("a", at(3, 3), 15*time.Minute)
 	fixture.Sound(t, c.db)
@@ -171,7 +171,7 @@ func TestHoldsAndUnpaidReservationsShareOneBound(t *testing.T) {
 		c := openCheckout(t)
 		c.hold("a", 10*time.Minute, at(3, 1))
 		c.clock.MoveOn(10*time.Minute + time.Second)
-		p, ref := c.reserve("a", sale.Chosen(at(3, 1)), 10*time.Minute)
+		p, ref := c.reserve("a", fixture.Chosen(at(3, 1)), 10*time.Minute)
 		c.neverPaid(p, ref, 10*time.Minute)
 		_, err := c.tryHold("a", time.Minute, at(3, 1))
 		if fault.CodeOf(err) != fault.HoldLimitExceeded || fault.From(err).RetryAt.IsZero() {
@@ -186,7 +186,7 @@ func TestHoldsAndUnpaidReservationsShareOneBound(t *testing.T) {
 			c.hold("a", 8*time.Minute+45*time.Second, at(3, 1))
 			c.clock.MoveOn(8*time.Minute + 56*time.Second)
 		}
-		c.refused("a", sale.Chosen(at(3, 1)), fault.HoldLimitExceeded)
+		c.refused("a", fixture.Chosen(at(3, 1)), fault.HoldLimitExceeded)
 		c.hold("a", time.Minute, at(3, 1)) // for this it is enough
 		fixture.Sound(t, c.db)
 	})
@@ -195,10 +195,10 @@ func TestHoldsAndUnpaidReservationsShareOneBound(t *testing.T) {
 		c := openCheckout(t)
 		h := c.hold("a", 10*time.Minute, at(3, 1), at(3, 2))
 		c.clock.MoveOn(9 * time.Minute)
-		p, ref := c.reserve("a", sale.FromHold(h.ID), 11*time.Minute)
+		p, ref := c.reserve("a", fixture.FromHold(h.ID), 11*time.Minute)
 		c.neverPaid(p, ref, 11*time.Minute)
 		c.wantKept("a", at(3, 2), 20*time.Minute)
-		c.refused("a", sale.Chosen(at(3, 2)), fault.HoldLimitExceeded)
+		c.refused("a", fixture.Chosen(at(3, 2)), fault.HoldLimitExceeded)
 		fixture.Sound(t, c.db)
 	})
 }
@@ -212,13 +212,13 @@ func TestAHoldIsBoughtByCardInItsLastMomentButOnce(t *testing.T) {
 	c.clock.MoveOn(10*time.Minute + 11*time.Second)
 	h := c.hold("a", 9*time.Minute+50*time.Second, at(3, 1))
 	c.clock.MoveOn(9*time.Minute + 30*time.Second)
-	p, ref := c.reserve("a", sale.FromHold(h.ID), 3*time.Minute)
+	p, ref := c.reserve("a", fixture.FromHold(h.ID), 3*time.Minute)
 	c.neverPaid(p, ref, 3*time.Minute)
 	c.wantKept("a", at(3, 1), 22*time.Minute+30*time.Second)
 	if _, err := c.tryHold("a", time.Second, at(3, 1)); fault.CodeOf(err) != fault.HoldLimitExceeded {
 		t.Errorf("it is held again: %v", err)
 	}
-	c.refused("a", sale.Chosen(at(3, 1)), fault.HoldLimitExceeded)
+	c.refused("a", fixture.Chosen(at(3, 1)), fault.HoldLimitExceeded)
 	c.clock.MoveOn(10 * time.Minute)
 	c.hold("a", 10*time.Minute, at(3, 1))
 	fixture.Sound(t, c.db)
@@ -227,7 +227,7 @@ func TestAHoldIsBoughtByCardInItsLastMomentButOnce(t *testing.T) {
 func TestTimeThatTheProviderCostsIsNotTheUsers(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
-	p, ref := c.reserve("a", sale.Chosen(at(3, 1)), 15*time.Minute)
+	p, ref := c.reserve("a", fixture.Chosen(at(3, 1)), 15*time.Minute)
 	p.Deadline = p.Deadline.Add(25 * time.Minute) // as a worker does whose calls are in vain
 	if err := fixture.Lead(t, c.db, &p, payment.Always); err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestTimeThatTheProviderCostsIsNotTheUsers(t *testing.T) {
 	}
 	c.neverPaid(p, ref, 45*time.Minute)
 	c.wantKept("a", at(3, 1), 15*time.Minute)
-	p, ref = c.reserve("a", sale.Chosen(at(3, 1)), 5*time.Minute)
+	p, ref = c.reserve("a", fixture.Chosen(at(3, 1)), 5*time.Minute)
 	c.clock.MoveOn(20 * time.Minute) // the provider does not say how it ended
 	c.ended(p, ref, payment.Expired)
 	c.wantKept("a", at(3, 1), 20*time.Minute)
@@ -249,13 +249,13 @@ func TestTimeThatTheProviderCostsIsNotTheUsers(t *testing.T) {
 func TestADeclinedCardCostsTheTimeThatItTook(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
-	p, ref := c.reserve("a", sale.Chosen(at(3, 1)), 15*time.Minute)
+	p, ref := c.reserve("a", fixture.Chosen(at(3, 1)), 15*time.Minute)
 	c.clock.MoveOn(5 * time.Minute)
 	c.ended(p, ref, payment.Declined)
 	if kept, pause := c.keptFor("a", at(3, 1)); kept < 5*time.Minute || kept > 6*time.Minute || pause < 5*time.Minute {
 		t.Errorf("kept for %s, and a pause of %s", kept, pause)
 	}
-	p, ref = c.reserve("a", sale.Chosen(at(3, 1)), 15*time.Minute) // by card at once, without the pause
+	p, ref = c.reserve("a", fixture.Chosen(at(3, 1)), 15*time.Minute) // by card at once, without the pause
 	c.clock.MoveOn(time.Minute)
 	takeBack(t, c.db, c.id, p.PurchaseID)
 	c.ended(p, ref, payment.CancelledByBuyer)
@@ -267,21 +267,21 @@ func TestADeclinedCardCostsTheTimeThatItTook(t *testing.T) {
 func TestRandomPositionsByCardPassOverWhatTheUserMustLeaveToOthers(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
-	p, ref := c.reserve("a", sale.Random(3, 2), 15*time.Minute)
+	p, ref := c.reserve("a", fixture.Random(3, 2), 15*time.Minute)
 	c.neverPaid(p, ref, 15*time.Minute)
-	p, ref = c.reserve("a", sale.Random(3, 2), 5*time.Minute)
+	p, ref = c.reserve("a", fixture.Random(3, 2), 5*time.Minute)
 	c.neverPaid(p, ref, 5*time.Minute)
 	bought, err := purchase.Get(t.Context(), c.db, access.Everything(), p.PurchaseID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.refused("a", sale.Random(3, 2), fault.NoneAvailable)
-	p, _ = c.reserve("a", sale.Random(3, 1), 15*time.Minute)
+	c.refused("a", fixture.Random(3, 2), fault.NoneAvailable)
+	p, _ = c.reserve("a", fixture.Random(3, 1), 15*time.Minute)
 	third, err := purchase.Get(t.Context(), c.db, access.Everything(), p.PurchaseID)
 	if err != nil || third.Items[0].Position == bought.Items[0].Position || third.Items[0].Position == bought.Items[1].Position {
 		t.Errorf("it has %v again, %v", third.Items, err)
 	}
-	c.reserve("b", sale.Random(3, 2), 15*time.Minute)
+	c.reserve("b", fixture.Random(3, 2), 15*time.Minute)
 	fixture.Sound(t, c.db)
 }
 
@@ -289,7 +289,7 @@ func TestPaidPurchasesLeaveNoTimeBehind(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
 	h := c.hold("a", 10*time.Minute, at(3, 1))
-	for i, what := range []inventory.Selection{sale.FromHold(h.ID), sale.Chosen(at(3, 2)), sale.Chosen(at(3, 3))} {
+	for i, what := range []inventory.Selection{fixture.FromHold(h.ID), fixture.Chosen(at(3, 2)), fixture.Chosen(at(3, 3))} {
 		p, ref := c.reserve("a", what, 15*time.Minute)
 		fixture.Advance(t, c.db, p.PurchaseID, payment.Captured)
 		if i == 2 { // its money goes back
@@ -309,7 +309,7 @@ func TestAReservationThatIsLongerThanAnyHoldIsTheBound(t *testing.T) {
 	c := openCheckout(t)
 	c.seller = sale.NewSeller(c.db, time.Hour, sale.Reservations{For: time.Hour, MaxExtension: 30 * time.Minute, Takes: stripe.Takes,
 		Turns: inventory.Turns{Most: 20 * time.Minute, Rest: 10 * time.Minute}})
-	p, ref := c.reserve("a", sale.Chosen(at(3, 1)), time.Hour)
+	p, ref := c.reserve("a", fixture.Chosen(at(3, 1)), time.Hour)
 	c.neverPaid(p, ref, time.Hour)
-	c.refused("a", sale.Chosen(at(3, 1)), fault.HoldLimitExceeded)
+	c.refused("a", fixture.Chosen(at(3, 1)), fault.HoldLimitExceeded)
 }

@@ -52,13 +52,8 @@ func NewExecutor(db postgres.Pool, documents Documents, options Options) *Execut
 	return &Executor{db: db, documents: documents, options: options}
 }
 
-// Counts is what an Executor has counted since it was made.
-type Counts struct {
-	Lost int64 // attempts that lost a race
-}
-
-// Counts returns the counts so far.
-func (e *Executor) Counts() Counts { return Counts{Lost: e.lost.Load()} }
+// Lost returns how many attempts have lost a race so far.
+func (e *Executor) Lost() int64 { return e.lost.Load() }
 
 // Do carries out commands in order, in one transaction, and returns one outcome for
 // each: the answer recorded under its key, now or earlier, or an Err that leaves the key
@@ -193,9 +188,9 @@ func (s *session) wanted(commands []Command) (want wallet.Wanted) {
 func open(ctx context.Context, tx pgx.Tx, commands []Command) (map[wallet.Owner]wallet.Created, error) {
 	var openings []wallet.Opening
 	for _, c := range commands {
-		a, ok := c.Action.(Open)
-		if ok && a.check() == nil && c.sees(a.owner(c.Request.Client)) {
-			openings = append(openings, wallet.Opening{Owner: a.owner(c.Request.Client), Metadata: a.Metadata})
+		owner := c.Action.owner(c.Request.Client)
+		if c.Action.opens() && c.Action.check() == nil && c.sees(owner) {
+			openings = append(openings, wallet.Opening{Owner: owner, Metadata: c.Action.Metadata})
 		}
 	}
 	if len(openings) == 0 {
@@ -208,7 +203,7 @@ func (c Command) sees(o wallet.Owner) bool { return c.Who.Sees(o.Client, o.ID) }
 
 // check refuses a command on wallets that it does not see as if they did not exist, busy or not.
 func (s *session) check(c Command) error {
-	if a, ok := c.Action.(Open); ok && !c.sees(a.owner(c.Request.Client)) {
+	if c.Action.opens() && !c.sees(c.Action.owner(c.Request.Client)) {
 		return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
 	}
 	for _, id := range c.Action.wallets() {

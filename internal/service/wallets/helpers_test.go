@@ -100,7 +100,7 @@ func one(t *testing.T, at *wallets.Executor, action wallets.Action) job.Done {
 // made opens a wallet in yen.
 func made(t *testing.T, at *wallets.Executor, balance money.Amount) uuid.UUID {
 	t.Helper()
-	return read[walletDocument](t, one(t, at, wallets.Open{Owner: wallet.Owner{ID: uuid.NewString(), Currency: "JPY"}, InitialBalance: balance})).ID
+	return read[walletDocument](t, one(t, at, wallets.Action{Owner: wallet.Owner{ID: uuid.NewString(), Currency: "JPY"}, Details: wallets.Details{Amount: balance}})).ID
 }
 
 // read returns the document of an answer.

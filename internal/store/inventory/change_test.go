@@ -374,7 +374,7 @@ func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
 	id := fill(t, db, 4)
 	turns := inventory.Turns{Most: 20 * time.Minute, Rest: 10 * time.Minute}
 	kept, free := ranked(t, db, id, 0)[0], ranked(t, db, id, 0)[1]
-	ended := inventory.Owned{CampaignID: id, UserID: "a", Items: []shape.Item{{Place: shape.OfTriangle(kept.Position)}}, KeptSince: time.Now().Add(-16 * time.Minute),
+	ended := inventory.Owned{CampaignID: id, UserID: "a", Items: []shape.Item{{Place: fixture.OfTriangle(kept.Position)}}, KeptSince: time.Now().Add(-16 * time.Minute),
 		ReservedAt: time.Now().Add(-16 * time.Minute), Deadline: time.Now().Add(time.Hour)}
 	if !change(t, db, func(b *pgx.Batch) { inventory.QueueUnpaid(b, []inventory.Owned{ended}) }) {
 		t.Fatal("not noted")

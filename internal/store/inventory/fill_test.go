@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/store/inventory"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
@@ -22,8 +23,8 @@ func TestAFilledCampaignHasEveryPositionOnceAndFree(t *testing.T) {
 	other := fill(t, db, 3)
 	id := fill(t, db, 7)
 	positions, i := all(t, db, id), 0
-	for at := range shape.Triangle(7).All() {
-		want := inventory.Position{Place: shape.OfTriangle(at), Price: money.Amount(100 * at.Layer), State: inventory.Available}
+	for at := range fixture.Triangle(7).All() {
+		want := inventory.Position{Place: fixture.OfTriangle(at), Price: money.Amount(100 * at.Layer), State: inventory.Available}
 		if i < len(positions) && positions[i] != want {
 			t.Errorf("position %d is %+v, want %+v", i, positions[i], want)
 		}
@@ -71,7 +72,7 @@ func TestACampaignIsFilledOnce(t *testing.T) {
 	id := fill(t, db, 4)
 	first := peek(t, db, needs(id, 0, 100))
 	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(5), Prices: []money.Amount{1, 2, 3, 4, 5}})
+		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: fixture.Triangle(5), Prices: []money.Amount{1, 2, 3, 4, 5}})
 	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "23505" { // a unique violation
 		t.Errorf("filled again: %v", err)

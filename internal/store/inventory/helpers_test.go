@@ -15,6 +15,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/inventory"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
@@ -35,7 +36,7 @@ func fill(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
 		if _, err := tx.Exec(t.Context(), `INSERT INTO layers SELECT $1, n, 100 * n, n, n * (n - 1) / 2 + 1 FROM generate_series(1, $2::int) AS n`, id, baseLength); err != nil {
 			return err
 		}
-		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: shape.Triangle(baseLength), Prices: prices})
+		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: fixture.Triangle(baseLength), Prices: prices})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func sell(t *testing.T, db postgres.Beginner, user string, purchase uuid.UUID, f
 // returns is what a purchase gives back, or has reserved.
 func returns(purchase uuid.UUID, free ...inventory.Free) (list []inventory.Owned) {
 	for _, f := range free {
-		list = append(list, inventory.Owned{CampaignID: f.CampaignID, PurchaseID: purchase, Items: []shape.Item{{Place: shape.OfTriangle(f.Position)}}})
+		list = append(list, inventory.Owned{CampaignID: f.CampaignID, PurchaseID: purchase, Items: []shape.Item{{Place: fixture.OfTriangle(f.Position)}}})
 	}
 	return list
 }
@@ -122,7 +123,7 @@ func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
 	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder", EndsBy: time.Now().Add(24 * time.Hour),
 		State: inventory.HoldActive, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(in).Truncate(time.Microsecond)}}
 	for _, f := range free {
-		h.Positions = append(h.Positions, shape.Item{Place: shape.OfTriangle(f.Position), Price: f.Price})
+		h.Positions = append(h.Positions, shape.Item{Place: fixture.OfTriangle(f.Position), Price: f.Price})
 	}
 	return h
 }

@@ -66,7 +66,7 @@ func TestWhatCanNeverBeIsInvalid(t *testing.T) {
 		{random(0, 0), "/at/quantity"},
 		{random(0, -1), "/at/quantity"},
 	} {
-		err := c.selection.Check(shape.Triangle(4), "/at")
+		err := c.selection.Check(fixture.Triangle(4), "/at")
 		if c.pointer == "" {
 			if err != nil {
 				t.Errorf("%+v: %v", c.selection, err)
@@ -114,7 +114,7 @@ func TestAStockGivesEachPositionOnce(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	wish := free[3].Position
 	requests := []inventory.Request{{CampaignID: id, Selection: random(0, 3)}, {CampaignID: id, Selection: chosen(wish)}, {CampaignID: id, Selection: random(6, 2)}} // at most 4 of the 6 in layer 6 are gone by then
-	s := stockOf(t, db, shape.Triangle(6), 0, requests...)
+	s := stockOf(t, db, fixture.Triangle(6), 0, requests...)
 	got := make(map[shape.Position]bool)
 	for i, r := range requests {
 		picked, err := s.Select(id, r.Selection, "", nil)
@@ -145,7 +145,7 @@ func TestRandomPositionsAvoidWhatTheyMustAndComeInOrder(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	first := free[0].Position
 	r := inventory.Request{CampaignID: id, Selection: random(0, 4), Avoid: 1}
-	s := stockOf(t, db, shape.Triangle(4), 0, r)
+	s := stockOf(t, db, fixture.Triangle(4), 0, r)
 	picked, err := s.Select(id, r.Selection, "", func(p shape.Position) bool { return p == first })
 	if err != nil || slices.Contains(places(picked), first) || len(picked) != 4 {
 		t.Fatalf("%v, %v", places(picked), err)
@@ -165,7 +165,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	sell(t, db, "a", uuid.New(), layer2...)
 	kept(t, db, time.Hour, ranked(t, db, id, 3)[0])
 	requests := []inventory.Request{{CampaignID: id, Selection: random(2, 1)}, {CampaignID: id, Selection: random(3, 3)}, {CampaignID: id, Selection: random(0, 1)}}
-	s := stockOf(t, db, shape.Triangle(3), 2, requests...)
+	s := stockOf(t, db, fixture.Triangle(3), 2, requests...)
 	expect := func(what string, sel inventory.Selection, code fault.Code, text string) {
 		t.Helper()
 		_, err := s.Select(id, sel, "", nil)
@@ -188,7 +188,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	if len(rest) != 3 {
 		t.Error(rest)
 	}
-	full := stockOf(t, db, shape.Triangle(3), 6, requests...)
+	full := stockOf(t, db, fixture.Triangle(3), 6, requests...)
 	if _, err := full.Select(id, random(0, 100), "", nil); fault.CodeOf(err) != fault.SoldOut || !strings.Contains(err.Error(), "all positions on sale") {
 		t.Errorf("of a campaign that is sold: %v", err)
 	}
@@ -201,12 +201,12 @@ func TestAHoldHasExactlyWhatItKeeps(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	h := kept(t, db, time.Hour, free[:3]...)
 	request := inventory.Request{CampaignID: id, Hold: h.Positions}
-	picked, err := stockOf(t, db, shape.Triangle(4), 0, request).Kept(h)
+	picked, err := stockOf(t, db, fixture.Triangle(4), 0, request).Kept(h)
 	if err != nil || len(picked) != 3 {
 		t.Fatalf("%v, %v", picked, err)
 	}
 	set(t, db, inventory.Held, uuid.New(), free[1])
-	if _, err := stockOf(t, db, shape.Triangle(4), 0, request).Kept(h); !errors.Is(err, postgres.ErrRows) {
+	if _, err := stockOf(t, db, fixture.Triangle(4), 0, request).Kept(h); !errors.Is(err, postgres.ErrRows) {
 		t.Errorf("one of them is kept by another: %v", err)
 	}
 }

@@ -40,32 +40,32 @@ func (u *UnitOfWork) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Aut
 
 // Capture pays out what an authorization holds, or a part of it. Without an amount
 // it pays out all that is left. After a part the rest stays held.
-func (u *UnitOfWork) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization, Entry, error) {
+func (u *UnitOfWork) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization, error) {
 	a, h, err := u.held(id, authorizationID)
 	if err != nil {
-		return Authorization{}, Entry{}, err
+		return Authorization{}, err
 	}
 	if m.Amount == 0 {
 		m.Amount = h.Remaining()
 	}
 	if h.State == Active {
 		if err := u.admit(a, KindCapture, m); err != nil {
-			return Authorization{}, Entry{}, err
+			return Authorization{}, err
 		}
 	}
 	if err := u.usable(a, h); err != nil {
-		return Authorization{}, Entry{}, err
+		return Authorization{}, err
 	}
 	if m.Amount > h.Remaining() {
-		return Authorization{}, Entry{}, fault.New(fault.StateConflict, "the authorization has %d minor units left, and %d are to be captured",
+		return Authorization{}, fault.New(fault.StateConflict, "the authorization has %d minor units left, and %d are to be captured",
 			h.Remaining(), m.Amount)
 	}
 	h.Captured += m.Amount
 	if h.changed = true; h.Captured == h.Amount {
 		u.end(a, h, Captured)
 	}
-	e := u.pending(KindCapture, a, h, m, leg{a, -m.Amount, -m.Amount})
-	return h.Authorization, e, nil
+	u.pending(KindCapture, a, h, m, leg{a, -m.Amount, -m.Amount})
+	return h.Authorization, nil
 }
 
 // Void gives back what an authorization holds. The amount of m is ignored.
@@ -147,9 +147,8 @@ func (u *UnitOfWork) usable(a *account, h *authorization) error {
 
 // pending posts an entry about an authorization. All such entries have the same
 // sides: the wallet, and the account funding, where captured money goes.
-func (u *UnitOfWork) pending(kind Kind, a *account, h *authorization, m Movement, l leg) Entry {
+func (u *UnitOfWork) pending(kind Kind, a *account, h *authorization, m Movement, l leg) {
 	e := u.entry(kind, a.Currency, m)
 	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, Funding, h.ID
 	u.post(e, l)
-	return e
 }

@@ -37,22 +37,25 @@ func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 	a := authorized(t, db, id, 60)
 	want := wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}
 	with(t, db, want, func(u *wallet.UnitOfWork) {
-		got, e, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10, Description: "the first parcel"})
-		if err != nil || got.State != wallet.Active || got.Remaining() != 50 || e.Amount != 10 || e.Credit.Account != wallet.Funding {
-			t.Errorf("a part: %+v, %+v, %v", got, e, err)
+		got, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10, Description: "the first parcel"})
+		if err != nil || got.State != wallet.Active || got.Remaining() != 50 {
+			t.Errorf("a part: %+v, %v", got, err)
 		}
-		_, _, err = u.Capture(id, a.ID, wallet.Movement{Amount: 51})
+		_, err = u.Capture(id, a.ID, wallet.Movement{Amount: 51})
 		refused(t, fault.StateConflict)(nil, err)
 	})
 	expect(t, db, id, 90, 50, 3)
+	if events, err := wallet.History(t.Context(), db, id, wallet.Page{Limit: 1}); err != nil || events[0].Entry.Amount != 10 || events[0].Entry.Credit.Account != wallet.Funding {
+		t.Errorf("%+v, %v", events, err)
+	}
 	with(t, db, want, func(u *wallet.UnitOfWork) {
-		got, _, err := u.Capture(id, a.ID, wallet.Movement{})
+		got, err := u.Capture(id, a.ID, wallet.Movement{})
 		if err != nil || got.State != wallet.Captured || got.Captured != 60 || got.Remaining() != 0 {
 			t.Errorf("the rest: %+v, %v", got, err)
 		}
-		_, _, err = u.Capture(id, a.ID, wallet.Movement{Amount: 1})
+		_, err = u.Capture(id, a.ID, wallet.Movement{Amount: 1})
 		refused(t, fault.StateConflict)(nil, err)
-		_, _, err = u.Capture(id, a.ID, wallet.Movement{})
+		_, err = u.Capture(id, a.ID, wallet.Movement{})
 		refused(t, fault.StateConflict)(nil, err)
 		refused(t, fault.StateConflict)(u.Void(id, a.ID, wallet.Movement{}))
 	})
@@ -73,7 +76,7 @@ func TestAVoidGivesBackTheRest(t *testing.T) {
 	a := authorized(t, db, id, 60)
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}}, func(u *wallet.UnitOfWork) {
 		refused(t, fault.NotFound)(u.Void(other, a.ID, wallet.Movement{})) // it is not that wallet's
-		_, _, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10})
+		_, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10})
 		must(t)(nil, err)
 		got, err := u.Void(id, a.ID, wallet.Movement{})
 		if err != nil || got.State != wallet.Voided || got.Captured != 10 || got.Remaining() != 0 {
@@ -93,7 +96,7 @@ func TestAnAuthorizationLivesAndEndsInOneBook(t *testing.T) {
 		for range 2 {
 			a, err := u.Authorize(id, wallet.Movement{Amount: 30}, time.Hour)
 			must(t)(nil, err)
-			_, _, err = u.Capture(id, a.ID, wallet.Movement{Amount: 20})
+			_, err = u.Capture(id, a.ID, wallet.Movement{Amount: 20})
 			must(t)(nil, err)
 			must(t)(u.Void(id, a.ID, wallet.Movement{}))
 		}
@@ -156,7 +159,7 @@ func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
 	on(t, db, func(u *wallet.UnitOfWork) { must(t)(u.Debit(id, wallet.Movement{Amount: 40})) }, id) // it has that
 	expect(t, db, id, 60, 60, 4)
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{first.ID}}, func(u *wallet.UnitOfWork) {
-		_, _, err := u.Capture(id, first.ID, wallet.Movement{Amount: 1})
+		_, err := u.Capture(id, first.ID, wallet.Movement{Amount: 1})
 		refused(t, fault.StateConflict)(nil, err)
 		refused(t, fault.StateConflict)(u.Void(id, first.ID, wallet.Movement{}))
 	})

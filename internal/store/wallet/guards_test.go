@@ -58,7 +58,7 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if _, _, err := u.Capture(id, a.ID, wallet.Movement{}); err != nil {
+			if _, err := u.Capture(id, a.ID, wallet.Movement{}); err != nil {
 				return err
 			}
 			if _, err := tx.Exec(t.Context(), disturb, id); err != nil {

@@ -55,7 +55,7 @@ func TestHistoryIsPagedInBothDirections(t *testing.T) {
 	a := authorized(t, db, id, 60)
 	reference := wallet.Reference{Scope: "shop", Text: "order-7"}
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}, References: []wallet.Reference{reference}}, func(u *wallet.UnitOfWork) {
-		_, _, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10})
+		_, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10})
 		must(t)(nil, err)
 		must(t)(u.Transfer(id, other, wallet.Movement{Amount: 5, Reference: reference, Description: "a gift"}))
 		must(t)(u.Void(id, a.ID, wallet.Movement{}))

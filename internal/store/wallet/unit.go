@@ -100,56 +100,22 @@ func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
 
 // Credit adds money from outside.
 func (u *UnitOfWork) Credit(id uuid.UUID, m Movement) (Entry, error) {
-	return u.give(KindCredit, Funding, id, m)
+	return u.move(KindCredit, Side{Account: Funding}, Side{Wallet: id}, m)
 }
 
 // Debit pays money out.
 func (u *UnitOfWork) Debit(id uuid.UUID, m Movement) (Entry, error) {
-	return u.take(KindDebit, Funding, id, m)
+	return u.move(KindDebit, Side{Wallet: id}, Side{Account: Funding}, m)
 }
 
 // Pay takes the price of a purchase.
 func (u *UnitOfWork) Pay(id uuid.UUID, m Movement) (Entry, error) {
-	return u.take(KindPurchase, Sales, id, m)
+	return u.move(KindPurchase, Side{Wallet: id}, Side{Account: Sales}, m)
 }
 
 // Refund gives back the price of a purchase.
 func (u *UnitOfWork) Refund(id uuid.UUID, m Movement) (Entry, error) {
-	return u.give(KindRefund, Refunds, id, m)
-}
-
-func (u *UnitOfWork) give(kind Kind, from Account, id uuid.UUID, m Movement) (Entry, error) {
-	a, err := u.account(id)
-	if err != nil {
-		return Entry{}, err
-	}
-	if err := u.admit(a, kind, m); err != nil {
-		return Entry{}, err
-	}
-	if err := a.room(m.Amount); err != nil {
-		return Entry{}, err
-	}
-	e := u.entry(kind, a.Currency, m)
-	e.Debit.Account, e.Credit.Wallet = from, id
-	u.post(e, leg{a, m.Amount, 0})
-	return e, nil
-}
-
-func (u *UnitOfWork) take(kind Kind, to Account, id uuid.UUID, m Movement) (Entry, error) {
-	a, err := u.account(id)
-	if err != nil {
-		return Entry{}, err
-	}
-	if err := u.admit(a, kind, m); err != nil {
-		return Entry{}, err
-	}
-	if err := u.afford(a, m.Amount); err != nil {
-		return Entry{}, err
-	}
-	e := u.entry(kind, a.Currency, m)
-	e.Debit.Wallet, e.Credit.Account = id, to
-	u.post(e, leg{a, -m.Amount, 0})
-	return e, nil
+	return u.move(KindRefund, Side{Account: Refunds}, Side{Wallet: id}, m)
 }
 
 // Transfer moves money from one wallet to another in the same currency.
@@ -157,28 +123,41 @@ func (u *UnitOfWork) Transfer(from, to uuid.UUID, m Movement) (Entry, error) {
 	if from == to {
 		return Entry{}, invalid("/to", "must be another wallet than the one that pays")
 	}
-	payer, err := u.account(from)
-	if err != nil {
-		return Entry{}, err
+	return u.move(KindTransfer, Side{Wallet: from}, Side{Wallet: to}, m)
+}
+
+// move moves money between two sides, one of which may be an account of the system.
+func (u *UnitOfWork) move(kind Kind, from, to Side, m Movement) (Entry, error) {
+	var accounts [2]*account // nil: the side is an account of the system
+	for i, side := range [2]Side{from, to} {
+		if side.Account == "" {
+			a, err := u.account(side.Wallet)
+			if err != nil {
+				return Entry{}, err
+			}
+			accounts[i] = a
+		}
 	}
-	payee, err := u.account(to)
-	if err != nil {
-		return Entry{}, err
-	}
-	if payer.Currency != payee.Currency {
+	payer, payee := accounts[0], accounts[1]
+	if payer != nil && payee != nil && payer.Currency != payee.Currency {
 		return Entry{}, invalid("/to", "has "+payee.Currency+", and the wallet that pays has "+payer.Currency)
 	}
-	if err := u.admit(payer, KindTransfer, m); err != nil {
+	first := cmp.Or(payer, payee)
+	if err := u.admit(first, kind, m); err != nil {
 		return Entry{}, err
 	}
-	if err := payee.room(m.Amount); err != nil {
-		return Entry{}, err
+	if payee != nil {
+		if err := payee.room(m.Amount); err != nil {
+			return Entry{}, err
+		}
 	}
-	if err := u.afford(payer, m.Amount); err != nil {
-		return Entry{}, err
+	if payer != nil {
+		if err := u.afford(payer, m.Amount); err != nil {
+			return Entry{}, err
+		}
 	}
-	e := u.entry(KindTransfer, payer.Currency, m)
-	e.Debit.Wallet, e.Credit.Wallet = from, to
+	e := u.entry(kind, first.Currency, m)
+	e.Debit, e.Credit = from, to
 	u.post(e, leg{payer, -m.Amount, 0}, leg{payee, m.Amount, 0})
 	return e, nil
 }
@@ -204,6 +183,9 @@ func (u *UnitOfWork) post(e Entry, legs ...leg) {
 	u.references[e.Reference] = e.ID
 	u.entries = append(u.entries, e)
 	for _, l := range legs {
+		if l.account == nil {
+			continue // of an account of the system, which has no row
+		}
 		l.Balance += l.deltaBalance
 		l.Held += l.deltaHeld
 		l.Version++
