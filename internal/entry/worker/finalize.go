@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/platform/batch"
@@ -43,8 +44,12 @@ type finalizer struct {
 	every    time.Duration       // a shard begins its batches of this kind so far apart, under load
 }
 
-// newFinalizer returns a finalizer of a kind that has so many slots.
+// newFinalizer returns a finalizer of a kind that has so many slots: none would mean that a setting has no
+// default, and that all tasks had one slot for retries.
 func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), slots int) *finalizer {
+	if slots < 1 {
+		panic("worker: a finalizer without slots")
+	}
 	return &finalizer{kind: kind, finalize: finalize, retries: semaphore.NewWeighted(int64(max(slots/2, 1)))}
 }
 
@@ -60,6 +65,26 @@ func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, agai
 
 // errLocked is the error of a task that has ended with jobs whose campaign or wallet stays locked.
 var errLocked = queue.Later(errors.New("wallets or campaigns of these jobs are locked by another transaction"))
+
+// walletsLocked is errLocked, and names the jobs whose wallet it is.
+type walletsLocked struct {
+	error
+	jobs []uuid.UUID
+}
+
+// Unwrap returns errLocked.
+func (e *walletsLocked) Unwrap() error { return e.error }
+
+// stayLocked returns the error of a task with items that stay locked.
+func stayLocked(items []*item) error {
+	err := &walletsLocked{error: errLocked}
+	for _, it := range items {
+		if it.verdict == busy {
+			err.jobs = append(err.jobs, it.ID)
+		}
+	}
+	return err
+}
 
 // errTransient is the error of a task whose jobs could not be tried for now.
 var errTransient = errors.New("the database is away, or too busy")
@@ -79,19 +104,18 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	retried := w.locked.others(left)
+	retried, known := w.locked.others(left)
 	most := quickRetries
 	if len(retried) > 0 && s.retries.TryAcquire(1) {
 		defer s.retries.Release(1)
 		most = mostRetries
 	}
-	locked := len(retried) < len(left)
 	for pause := retryPause; len(retried) > 0; pause = min(2*pause, longestPause) {
 		if retried[0].retries == most {
 			if most == mostRetries {
 				w.locked.note(retried)
 			}
-			return errLocked
+			return stayLocked(append(known, retried...))
 		}
 		if err := w.pause(ctx, pause/2+rand.N(pause)); err != nil { //nolint:gosec // a jitter is no secret
 			return err
@@ -103,8 +127,8 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 			return err
 		}
 	}
-	if locked {
-		return errLocked
+	if len(known) > 0 {
+		return stayLocked(known)
 	}
 	return nil
 }

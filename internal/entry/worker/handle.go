@@ -38,8 +38,8 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 			again := redelivered || message.Delivery > 1
 			defer w.metrics.begun(message.Kind, len(message.Jobs), again)()
 			err := finalize(ctx, message.Jobs, again)
-			if errors.Is(err, errLocked) { // the sweep lost-jobs issues its jobs when their campaigns are free
-				return queue.Later(outbox.PutOff(ctx, w.db, message.ID))
+			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs when their campaigns are free
+				return queue.Later(outbox.PutOff(ctx, w.db, message.ID, locked.jobs))
 			}
 			if err != nil {
 				return err

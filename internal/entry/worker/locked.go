@@ -2,7 +2,6 @@ package worker
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,18 +36,18 @@ func (l *lockedCampaigns) note(items []*item) {
 	}
 }
 
-// others returns the items whose campaigns are not known to be locked, and notes again those that are.
-func (l *lockedCampaigns) others(items []*item) []*item {
-	var known []*item
-	others := slices.DeleteFunc(slices.Clone(items), func(it *item) bool {
-		if !l.has(it.CampaignID) {
-			return false
+// others returns the items whose campaigns are not known to be locked, and those whose campaigns are: it
+// notes these again.
+func (l *lockedCampaigns) others(items []*item) (others, known []*item) {
+	for _, it := range items {
+		if l.has(it.CampaignID) {
+			known = append(known, it)
+		} else {
+			others = append(others, it)
 		}
-		known = append(known, it)
-		return true
-	})
+	}
 	l.note(known)
-	return others
+	return others, known
 }
 
 func (l *lockedCampaigns) has(id uuid.UUID) bool {

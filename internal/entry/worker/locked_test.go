@@ -204,12 +204,17 @@ func TestAJobOfALockedWalletWaitsInPostgres(t *testing.T) {
 		t.Fatal(accepted, err)
 	}
 	jobs := accepted[0].Jobs
+	servers.Exec(t, w.db, `UPDATE jobs SET accepted_at = clock_timestamp() - interval '1 hour'`)
 	if err := deliver(t, w, w.finalizePurchases, accepted[0], false); err != nil || w.locked.has(id) {
 		t.Errorf("%v; the campaign counts as locked: %v", err, w.locked.has(id))
 	}
 	expect(t, w.db, jobs[0].ID, job.Queued, 0)
 	expect(t, w.db, jobs[1].ID, job.Succeeded, 1)
+	if resumed := sweep(t, w); resumed != 0 { // its campaign is free, and was free before
+		t.Errorf("%d jobs go on at once", resumed)
+	}
 	unlock()
+	servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 second'`)
 	if resumed := sweep(t, w); resumed != 1 {
 		t.Errorf("%d jobs go on", resumed)
 	}

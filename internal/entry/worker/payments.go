@@ -68,10 +68,11 @@ const (
 // TakeCards lets the worker lead payments, with a queue, slots and connections of their
 // own, so that a slow provider is felt by nobody else. Call it before Run.
 func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheus.Registerer) {
+	slots := cmp.Or(settings.Concurrency, paymentTasks)
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
 		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
-		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, cmp.Or(settings.Concurrency, paymentTasks)),
+		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, slots),
 	}
 	w.cards.conclusions.every = concludeEvery
 	w.metrics.expect(job.KindPayment)
@@ -79,7 +80,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		l.add(w.cards.conclusions)
 	}
 	w.shares = append(w.shares,
-		queue.Share{Kind: string(job.KindPayment), Tasks: cmp.Or(settings.Concurrency, paymentTasks), Handle: w.lead(w.leadPayment)},
+		queue.Share{Kind: string(job.KindPayment), Tasks: slots, Handle: w.lead(w.leadPayment)},
 		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents})
 	registry.MustRegister(w.paymentGauges(c.DB), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
 		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))

@@ -202,6 +202,26 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
+// A conclusion that the database cannot take now gives its slot back, and is due again when its lease ends.
+func TestAConclusionInAnOutageGivesItsSlotBack(t *testing.T) {
+	t.Parallel()
+	w := withCards(t, newBank())
+	ref := reserved(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)))
+	tries := 0
+	record(w.cards.conclusions, func(sale.Wait) error {
+		if tries++; tries == 1 {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	if err := w.lead(w.leadPayment)(t.Context(), taskOf(t, ref), false); err != nil || tries != 1 {
+		t.Errorf("after %d attempts: %v", tries, err)
+	}
+	if p := paymentOf(t, w, ref); p.Phase != payment.Captured || p.DueAt == nil {
+		t.Errorf("the payment is %s, due at %v", p.Phase, p.DueAt)
+	}
+}
+
 // reserved sells a position by card, and returns its payment, which nobody has yet.
 func reserved(t *testing.T, w *Worker, campaignID uuid.UUID) payment.Ref {
 	t.Helper()

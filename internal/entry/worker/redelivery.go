@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/sale"
@@ -18,12 +20,20 @@ func (w *Worker) finalizeRedelivered(ctx context.Context, s *finalizer, jobs []j
 		return queue.Later(err)
 	}
 	var all attempts
+	locked := &walletsLocked{error: errLocked}
 	for len(waiting) > 0 {
 		group := waiting[:groupSize(waiting)]
 		waiting = waiting[len(group):]
-		all.add(w.exclusively(ctx, s.kind, group, func(ctx context.Context) error { return w.finalizeGroup(ctx, s, group) }))
+		err := w.exclusively(ctx, s.kind, group, func(ctx context.Context) error { return w.finalizeGroup(ctx, s, group) })
+		if one, ok := errors.AsType[*walletsLocked](err); ok {
+			locked.jobs = append(locked.jobs, one.jobs...)
+		}
+		all.add(err)
 	}
-	return all.err()
+	if err := all.err(); !errors.Is(err, errLocked) {
+		return err
+	}
+	return locked
 }
 
 // groupSize returns how many of the waiting jobs, which are sorted by attempts, are
@@ -54,8 +64,14 @@ func (w *Worker) finalizeGroup(ctx context.Context, s *finalizer, jobs []job.Att
 	if report.GaveUp {
 		w.groups.end()
 	}
-	if len(report.Busy) > 0 {
-		return errLocked
+	if len(report.Busy) == 0 {
+		return nil
 	}
-	return nil
+	locked := &walletsLocked{error: errLocked}
+	for _, ref := range report.Busy {
+		if !slices.Contains(report.Locked, ref) {
+			locked.jobs = append(locked.jobs, ref.ID)
+		}
+	}
+	return locked
 }

@@ -280,7 +280,7 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	servers.Exec(t, db, `UPDATE outbox_messages SET delivery = 3`)
 	for range 2 { // a message that is gone changes nothing
 		for _, id := range overdue(t, db, outbox.Backoff{}) {
-			if err := outbox.PutOff(t.Context(), db, id); err != nil {
+			if err := outbox.PutOff(t.Context(), db, id, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -335,4 +335,36 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 		t.Errorf("%d messages are looked for", len(lost))
 	}
 	fixture.Sound(t, db)
+}
+
+// A job whose wallet stays locked is tried at a quarter of its age, and every 10 s at last; its neighbour whose
+// campaign was locked goes on at once.
+func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := uuid.New()
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1), fixture.PurchaseRequest(t, id, "c", 0, 1), fixture.PurchaseRequest(t, id, "d", 0, 1))
+	for i, seconds := range []int{1, 21, 3600, 3600} {
+		servers.Exec(t, db, `UPDATE jobs SET accepted_at = clock_timestamp() - $2 * interval '1 second' WHERE id = $1`, refs[i].ID, seconds)
+	}
+	wallets := []uuid.UUID{refs[0].ID, refs[1].ID, refs[2].ID}
+	for _, message := range overdue(t, db, outbox.Backoff{}) {
+		if err := outbox.PutOff(t.Context(), db, message, wallets); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, now, err := outbox.FindAwaited(t.Context(), db, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, after := range []time.Duration{0, 250 * time.Millisecond, 4 * time.Second, 10 * time.Second} {
+		var messages []outbox.Message
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages, _, err = outbox.Resume(t.Context(), tx, []uuid.UUID{id}, now.Add(after), 9)
+			return err
+		})
+		if want := refs[[]int{3, 0, 1, 2}[i]].ID; err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 || messages[0].Jobs[0].ID != want {
+			t.Errorf("after %s: %+v, %v; want the job %s", after, messages, err, want)
+		}
+	}
 }

@@ -14,18 +14,22 @@ import (
 )
 
 // PutOff replaces a message by one for each campaign, for those of its jobs that are still queued. They
-// have no task: they wait until [Resume] finds their campaign free. It is one statement, so each job is
-// in a message at any time. When the message is gone, others have its jobs, and nothing changes.
-func PutOff(ctx context.Context, db postgres.DB, id uuid.UUID) error {
+// have no task: they wait until [Resume] finds their campaign free. Those whose wallet is locked, and not their
+// campaign, also wait for about a quarter of their age, 10 s at most: they would be tried in vain every second.
+// It is one statement, so each job is in a message at any time. When the message is gone, others have its jobs,
+// and nothing changes.
+func PutOff(ctx context.Context, db postgres.DB, id uuid.UUID, wallets []uuid.UUID) error {
 	_, err := db.Exec(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id = $1 RETURNING kind, delivery, jobs)
-		INSERT INTO outbox_messages (id, kind, delivery, jobs, waits_for)
-		SELECT gen_random_uuid(), g.kind, g.delivery, array_agg(j.id ORDER BY j.id), j.campaign_id
+		INSERT INTO outbox_messages (id, kind, delivery, jobs, waits_for, seen_at)
+		SELECT gen_random_uuid(), g.kind, g.delivery, array_agg(j.id ORDER BY j.id), j.campaign_id, clock_timestamp() + b.backoff * interval '1 second'
 		FROM gone g
 		CROSS JOIN LATERAL unnest(g.jobs) AS i (id)
-		CROSS JOIN LATERAL (SELECT id, campaign_id, state, purchase_id FROM jobs WHERE id = i.id OFFSET 0) j
+		CROSS JOIN LATERAL (SELECT id, campaign_id, state, purchase_id, accepted_at FROM jobs WHERE id = i.id OFFSET 0) j
+		CROSS JOIN LATERAL (SELECT CASE WHEN j.id = ANY($2) -- in steps, so that jobs of about an age share a message
+			THEN least(2 ^ floor(log(2, greatest(extract(epoch FROM clock_timestamp() - j.accepted_at), 1))) / 4, 10) ELSE 0 END AS backoff) b
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL
-		GROUP BY g.kind, g.delivery, j.campaign_id`, id)
+		GROUP BY g.kind, g.delivery, j.campaign_id, b.backoff`, id, wallets)
 	return fault.At(err, "outbox.PutOff")
 }
 
