@@ -15,7 +15,6 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/purchase"
 )
 
@@ -75,6 +74,6 @@ func acceptPurchases(ctx context.Context, db postgres.DB, campaignID uuid.UUID, 
 			UserID: order.UserID, Payload: payload, Keep: time.Hour}
 		refs[i] = job.Ref{ID: id, CampaignID: campaignID}
 	}
-	_, _, err := outbox.Accept(ctx, db, requests)
+	_, _, err := job.Accept(ctx, db, requests)
 	return refs, err
 }

@@ -21,7 +21,6 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/drawrecord"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -90,16 +89,16 @@ func trigger(s *fleet.System, client *queue.Client, i int, ref job.Ref) {
 			err = fmt.Errorf("sweep %s: %d, %w", sweep, a.Status, a.Err)
 		}
 	case 3: // a further job of the system
-		var made []outbox.Message
+		var made []job.Message
 		err = postgres.InTx(s.T.Context(), s.DB, func(tx pgx.Tx) (err error) {
-			made, err = outbox.Insert(s.T.Context(), tx, job.DrawRequest(ref.CampaignID, job.BySellOut, "/"+uuid.NewString(), time.Hour, job.Origin{}))
+			made, err = job.Insert(s.T.Context(), tx, job.DrawRequest(ref.CampaignID, job.BySellOut, "/"+uuid.NewString(), time.Hour, job.Origin{}))
 			return err
 		})
 		for _, m := range made {
 			err = client.Enqueue(s.T.Context(), m.Task())
 		}
 	case 4: // a redelivery
-		err = client.Enqueue(s.T.Context(), outbox.Message{ID: uuidv7.New(), Kind: job.KindDraw, Delivery: 1 + i%2, Jobs: []job.Ref{ref}}.Task())
+		err = client.Enqueue(s.T.Context(), job.Message{ID: uuidv7.New(), Kind: job.KindDraw, Delivery: 1 + i%2, Jobs: []job.Ref{ref}}.Task())
 	}
 	if err != nil {
 		s.T.Error(err)

@@ -29,7 +29,6 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 // acceptor stores requests as jobs; concurrent requests share a transaction.
@@ -59,12 +58,12 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 	telemetry.Expect(a.accepted, job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation)
 	telemetry.Expect(a.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
 	options := batch.Options{
-		Size: outbox.MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), InFlight: mostBatches, Late: lateBatch,
+		Size: job.MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), InFlight: mostBatches, Late: lateBatch,
 		Pending: acceptPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}
 	a.requests, a.closed = batch.New(options, a.flush), batch.New(options, a.flush)
 	a.remember = batch.New(batch.Options{
-		Size: outbox.MaxJobs, InFlight: 1, Pending: acceptPending, Timeout: time.Second, Whole: func(error) bool { return true },
+		Size: job.MaxJobs, InFlight: 1, Pending: acceptPending, Timeout: time.Second, Whole: func(error) bool { return true },
 	}, a.write)
 	return a
 }
@@ -89,9 +88,9 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 	ctx = postgres.As(ctx, postgres.TxAccept)
 	ctx, spans := tracing.Batch(ctx, "accept", len(requests), job.TracesOf(requests))
 	defer func() { spans.End(err) }()
-	accepted, messages, err := outbox.Accept(ctx, a.db, requests)
+	accepted, messages, err := job.Accept(ctx, a.db, requests)
 	if postgres.NothingSent(err) { // the connection was dead already: try a new one
-		accepted, messages, err = outbox.Accept(ctx, a.db, requests)
+		accepted, messages, err = job.Accept(ctx, a.db, requests)
 	}
 	if mayWrite := func(r job.Request) bool { return r.Unless == nil }; (err == nil || postgres.IsTransient(err)) && slices.ContainsFunc(requests, mayWrite) {
 		a.health.Wrote(err)
@@ -100,7 +99,7 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 		return nil, err
 	}
 	failpoint.Hit("accept.committed", nil)
-	a.dispatcher.Dispatch(outbox.Tasks(messages)...)
+	a.dispatcher.Dispatch(job.Tasks(messages)...)
 	var refused []uuid.UUID
 	for i, one := range accepted {
 		switch {

@@ -32,25 +32,25 @@ func TestACancellationIsTriedAloneFromItsThirdDeliveryOn(t *testing.T) {
 	for before, want := range map[int]int{0: 2, 1: 2, 2: 3, 4: 5} {
 		ref := takeBack(t, w, id, 1)[0]
 		deliveredBefore(t, w, before, ref.ID)
-		if err := w.finalizeCancellations(t.Context(), []job.Ref{ref}, true); err != nil {
+		if err := w.cancellations.jobs(t.Context(), []job.Ref{ref}, true); err != nil {
 			t.Error(err)
 		}
 		expect(t, w.db, ref.ID, job.Succeeded, want)
 	}
 	refs := takeBack(t, w, id, 2)
 	deliveredBefore(t, w, 5, refs[0].ID)
-	if err := w.finalizeCancellations(t.Context(), refs[:1], true); err != nil {
+	if err := w.cancellations.jobs(t.Context(), refs[:1], true); err != nil {
 		t.Error(err)
 	}
 	if j := fixture.Job(t, w.db, refs[0].ID); j.State != job.Failed || j.Problem.Code != fault.InternalError {
 		t.Errorf("after all its deliveries it is %s, %+v", j.State, j.Problem)
 	}
-	if err := w.finalizeCancellations(t.Context(), refs[1:], false); err != nil {
+	if err := w.cancellations.jobs(t.Context(), refs[1:], false); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, refs[1].ID, job.Succeeded, 1)
 	for _, again := range []bool{true, false} {
-		if err := w.finalizeCancellations(t.Context(), refs, again); err != nil {
+		if err := w.cancellations.jobs(t.Context(), refs, again); err != nil {
 			t.Errorf("a delivery after the end: %v", err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestACancellationThatFailsDelaysNoOther(t *testing.T) {
 		refs := takeBack(t, w, id, 3)
 		spoil(t, w, refs[0].ID)
 		for _, again := range deliveries {
-			if err := w.finalizeCancellations(t.Context(), refs, again); err == nil || errors.Is(err, queue.ErrLater) {
+			if err := w.cancellations.jobs(t.Context(), refs, again); err == nil || errors.Is(err, queue.ErrLater) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -88,13 +88,13 @@ func TestACancellationWhoseCampaignIsLockedIsPutOffAndNeverCounted(t *testing.T)
 	unlock := lock(t, w, id)
 	deliveredBefore(t, w, 2, ref.ID)
 	for range 3 {
-		if err := w.finalizeCancellations(t.Context(), []job.Ref{ref}, true); !errors.Is(err, errLocked) {
+		if err := w.cancellations.jobs(t.Context(), []job.Ref{ref}, true); !errors.Is(err, errLocked) {
 			t.Errorf("got %v", err)
 		}
 		expect(t, w.db, ref.ID, job.Queued, 2)
 	}
 	unlock()
-	if err := w.finalizeCancellations(t.Context(), []job.Ref{ref}, true); err != nil {
+	if err := w.cancellations.jobs(t.Context(), []job.Ref{ref}, true); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, ref.ID, job.Succeeded, 3)
@@ -124,7 +124,7 @@ func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 	var all sync.WaitGroup
 	for _, ref := range refs {
 		all.Go(func() {
-			if err := w.finalizeCancellations(t.Context(), []job.Ref{ref}, false); err != nil {
+			if err := w.cancellations.jobs(t.Context(), []job.Ref{ref}, false); err != nil {
 				t.Error(err)
 			}
 		})

@@ -46,11 +46,11 @@ func TestATaskIsOneWorkersUntilThatIsDead(t *testing.T) {
 	held, orphaned := order(t, w, id, "a"), order(t, w, id, "b")
 	has(t, w, "alive", time.Hour, held.ID)
 	has(t, w, "dead", time.Millisecond, orphaned.ID)
-	if err := deliver(t, w, w.finalizePurchases, held, false); !errors.Is(err, errElsewhere) || !errors.Is(err, queue.ErrLater) {
+	if err := deliver(t, w, w.purchases.jobs, held, false); !errors.Is(err, errElsewhere) || !errors.Is(err, queue.ErrLater) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, w.db, held.Jobs[0].ID, job.Queued, 0)
-	servers.Eventually(t, "the task of the dead one is done", func() bool { return deliver(t, w, w.finalizePurchases, orphaned, false) == nil })
+	servers.Eventually(t, "the task of the dead one is done", func() bool { return deliver(t, w, w.purchases.jobs, orphaned, false) == nil })
 	expect(t, w.db, orphaned.Jobs[0].ID, job.Succeeded, 1)
 	keys, err := w.rdb.Keys(t.Context(), w.namespace+":active-task:*").Result()
 	if want := w.namespace + ":active-task:" + held.ID.String(); err != nil || !slices.Equal(keys, []string{want}) { // one for each task that is under way
@@ -84,7 +84,7 @@ func TestAFailedDeliveryLeavesTheMessageInTheOutbox(t *testing.T) {
 		}
 	}
 	for _, payload := range []string{"{", "{}", "null", `{"delivery":1,"campaigns":{}}`} { // they are dropped
-		if err := w.handle(w.finalizePurchases)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte(payload)}, false); err != nil {
+		if err := w.handle(w.purchases.jobs)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte(payload)}, false); err != nil {
 			t.Errorf("%s: %v", payload, err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestWithoutRedisTheJobsAreDoneAllTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Redis.URL = "redis://127.0.0.1:1/0" })
 	message := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a", "b")
-	if err := deliver(t, w, w.finalizePurchases, message, false); err != nil {
+	if err := deliver(t, w, w.purchases.jobs, message, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range message.Jobs {

@@ -18,7 +18,6 @@ import (
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
@@ -60,7 +59,7 @@ func (s *stuck) see() (open, most int) {
 }
 
 // soldOut returns the message of an order that sells a campaign out.
-func soldOut(t *testing.T, w *Worker, id uuid.UUID) outbox.Message {
+func soldOut(t *testing.T, w *Worker, id uuid.UUID) job.Message {
 	t.Helper()
 	return order(t, w, id, "a", "b", "c", "d", "e", "f")
 }

@@ -30,7 +30,7 @@ func TestADrawIsTriedAloneFromItsThirdDeliveryOn(t *testing.T) {
 	for before, want := range map[int]int{0: 2, 1: 2, 2: 3, 4: 5} {
 		ref := fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
 		deliveredBefore(t, w, before, ref.ID)
-		if err := w.finalizeDraws(t.Context(), []job.Ref{ref}, true); err != nil {
+		if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); err != nil {
 			t.Error(err)
 		}
 		expect(t, w.db, ref.ID, job.Succeeded, want)
@@ -38,13 +38,13 @@ func TestADrawIsTriedAloneFromItsThirdDeliveryOn(t *testing.T) {
 	given := fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
 	deliveredBefore(t, w, 5, given.ID)
 	first := fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
-	if err := w.finalizeDraws(t.Context(), []job.Ref{given}, true); err != nil {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{given}, true); err != nil {
 		t.Error(err)
 	}
 	if j := fixture.Job(t, w.db, given.ID); j.State != job.Failed || j.Problem.Code != fault.InternalError {
 		t.Errorf("after all its deliveries it is %s, %+v", j.State, j.Problem)
 	}
-	if err := w.finalizeDraws(t.Context(), []job.Ref{first}, false); err != nil {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{first}, false); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, first.ID, job.Succeeded, 1)
@@ -62,7 +62,7 @@ func TestADrawThatAnotherWorkerRunsIsPutOffAndNeverCounted(t *testing.T) {
 	}
 	putOff := func(again bool) {
 		t.Helper()
-		if err := w.finalizeDraws(t.Context(), []job.Ref{ref}, again); !errors.Is(err, queue.ErrLater) || !errors.Is(err, draw.ErrBusy) {
+		if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, again); !errors.Is(err, queue.ErrLater) || !errors.Is(err, draw.ErrBusy) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -75,12 +75,12 @@ func TestADrawThatAnotherWorkerRunsIsPutOffAndNeverCounted(t *testing.T) {
 	if err := other.Release(t.Context(), w.db); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.finalizeDraws(t.Context(), []job.Ref{ref}, true); err != nil {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, ref.ID, job.Succeeded, 2)
 	for _, again := range []bool{true, false} {
-		if err := w.finalizeDraws(t.Context(), []job.Ref{ref}, again); err != nil {
+		if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, again); err != nil {
 			t.Errorf("a delivery after the end: %v", err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestADrawThatCannotBeIsRefusedAndTheNextIsDone(t *testing.T) {
 	early := ask(t, w, fixture.Campaign(t, w.db, fixture.Draft(3)))
 	missing := ask(t, w, uuid.New())
 	soldOut := fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
-	if err := w.finalizeDraws(t.Context(), []job.Ref{early, missing, soldOut}, false); err != nil {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{early, missing, soldOut}, false); err != nil {
 		t.Error(err)
 	}
 	for ref, code := range map[job.Ref]fault.Code{early: fault.NotSoldOut, missing: fault.NotFound} {
@@ -112,7 +112,7 @@ func TestADrawThatFailsDelaysNoOther(t *testing.T) {
 		broken, good := fixture.Campaign(t, w.db, fixture.Draft(3)), fixture.Campaign(t, w.db, fixture.Draft(3))
 		jobs := []job.Ref{fixture.SellOut(t, w.db, broken), fixture.SellOut(t, w.db, good)}
 		servers.Exec(t, w.db, `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken)
-		if err := w.finalizeDraws(t.Context(), jobs, again); err == nil || errors.Is(err, queue.ErrLater) {
+		if err := w.serially(job.KindDraw, w.draw)(t.Context(), jobs, again); err == nil || errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
 		if j := fixture.Job(t, w.db, jobs[0].ID); j.State != job.Queued {
@@ -137,7 +137,7 @@ func TestADrawWhoseAttemptCannotBeCountedIsPutOff(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	servers.Exec(t, tx, `SELECT FROM jobs WHERE id = $1 FOR UPDATE`, ref.ID)
-	if err := w.finalizeDraws(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
 		t.Errorf("a transient fault counts as a failure of the task: %v", err)
 	}
 }
@@ -153,7 +153,7 @@ func TestADrawThatFailsIsAFailureBesideOneThatIsPutOff(t *testing.T) {
 	if _, ok, err := campaign.Claim(t.Context(), w.db, busy, "a worker", time.Hour); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	if err := w.finalizeDraws(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
 		t.Errorf("the queue takes it for nobody's fault: %v", err)
 	}
 }

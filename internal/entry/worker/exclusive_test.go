@@ -30,10 +30,11 @@ func heldBack(w *Worker) bool {
 }
 
 // attempted returns jobs as they are after n attempts.
-func attempted(refs []job.Ref, n int) []job.Attempted {
-	jobs := make([]job.Attempted, len(refs))
+func attempted(refs []job.Ref, n int) []job.Ref {
+	jobs := make([]job.Ref, len(refs))
 	for i, ref := range refs {
-		jobs[i] = job.Attempted{Ref: ref, Attempts: n}
+		jobs[i] = ref
+		jobs[i].Attempts = n
 	}
 	return jobs
 }

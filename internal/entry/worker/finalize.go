@@ -3,8 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -18,7 +18,6 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
 )
 
@@ -38,6 +37,7 @@ const (
 
 // finalizer finalizes jobs of one kind, many in one transaction.
 type finalizer struct {
+	worker   *Worker
 	kind     job.Kind
 	finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
 	retries  *semaphore.Weighted // half of the kind's slots, for tasks that try jobs again
@@ -46,21 +46,11 @@ type finalizer struct {
 
 // newFinalizer returns a finalizer of a kind that has so many slots: none would mean that a setting has no
 // default, and that all tasks had one slot for retries.
-func newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), slots int) *finalizer {
+func (w *Worker) newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), slots int) *finalizer {
 	if slots < 1 {
 		panic("worker: a finalizer without slots")
 	}
-	return &finalizer{kind: kind, finalize: finalize, retries: semaphore.NewWeighted(int64(max(slots/2, 1)))}
-}
-
-// finalizePurchases finalizes purchase jobs.
-func (w *Worker) finalizePurchases(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.finalizeInBatches(ctx, w.purchases, jobs, again)
-}
-
-// finalizeCancellations finalizes cancellation jobs.
-func (w *Worker) finalizeCancellations(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.finalizeInBatches(ctx, w.cancellations, jobs, again)
+	return &finalizer{worker: w, kind: kind, finalize: finalize, retries: semaphore.NewWeighted(int64(max(slots/2, 1)))}
 }
 
 // errLocked is the error of a task that has ended with jobs whose campaign or wallet stays locked.
@@ -89,22 +79,21 @@ func stayLocked(items []*item) error {
 // errTransient is the error of a task whose jobs could not be tried for now.
 var errTransient = errors.New("the database is away, or too busy")
 
-// finalizeInBatches finalizes jobs through the shards. Jobs with locked rows are tried again for
-// about a second, while half of the slots are left for other tasks; those of a campaign that has just stayed
-// locked are not.
-func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job.Ref, again bool) error {
+// jobs finalizes jobs through the shards. Jobs with locked rows are tried again for about a second, while
+// half of the slots are left for other tasks; those of a campaign that has just stayed locked are not.
+func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error {
 	if again {
-		return w.finalizeRedelivered(ctx, s, jobs)
+		return s.redelivered(ctx, jobs)
 	}
 	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
-	left, err := w.pass(ctx, s, items)
+	left, err := s.pass(ctx, items)
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	retried, known := w.locked.others(left)
+	retried, known := s.worker.locked.others(left)
 	most := quickRetries
 	if len(retried) > 0 && s.retries.TryAcquire(1) {
 		defer s.retries.Release(1)
@@ -113,17 +102,17 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 	for pause := retryPause; len(retried) > 0; pause = min(2*pause, longestPause) {
 		if retried[0].retries == most {
 			if most == mostRetries {
-				w.locked.note(retried)
+				s.worker.locked.note(retried)
 			}
 			return stayLocked(append(known, retried...))
 		}
-		if err := w.pause(ctx, pause/2+rand.N(pause)); err != nil { //nolint:gosec // a jitter is no secret
+		if err := s.worker.pause(ctx, pause/2+rand.N(pause)); err != nil { //nolint:gosec // a jitter is no secret
 			return err
 		}
 		for _, it := range retried {
 			it.retries++
 		}
-		if retried, err = w.pass(ctx, s, retried); err != nil {
+		if retried, err = s.pass(ctx, retried); err != nil {
 			return err
 		}
 	}
@@ -135,63 +124,47 @@ func (w *Worker) finalizeInBatches(ctx context.Context, s *finalizer, jobs []job
 
 // pass sends items through their shards, again after a transient fault. It returns those whose rows
 // are locked. When jobs fail for another reason it returns an error, after the others were tried, too.
-func (w *Worker) pass(ctx context.Context, s *finalizer, items []*item) (left []*item, err error) {
-	delays := newBackoff()
-	for {
-		left, transient, err := w.passOnce(ctx, s, items)
-		if err != nil || !transient {
-			return left, err
+func (s *finalizer) pass(ctx context.Context, items []*item) (left []*item, err error) {
+	for delays := newBackoff(); ; {
+		verdicts, errs := batch.DoAll(ctx, items, func(it *item) *batch.Coalescer[*item, verdict] {
+			return s.worker.shardOf(it.CampaignID).batches[s.kind]
+		})
+		left = nil
+		var broken []error
+		transient := false
+		for i, it := range items {
+			switch err := errs[i]; {
+			case err == nil:
+				if it.verdict = verdicts[i]; it.verdict != done {
+					left = append(left, it)
+				}
+			case isTransient(err):
+				left, transient = append(left, it), true
+			default:
+				broken = append(broken, err)
+			}
 		}
-		if s.kind == job.KindPayment { // it becomes due by itself: no slot waits for the database
+		switch {
+		case len(broken) > 0:
+			return nil, fmt.Errorf("%d jobs not done: %w", len(broken), broken[0])
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !transient:
+			s.worker.locked.forget(items)
+			return left, nil
+		case s.kind == job.KindPayment: // it becomes due by itself: no slot waits for the database
 			return nil, queue.Later(errTransient)
 		}
-		if err := w.pause(ctx, delays.NextBackOff()); err != nil {
+		if err := s.worker.pause(ctx, delays.NextBackOff()); err != nil {
 			return nil, err
 		}
 		items = left
 	}
 }
 
-func (w *Worker) passOnce(ctx context.Context, s *finalizer, items []*item) (left []*item, transient bool, err error) {
-	byShard := make(map[*shard][]*item)
-	for _, it := range items {
-		l := w.shardOf(it.CampaignID)
-		byShard[l] = append(byShard[l], it)
-	}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var broken int
-	var first error
-	for l, mine := range byShard {
-		all.Go(func() {
-			verdicts, errs := l.batches[s.kind].DoAll(ctx, mine)
-			mu.Lock()
-			defer mu.Unlock()
-			for i, it := range mine {
-				switch {
-				case errs[i] == nil:
-					if it.verdict = verdicts[i]; it.verdict != done {
-						left = append(left, it)
-					}
-				case isTransient(errs[i]):
-					left, transient = append(left, it), true
-				default:
-					broken++
-					first = errs[i]
-				}
-			}
-		})
-	}
-	all.Wait()
-	if broken > 0 {
-		return nil, false, failed(broken, first)
-	}
-	w.locked.forget(items)
-	return left, transient, ctx.Err()
-}
-
 // run runs one transaction and the work that follows its commit.
-func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
+func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
+	w := s.worker
 	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
 	report, err := s.finalize(postgres.As(ctx, transactionsOf(string(s.kind))), refs, wait)
 	tell(spans, report)
@@ -206,7 +179,7 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err.Error()) // a text: another wallet is another line
 	}
 	w.triggers.Note(report.Messages...)
-	w.dispatcher.Dispatch(outbox.Tasks(report.Messages)...)
+	w.dispatcher.Dispatch(job.Tasks(report.Messages)...)
 	w.dispatchDue(payment.Items(report.Payments))
 	w.dispatchDue(report.Refunds)
 	w.afterCommit.finalized(report.Finalized)
@@ -217,6 +190,19 @@ func (w *Worker) run(ctx context.Context, s *finalizer, refs []job.Ref, wait sal
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)
 	w.holds.Count(inventory.HoldsReclaimed, report.HoldsReclaimed)
 	return report, nil
+}
+
+// tell sets the outcomes of a batch in the spans of its jobs.
+func tell(spans *tracing.Shared, report sale.Report) {
+	if spans == nil {
+		return
+	}
+	for i := range report.Finalized {
+		spans.Set(report.Finalized[i].ID, tracing.Outcome, report.Finalized[i].Code())
+	}
+	for _, ref := range report.Busy {
+		spans.Set(ref.ID, tracing.Outcome, outcomePutOff)
+	}
 }
 
 // isTransient tells whether an error is transient, and not the fault of a job.

@@ -16,14 +16,14 @@ import (
 
 func TestAJobOfManyDeliveriesIsAGroupOfItsOwn(t *testing.T) {
 	t.Parallel()
-	waiting := func(attempts ...int) (jobs []job.Attempted) {
+	waiting := func(attempts ...int) (jobs []job.Ref) {
 		for _, n := range attempts {
-			jobs = append(jobs, job.Attempted{Ref: job.Ref{ID: uuid.New()}, Attempts: n})
+			jobs = append(jobs, job.Ref{ID: uuid.New(), Attempts: n})
 		}
 		return jobs
 	}
 	for _, c := range []struct {
-		waiting []job.Attempted
+		waiting []job.Ref
 		want    int
 	}{
 		{waiting(0), 1}, {waiting(0, 0, 1), 3}, {waiting(0, 1, 2, 3), 2}, {waiting(1, 2), 1}, {waiting(2), 1}, {waiting(2, 2, 5), 1},
@@ -45,14 +45,14 @@ func TestAJobThatFailsAgainLeavesTheOthersTheirTurn(t *testing.T) {
 		{0: job.Queued, 1: job.Queued, 2: job.Queued, 3: job.Queued},          // together
 		{0: job.Succeeded, 1: job.Queued, 2: job.Succeeded, 3: job.Succeeded}, // one by one
 	} {
-		if err := w.finalizePurchases(t.Context(), jobs, true); err == nil || errors.Is(err, queue.ErrLater) {
+		if err := w.purchases.jobs(t.Context(), jobs, true); err == nil || errors.Is(err, queue.ErrLater) {
 			t.Errorf("got %v", err)
 		}
 		for i, state := range want {
 			expect(t, w.db, jobs[i].ID, state, delivery+2)
 		}
 	}
-	if err := w.finalizePurchases(t.Context(), jobs, true); err != nil {
+	if err := w.purchases.jobs(t.Context(), jobs, true); err != nil {
 		t.Error(err)
 	}
 	if j := fixture.Job(t, w.db, jobs[1].ID); j.State != job.Failed || j.Problem.Code != fault.InternalError {
@@ -71,7 +71,7 @@ func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
 	deliveredBefore(t, w, 2, redelivered.ID)
 	jobs := []job.Ref{redelivered, fresh, passer}
 	for range 4 {
-		if err := w.finalizePurchases(t.Context(), jobs, true); !errors.Is(err, errLocked) {
+		if err := w.purchases.jobs(t.Context(), jobs, true); !errors.Is(err, errLocked) {
 			t.Errorf("got %v", err)
 		}
 		expect(t, w.db, fresh.ID, job.Queued, 1)
@@ -79,7 +79,7 @@ func TestALockedCampaignIsNotCountedAgainstJobsThatAreTriedAgain(t *testing.T) {
 		expect(t, w.db, passer.ID, job.Succeeded, 2)
 	}
 	unlock()
-	if err := w.finalizePurchases(t.Context(), jobs, true); err != nil {
+	if err := w.purchases.jobs(t.Context(), jobs, true); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, fresh.ID, job.Succeeded, 2)
@@ -103,7 +103,7 @@ func TestRedeliveredJobsOfLockedCampaignsWaitInVainOnce(t *testing.T) {
 	}
 	made := record(w.cancellations, nil)
 	for range 2 {
-		if err := w.finalizeCancellations(t.Context(), jobs, true); !errors.Is(err, errLocked) {
+		if err := w.cancellations.jobs(t.Context(), jobs, true); !errors.Is(err, errLocked) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestARedeliveredJobWaitsForItsCampaign(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.finalizePurchases(t.Context(), jobs, true); err != nil {
+	if err := w.purchases.jobs(t.Context(), jobs, true); err != nil {
 		t.Error(err)
 	}
 	for _, ref := range jobs {

@@ -14,7 +14,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -56,7 +55,7 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	made := record(s, nil)
 	tried := func(user string, want int) {
 		t.Helper()
-		if err := w.finalizePurchases(t.Context(), order(t, w, id, user).Jobs, false); !errors.Is(err, errLocked) {
+		if err := w.purchases.jobs(t.Context(), order(t, w, id, user).Jobs, false); !errors.Is(err, errLocked) {
 			t.Errorf("%s: %v", user, err)
 		}
 		if n := len(made.take()); n != want {
@@ -70,7 +69,7 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	if w.locked.has(id) {
 		t.Error("a few tries are no second")
 	}
-	if err := w.finalizePurchases(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
+	if err := w.purchases.jobs(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
 		t.Errorf("a purchase elsewhere: %v", err)
 	}
 	made.take()
@@ -165,12 +164,12 @@ func TestAJobWaitsForItsOwnCampaignOnly(t *testing.T) {
 	a, b, free := fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4))
 	unlock := lock(t, w, a)
 	lock(t, w, b)
-	_, accepted, err := outbox.Accept(t.Context(), w.db, []job.Request{fixture.PurchaseRequest(t, a, "a", 0, 1), fixture.PurchaseRequest(t, b, "b", 0, 1), fixture.PurchaseRequest(t, free, "c", 0, 1)})
+	_, accepted, err := job.Accept(t.Context(), w.db, []job.Request{fixture.PurchaseRequest(t, a, "a", 0, 1), fixture.PurchaseRequest(t, b, "b", 0, 1), fixture.PurchaseRequest(t, free, "c", 0, 1)})
 	if err != nil || len(accepted) != 1 {
 		t.Fatal(accepted, err)
 	}
 	for range 2 { // when it is delivered once more, others have its jobs
-		if err := deliver(t, w, w.finalizePurchases, accepted[0], false); err != nil {
+		if err := deliver(t, w, w.purchases.jobs, accepted[0], false); err != nil {
 			t.Errorf("a task that is put off: %v", err)
 		}
 		if n := messages(t, w); n != 2 {
@@ -199,13 +198,13 @@ func TestAJobOfALockedWalletWaitsInPostgres(t *testing.T) {
 	w := newWorker(t, patient)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	unlock := fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))
-	_, accepted, err := outbox.Accept(t.Context(), w.db, []job.Request{fixture.WalletRequest(t, id, "mina", 0, 1), fixture.PurchaseRequest(t, id, "otto", 0, 1)})
+	_, accepted, err := job.Accept(t.Context(), w.db, []job.Request{fixture.WalletRequest(t, id, "mina", 0, 1), fixture.PurchaseRequest(t, id, "otto", 0, 1)})
 	if err != nil || len(accepted) != 1 {
 		t.Fatal(accepted, err)
 	}
 	jobs := accepted[0].Jobs
 	servers.Exec(t, w.db, `UPDATE jobs SET accepted_at = clock_timestamp() - interval '1 hour'`)
-	if err := deliver(t, w, w.finalizePurchases, accepted[0], false); err != nil || w.locked.has(id) {
+	if err := deliver(t, w, w.purchases.jobs, accepted[0], false); err != nil || w.locked.has(id) {
 		t.Errorf("%v; the campaign counts as locked: %v", err, w.locked.has(id))
 	}
 	expect(t, w.db, jobs[0].ID, job.Queued, 0)
@@ -231,7 +230,7 @@ func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 	unlock := lock(t, w, id)
 	message := order(t, w, id, "a", "b")
 	servers.Exec(t, w.db, `ALTER TABLE outbox_messages ADD CONSTRAINT refused CHECK (waits_for IS NULL)`)
-	if err := deliver(t, w, w.finalizePurchases, message, false); !errors.Is(err, queue.ErrLater) || postgres.IsTransient(err) {
+	if err := deliver(t, w, w.purchases.jobs, message, false); !errors.Is(err, queue.ErrLater) || postgres.IsTransient(err) {
 		t.Errorf("got %v", err)
 	}
 	if n := messages(t, w); n != 1 {
@@ -239,7 +238,7 @@ func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 	}
 	fixture.Sound(t, w.db)
 	unlock()
-	if err := deliver(t, w, w.finalizePurchases, message, false); err != nil {
+	if err := deliver(t, w, w.purchases.jobs, message, false); err != nil {
 		t.Error(err)
 	}
 	expect(t, w.db, message.Jobs[0].ID, job.Succeeded, 1)

@@ -72,7 +72,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 	w.cards = &cards{
 		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
 		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
-		conclusions: newFinalizer(job.KindPayment, w.seller.Conclude, slots),
+		conclusions: w.newFinalizer(job.KindPayment, w.seller.Conclude, slots),
 	}
 	w.cards.conclusions.every = concludeEvery
 	w.metrics.expect(job.KindPayment)
@@ -97,7 +97,7 @@ func (w *Worker) leadPayment(ctx context.Context, item agenda.Item) error {
 		w.afterCommit.changed(result.Ref.JobID)
 	}
 	if result.Outcome == payments.Conclude {
-		err = w.finalizeInBatches(ctx, w.cards.conclusions, []job.Ref{result.Job()}, false)
+		err = w.cards.conclusions.jobs(ctx, []job.Ref{result.Job()}, false)
 	}
 	if errors.Is(err, errLocked) {
 		return payment.Agenda.PutOff(ctx, w.db, result.Ref.Item(), concludeAgain)

@@ -18,7 +18,6 @@ import (
 	"triprize/internal/service/payments"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
@@ -126,11 +125,11 @@ func buy(t *testing.T, w *Worker, campaignID uuid.UUID, method string, n int) (i
 		}
 		ids = append(ids, requests[i].ID)
 	}
-	_, messages, err := outbox.Accept(t.Context(), w.db, requests)
+	_, messages, err := job.Accept(t.Context(), w.db, requests)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.dispatcher.Dispatch(outbox.Tasks(messages)...)
+	w.dispatcher.Dispatch(job.Tasks(messages)...)
 	return ids
 }
 

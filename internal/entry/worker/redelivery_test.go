@@ -90,10 +90,10 @@ func TestAFirstDeliveryIsNotCountedASecondIsTriedInAGroupAndAThirdAlone(t *testi
 			t.Error("a first delivery holds others back")
 		}
 	})
-	if err := w.finalizePurchases(t.Context(), []job.Ref{byUser[third], byUser[second], byUser[other]}, true); err != nil {
+	if err := w.purchases.jobs(t.Context(), []job.Ref{byUser[third], byUser[second], byUser[other]}, true); err != nil {
 		t.Error(err)
 	}
-	if err := w.finalizePurchases(t.Context(), []job.Ref{byUser[first]}, false); err != nil {
+	if err := w.purchases.jobs(t.Context(), []job.Ref{byUser[first]}, false); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(seen, []string{"second", "other", "third", "first"}) {
@@ -115,7 +115,7 @@ func TestAJobThatNoWorkerSurvivesDelaysNoOther(t *testing.T) {
 	atCommit(t, poison, func() { panic("a poisonous job") })
 	func() {
 		defer func() { _ = recover() }()
-		_ = w.finalizePurchases(t.Context(), jobs, true)
+		_ = w.purchases.jobs(t.Context(), jobs, true)
 		t.Error("the worker survived")
 	}()
 	expect(t, w.db, jobs[0].ID, job.Queued, 4)
@@ -140,7 +140,7 @@ func TestAJobThatFailsEveryTimeIsGivenUpAndItsNeighboursSucceed(t *testing.T) {
 				err = errPanicked
 			}
 		}()
-		return deliver(t, w, w.finalizePurchases, message, redelivered)
+		return deliver(t, w, w.purchases.jobs, message, redelivered)
 	}
 	if err := send(false); err == nil {
 		t.Error("the first delivery went well")

@@ -19,7 +19,6 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -58,14 +57,14 @@ func newScene(t *testing.T, url string) *scene {
 
 func (s *scene) accept(r job.Request) {
 	s.t.Helper()
-	_, messages, err := outbox.Accept(s.t.Context(), s.w.db, []job.Request{r})
+	_, messages, err := job.Accept(s.t.Context(), s.w.db, []job.Request{r})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.enqueue(messages...)
 }
 
-func (s *scene) enqueue(messages ...outbox.Message) {
+func (s *scene) enqueue(messages ...job.Message) {
 	s.t.Helper()
 	for _, m := range messages {
 		for _, ref := range m.Jobs {
@@ -80,7 +79,7 @@ func (s *scene) enqueue(messages ...outbox.Message) {
 }
 
 // take lets a worker take messages that puts the first one off, keeps the others, and has no slot for more: it is dead.
-func (s *scene) take(messages ...outbox.Message) {
+func (s *scene) take(messages ...job.Message) {
 	s.t.Helper()
 	beat := queue.NewHeartbeat(s.w.rdb, s.settings.Redis.Namespace, "dead", config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: time.Millisecond})
 	ctx, die := context.WithCancel(context.Background())

@@ -20,7 +20,6 @@ import (
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -48,14 +47,14 @@ func (g *generous) Refund(context.Context, string) (payprovider.Refund, error) {
 
 func (g *generous) RefundsOf(context.Context, string) ([]payprovider.Refund, error) { return nil, nil }
 
-func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) outbox.Message {
+func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Message {
 	t.Helper()
 	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops", Reason: "a test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := uuidv7.New()
-	_, messages, err := outbox.Accept(t.Context(), w.db, []job.Request{{ID: id, Client: "ops", Key: id.String(), Kind: job.KindCampaignCancellation,
+	_, messages, err := job.Accept(t.Context(), w.db, []job.Request{{ID: id, Client: "ops", Key: id.String(), Kind: job.KindCampaignCancellation,
 		CampaignID: campaignID, Payload: payload, Keep: time.Hour}})
 	if err != nil || len(messages) != 1 {
 		t.Fatal(messages, err)
@@ -107,7 +106,7 @@ func TestACalledOffCampaignThatWaitsForMoneyIsPutOffAndNeverCounted(t *testing.T
 	fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	for range 4 {
-		if err := w.finalizeCampaignCancellations(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
+		if err := w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -123,7 +122,9 @@ func TestACalledOffCampaignThatWaitsForABrokenWalletIsTriedSeldom(t *testing.T) 
 	fixture.Finalize(t, w.db, fixture.WalletRequest(t, id, "mina", 2, 2))
 	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
-	run := func() error { return w.finalizeCampaignCancellations(t.Context(), []job.Ref{ref}, true) }
+	run := func() error {
+		return w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true)
+	}
 	if err := run(); !errors.Is(err, queue.ErrLater) {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 	fixture.Buy(t, w.db, id, "mina", 0, 2)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	deliveredBefore(t, w, w.settings.MaxDeliveries-1, ref.ID)
-	if err := w.finalizeCampaignCancellations(t.Context(), []job.Ref{ref}, true); err != nil {
+	if err := w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {

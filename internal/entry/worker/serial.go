@@ -13,25 +13,25 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 // finalizeOne finalizes one job in a transaction of its own. job.ErrFinal means that
 // the job was final already; an error wrapped by queue.Later means "not now".
 type finalizeOne func(ctx context.Context, ref job.Ref) (job.Outcome, error)
 
-// finalizeSerially finalizes jobs of one kind, one after the other. When one fails it
-// goes on with the others.
-func (w *Worker) finalizeSerially(ctx context.Context, kind job.Kind, jobs []job.Ref, again bool, do finalizeOne) error {
-	waiting, err := job.FindQueued(ctx, w.db, kind, jobs)
-	if err != nil {
-		return queue.Later(err)
+// serially finalizes jobs of one kind, one after the other. When one fails it goes on with the others.
+func (w *Worker) serially(kind job.Kind, do finalizeOne) finalize {
+	return func(ctx context.Context, jobs []job.Ref, again bool) error {
+		waiting, err := job.FindQueued(ctx, w.db, kind, jobs)
+		if err != nil {
+			return queue.Later(err)
+		}
+		var all attempts
+		for _, one := range waiting {
+			all.add(w.attempt(ctx, kind, one, again, do))
+		}
+		return all.err()
 	}
-	var all attempts
-	for _, one := range waiting {
-		all.add(w.attempt(ctx, kind, one, again, do))
-	}
-	return all.err()
 }
 
 // attempts is what becomes of jobs that are tried one after the other. When one fails the others go on.
@@ -59,8 +59,8 @@ func (a *attempts) err() error {
 
 // attempt makes one attempt at a job. From the second delivery on, the attempt is
 // counted first; from the third on, no batch runs meanwhile.
-func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, again bool, do finalizeOne) error {
-	try := func(ctx context.Context) error { return w.finish(ctx, kind, one.Ref, do) }
+func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Ref, again bool, do finalizeOne) error {
+	try := func(ctx context.Context) error { return w.finish(ctx, kind, one, do) }
 	if !again {
 		return try(ctx)
 	}
@@ -69,9 +69,9 @@ func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Attempted, 
 	}
 	defer w.release(ctx, one.ID)
 	if one.TryAlone() {
-		return w.exclusively(ctx, kind, []job.Attempted{one}, try)
+		return w.exclusively(ctx, kind, []job.Ref{one}, try)
 	}
-	return w.counted(ctx, kind, []job.Attempted{one}, &sync.Mutex{}, try) // others may run beside it
+	return w.counted(ctx, kind, []job.Ref{one}, &sync.Mutex{}, try) // others may run beside it
 }
 
 // finish finalizes a job and does the work that follows. It is no failure when the
@@ -99,11 +99,6 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 // campaignCancellationTasks is how many campaigns a worker cancels at once.
 const campaignCancellationTasks = 2
 
-// finalizeCampaignCancellations finalizes the jobs that cancel campaigns, one after the other.
-func (w *Worker) finalizeCampaignCancellations(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.finalizeSerially(ctx, job.KindCampaignCancellation, jobs, again, w.cancelCampaign)
-}
-
 // cancelCampaign does a job as far as it goes now. While it waits for money its task holds no
 // slot.
 func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, error) {
@@ -115,11 +110,6 @@ func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, 
 		return job.Outcome{}, queue.Later(err)
 	}
 	return outcome, err
-}
-
-// finalizeDraws finalizes draw jobs, one after the other.
-func (w *Worker) finalizeDraws(ctx context.Context, jobs []job.Ref, again bool) error {
-	return w.finalizeSerially(ctx, job.KindDraw, jobs, again, w.draw)
 }
 
 // draw runs one draw job as far as it goes now. It is no failure when another worker runs
@@ -142,6 +132,21 @@ func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool,
 	end, err := w.ender.EndSale(ctx, campaignID)
 	w.triggers.Note(end.Messages...)
 	job.LogFinal(ctx, w.logger, end.Finalized)
-	w.dispatcher.Dispatch(outbox.Tasks(end.Messages)...)
+	w.dispatcher.Dispatch(job.Tasks(end.Messages)...)
 	return end.Ended, err
+}
+
+// outcomePutOff is the outcome of an attempt at a job that goes on later.
+const outcomePutOff = "put_off"
+
+// endSpan ends the span of an attempt at one job.
+func endSpan(span tracing.Span, o *job.Outcome, err error) {
+	switch {
+	case err == nil:
+		span.Set(tracing.Outcome, o.Code())
+	case errors.Is(err, queue.ErrLater):
+		span.Set(tracing.Outcome, outcomePutOff)
+		err = nil
+	}
+	span.End(err)
 }

@@ -13,7 +13,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 const (
@@ -82,7 +81,7 @@ func (l *shard) add(s *finalizer) {
 	w := l.worker
 	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
 	l.batches[s.kind] = batch.New(batch.Options{
-		Size: outbox.MaxJobs, Linger: cmp.Or(w.settings.BatchLinger, time.Millisecond), Every: s.every, InFlight: 1, Pending: shardPending,
+		Size: job.MaxJobs, Linger: cmp.Or(w.settings.BatchLinger, time.Millisecond), Every: s.every, InFlight: 1, Pending: shardPending,
 		Timeout: batchTimeout, Drain: shardDrain, Whole: postgres.IsTransient,
 		Observe: func(items int, took time.Duration) {
 			size.Observe(float64(items))
@@ -165,7 +164,7 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 	} else {
 		*waits--
 	}
-	report, err := l.worker.run(ctx, s, refs, wait)
+	report, err := s.run(ctx, refs, wait)
 	if err != nil {
 		return err
 	}

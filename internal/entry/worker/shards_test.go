@@ -28,16 +28,16 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	unlock := lock(t, w, locked)
 	held, passer := order(t, w, locked, "a", "b").Jobs, order(t, w, free, "a").Jobs
 	finalized := make(chan error, 2)
-	go func() { finalized <- w.finalizePurchases(t.Context(), slices.Concat(held, passer), false) }()
+	go func() { finalized <- w.purchases.jobs(t.Context(), slices.Concat(held, passer), false) }()
 	go func() {
-		finalized <- w.finalizeCancellations(t.Context(), slices.Concat(heldBacks, passingBacks), false)
+		finalized <- w.cancellations.jobs(t.Context(), slices.Concat(heldBacks, passingBacks), false)
 	}()
 	servers.Eventually(t, "the free campaign's jobs are done", func() bool { return final(t, w, passer[0].ID) && final(t, w, passingBacks[0].ID) })
 	later := order(t, w, free, "b").Jobs
-	if err := w.finalizePurchases(t.Context(), later, false); err != nil || !final(t, w, later[0].ID) {
+	if err := w.purchases.jobs(t.Context(), later, false); err != nil || !final(t, w, later[0].ID) {
 		t.Errorf("a later purchase in the free campaign: %v", err)
 	}
-	if err := w.finalizeCancellations(t.Context(), laterBacks, false); err != nil || !final(t, w, laterBacks[0].ID) {
+	if err := w.cancellations.jobs(t.Context(), laterBacks, false); err != nil || !final(t, w, laterBacks[0].ID) {
 		t.Errorf("a later cancellation in the free campaign: %v", err)
 	}
 	held = append(held, heldBacks...)
@@ -50,7 +50,7 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(w.finalizePurchases(t.Context(), held[:2], false), w.finalizeCancellations(t.Context(), heldBacks, false)); err != nil {
+	if err := errors.Join(w.purchases.jobs(t.Context(), held[:2], false), w.cancellations.jobs(t.Context(), heldBacks, false)); err != nil {
 		t.Error(err)
 	}
 	for _, ref := range held {
@@ -71,7 +71,7 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 		return nil
 	})
 	jobs := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(5)), "a").Jobs
-	if err := w.finalizePurchases(t.Context(), jobs, false); err != nil || tries != 2 {
+	if err := w.purchases.jobs(t.Context(), jobs, false); err != nil || tries != 2 {
 		t.Errorf("after %d attempts: %v", tries, err)
 	}
 	if n := counter(t, registry, "triprize_transient_faults_total"); n != 1 {
@@ -120,7 +120,7 @@ func TestAJobThatFailsByItselfIsAnErrorAfterTheOthersHadTheirTurn(t *testing.T) 
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	jobs := order(t, w, id, "a", "b", "c", "d", "e").Jobs
 	spoil(t, w, jobs[1].ID)
-	if err := w.finalizePurchases(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
+	if err := w.purchases.jobs(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
 		t.Errorf("got %v", err)
 	}
 	for i, ref := range jobs {
@@ -139,7 +139,7 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))
 	held, passer := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 0, 1)), order(t, w, id, "a").Jobs
 	finalized := make(chan error, 1)
-	go func() { finalized <- w.finalizePurchases(t.Context(), slices.Concat(held, passer), false) }()
+	go func() { finalized <- w.purchases.jobs(t.Context(), slices.Concat(held, passer), false) }()
 	servers.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
 	w.drain()
 	select {
@@ -167,7 +167,7 @@ func TestAShardThatHangsIsEndedAtShutdown(t *testing.T) {
 	ref := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(5)), "a").Jobs[0]
 	over := make(chan []error, 1)
 	go func() {
-		_, errs := w.shards[0].batches[job.KindPurchase].DoAll(t.Context(), []*item{{Ref: ref}})
+		_, errs := batch.DoAll(t.Context(), []*item{{Ref: ref}}, func(*item) *batch.Coalescer[*item, verdict] { return w.shards[0].batches[job.KindPurchase] })
 		over <- errs
 	}()
 	<-hangs

@@ -30,7 +30,7 @@ func TestBatchesOfAShardTakeTurns(t *testing.T) {
 	if _, err := w.shards[0].flush(t.Context(), w.purchases, []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.finalizeCancellations(t.Context(), back, false); err != nil {
+	if err := w.cancellations.jobs(t.Context(), back, false); err != nil {
 		t.Fatal(err)
 	}
 	if moments != 2 {

@@ -84,18 +84,18 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
 	w.afterCommit = newAfterCommit(rdb, db, subscription.NewAnnouncements(rdb, namespace), logger)
-	w.purchases = newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
-	w.cancellations = newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
+	w.purchases = w.newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
+	w.cancellations = w.newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Shards {
 		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
 	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
 	registry.MustRegister(w.waitingGauges(), w.auditGauges())
 	w.shares = []queue.Share{
-		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.finalizeDraws)},
-		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.finalizeCancellations)},
-		{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.finalizePurchases)},
-		{Kind: string(job.KindCampaignCancellation), Tasks: campaignCancellationTasks, Handle: w.handle(w.finalizeCampaignCancellations)},
+		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.serially(job.KindDraw, w.draw))},
+		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.cancellations.jobs)},
+		{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.purchases.jobs)},
+		{Kind: string(job.KindCampaignCancellation), Tasks: campaignCancellationTasks, Handle: w.handle(w.serially(job.KindCampaignCancellation, w.cancelCampaign))},
 	}
 	return w
 }

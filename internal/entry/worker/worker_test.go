@@ -15,7 +15,6 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -69,13 +68,13 @@ func patient(s *config.Settings) {
 func impatient(s *config.Settings) { s.Postgres.LockTimeout = 50 * time.Millisecond }
 
 // order accepts an order of each user for one position and returns the message.
-func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) outbox.Message {
+func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) job.Message {
 	t.Helper()
 	requests := make([]job.Request, len(users))
 	for i, user := range users {
 		requests[i] = fixture.PurchaseRequest(t, campaignID, user, 0, 1)
 	}
-	_, messages, err := outbox.Accept(t.Context(), w.db, requests)
+	_, messages, err := job.Accept(t.Context(), w.db, requests)
 	if err != nil || len(messages) != 1 {
 		t.Fatal(messages, err)
 	}
@@ -83,7 +82,7 @@ func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) outbo
 }
 
 // deliver hands a message to the worker's handler as the queue does.
-func deliver(t *testing.T, w *Worker, finalize finalize, message outbox.Message, redelivered bool) error {
+func deliver(t *testing.T, w *Worker, finalize finalize, message job.Message, redelivered bool) error {
 	t.Helper()
 	return w.handle(finalize)(t.Context(), message.Task(), redelivered)
 }
@@ -164,7 +163,7 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	}
 	fixture.Sound(t, w.db)
 	late := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(3)), "late")
-	if err := deliver(t, w, w.finalizePurchases, late, false); err == nil {
+	if err := deliver(t, w, w.purchases.jobs, late, false); err == nil {
 		t.Error("a stopped worker said that it has done a job")
 	}
 	expect(t, w.db, late.Jobs[0].ID, job.Queued, 0)

@@ -13,7 +13,6 @@ import (
 	"triprize/internal/service/draw"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 // staleLocks releases execution locks that were not renewed for longer than the lease.
@@ -36,7 +35,7 @@ func (s *Sweeper) staleLocks(ctx context.Context) (Counts, error) {
 func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 	counts := Counts{"found": 0, "enqueued": 0}
 	err := s.batches(func(limit int) (int, error) {
-		var messages []outbox.Message
+		var messages []job.Message
 		err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 			stuck, err := lockStuck(ctx, tx, cmp.Or(s.settings.Sweeps.StuckDrawsAfter, 30*time.Second), limit)
 			if err != nil {
@@ -44,7 +43,7 @@ func (s *Sweeper) stuckDraws(ctx context.Context) (Counts, error) {
 			}
 			for _, id := range stuck {
 				s.logger.Warn("campaign not drawn; making a new draw job", "campaign", id)
-				made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, job.BySweep, "/"+uuid.NewString(), s.settings.Retention.Jobs, job.Origin{}))
+				made, err := job.Insert(ctx, tx, job.DrawRequest(id, job.BySweep, "/"+uuid.NewString(), s.settings.Retention.Jobs, job.Origin{}))
 				if err != nil {
 					return err
 				}

@@ -13,7 +13,6 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 // endedSales does what policies.unsold says about campaigns whose sale has ended before
@@ -67,7 +66,7 @@ func (s *Sweeper) cancelEnded(ctx context.Context, counts Counts, limit int) err
 		return err
 	}
 	for _, e := range ended {
-		var messages []outbox.Message
+		var messages []job.Message
 		err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 			messages, err = s.insertUnsold(ctx, tx, e, payload)
 			return err
@@ -86,8 +85,8 @@ func (s *Sweeper) cancelEnded(ctx context.Context, counts Counts, limit int) err
 
 // insertUnsold makes the job of an ended sale, once; and another one when that was given
 // up.
-func (s *Sweeper) insertUnsold(ctx context.Context, tx pgx.Tx, e campaign.Ended, payload []byte) ([]outbox.Message, error) {
-	made, err := outbox.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "", s.settings.Retention.Jobs))
+func (s *Sweeper) insertUnsold(ctx context.Context, tx pgx.Tx, e campaign.Ended, payload []byte) ([]job.Message, error) {
+	made, err := job.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "", s.settings.Retention.Jobs))
 	if err != nil || len(made) > 0 {
 		return made, err
 	}
@@ -96,5 +95,5 @@ func (s *Sweeper) insertUnsold(ctx context.Context, tx pgx.Tx, e campaign.Ended,
 		return nil, err
 	}
 	s.logger.Warn("campaign not cancelled at the end of its sale; making a new job", "campaign", e.ID)
-	return outbox.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "/"+uuid.NewString(), s.settings.Retention.Jobs))
+	return job.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "/"+uuid.NewString(), s.settings.Retention.Jobs))
 }

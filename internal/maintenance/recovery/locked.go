@@ -14,6 +14,7 @@ import (
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/job"
 	"triprize/internal/store/outbox"
 )
 
@@ -65,7 +66,7 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 		return nil
 	}
 	return s.batches(func(limit int) (replaced int, err error) {
-		var messages []outbox.Message
+		var messages []job.Message
 		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 			messages, replaced, err = outbox.Resume(ctx, tx, slices.Collect(maps.Keys(free)), now, limit)
 			return err

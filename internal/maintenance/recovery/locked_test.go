@@ -23,7 +23,7 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 	log := &servers.Journal{}
 	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, slog.New(slog.NewTextHandler(log, nil)))
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
-	_, messages, err := outbox.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1)})
+	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1)})
 	if err != nil || outbox.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 func TestJobsOfNoCampaignWaitForNothing(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
-	_, messages, err := outbox.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
+	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
 	if err != nil || outbox.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func (s *Sweeper) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (j
 	if len(lost) == 0 {
 		return 0, nil
 	}
-	var messages []outbox.Message
+	var messages []job.Message
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		messages, err = outbox.Reissue(ctx, tx, lost, orphaned)
 		return err

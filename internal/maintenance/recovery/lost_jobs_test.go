@@ -16,14 +16,13 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
 // hold runs a worker that takes all messages, which are enqueued, and keeps them
 // until the test ends. die makes the worker silent; its tasks stay active in asynq.
-func (p *setup) hold(messages []outbox.Message) (die func()) {
+func (p *setup) hold(messages []job.Message) (die func()) {
 	p.t.Helper()
 	const worker = "the-worker"
 	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: 24 * time.Hour})
@@ -150,7 +149,7 @@ func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	if err != nil || len(tasks) != 1 {
 		t.Fatal(tasks, err)
 	}
-	message, err := outbox.MessageOf(queue.Task{ID: uuid.MustParse(tasks[0].ID), Kind: tasks[0].Type, Payload: tasks[0].Payload})
+	message, err := job.MessageOf(queue.Task{ID: uuid.MustParse(tasks[0].ID), Kind: tasks[0].Type, Payload: tasks[0].Payload})
 	if err != nil || message.Delivery != 1 || len(message.Jobs) != 3 {
 		t.Errorf("the first delivery is number %d, %v", message.Delivery, err)
 	}

@@ -18,7 +18,6 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/draw"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -90,7 +89,7 @@ func (p *setup) run(name string) (recovery.Report, error) {
 // accept makes n purchase jobs of a campaign that does not exist, with messages for
 // the given number of jobs each, as accepting them makes them; it enqueues the
 // messages when told to.
-func (p *setup) accept(n, size int, enqueue bool) (messages []outbox.Message) {
+func (p *setup) accept(n, size int, enqueue bool) (messages []job.Message) {
 	p.t.Helper()
 	campaign := uuid.New()
 	rows, err := p.db.Query(p.t.Context(), `
@@ -111,7 +110,7 @@ func (p *setup) accept(n, size int, enqueue bool) (messages []outbox.Message) {
 	var id uuid.UUID
 	var jobs []uuid.UUID
 	_, err = pgx.ForEachRow(rows, []any{&id, &jobs}, func() error {
-		m := outbox.Message{ID: id, Kind: job.KindPurchase, Delivery: 1}
+		m := job.Message{ID: id, Kind: job.KindPurchase, Delivery: 1}
 		for _, j := range jobs {
 			m.Jobs = append(m.Jobs, job.Ref{ID: j, CampaignID: campaign})
 		}

@@ -21,7 +21,7 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/service/wallets"
 	"triprize/internal/store/inventory"
-	"triprize/internal/store/outbox"
+	"triprize/internal/store/job"
 )
 
 // Counts is how much a run of a sweep has found and done, by name.
@@ -173,7 +173,7 @@ func (s *Sweeper) batches(one func(limit int) (done int, err error)) error {
 
 // enqueue puts committed messages in the queue. A message that cannot be enqueued stays
 // in the outbox for a later run.
-func (s *Sweeper) enqueue(ctx context.Context, messages []outbox.Message) (enqueued int, err error) {
+func (s *Sweeper) enqueue(ctx context.Context, messages []job.Message) (enqueued int, err error) {
 	for _, m := range messages {
 		if err := s.client.Enqueue(ctx, m.Task()); err != nil {
 			return enqueued, err

@@ -72,20 +72,18 @@ func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return mine.wait(ctx)
 }
 
-// DoAll adds many items, which may end up in several flushes, and waits for all.
+// DoAll adds each of many items to its coalescer, and waits for all: they may end up in several flushes.
 // results[i] and errs[i] belong to items[i]. ctx is as with Do.
-func (c *Coalescer[T, R]) DoAll(ctx context.Context, items []T) (results []R, errs []error) {
+func DoAll[T, R any](ctx context.Context, items []T, of func(T) *Coalescer[T, R]) (results []R, errs []error) {
 	results, errs = make([]R, len(items)), make([]error, len(items))
-	if err := ctx.Err(); err != nil {
-		for i := range errs {
-			errs[i] = err
-		}
-		return results, errs
-	}
 	calls := make([]*call[T, R], len(items))
 	for i, item := range items {
 		calls[i] = &call[T, R]{item: item, done: make(chan struct{})}
-		if err := c.submit(calls[i]); err != nil {
+		err := ctx.Err()
+		if err == nil {
+			err = of(item).submit(calls[i])
+		}
+		if err != nil {
 			calls[i].err = err
 			close(calls[i].done)
 		}

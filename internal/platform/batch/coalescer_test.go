@@ -191,7 +191,7 @@ func TestOneBadItemFailsAlone(t *testing.T) {
 	c := New(options(), g.flush)
 	g.pass(100)
 	items := []int{1, 2, 3, 4, 5, 6, 7, 8}
-	results, errs := c.DoAll(t.Context(), items)
+	results, errs := DoAll(t.Context(), items, always(c))
 	for i, x := range items {
 		if x == 5 {
 			if !errors.Is(errs[i], bad) {
@@ -212,7 +212,7 @@ func TestAFaultOfTheWholeIsNotTriedInHalves(t *testing.T) {
 	opts.Whole = func(err error) bool { return errors.Is(err, away) }
 	c := New(opts, g.flush)
 	g.pass(100)
-	_, errs := c.DoAll(t.Context(), []int{1, 2, 3, 4})
+	_, errs := DoAll(t.Context(), []int{1, 2, 3, 4}, always(c))
 	c.Close()
 	for _, err := range errs {
 		if !errors.Is(err, away) {
@@ -285,7 +285,7 @@ func TestAPanicIsAnErrorOfItsItemOnly(t *testing.T) {
 		}
 		return items, nil
 	})
-	_, errs := c.DoAll(t.Context(), []int{1, 2, 3, 4})
+	_, errs := DoAll(t.Context(), []int{1, 2, 3, 4}, always(c))
 	c.Close()
 	if errs[2] == nil || errs[0] != nil || errs[1] != nil || errs[3] != nil {
 		t.Errorf("got %v", errs)
@@ -326,7 +326,7 @@ func TestNothingIsDoneForACallerThatHasGone(t *testing.T) {
 		if _, err := c.Do(gone, 1); !errors.Is(err, context.Canceled) {
 			t.Fatalf("one: %v", err)
 		}
-		if _, errs := c.DoAll(gone, []int{1, 2}); !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], context.Canceled) {
+		if _, errs := DoAll(gone, []int{1, 2}, always(c)); !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], context.Canceled) {
 			t.Fatalf("two: %v", errs)
 		}
 	}
@@ -402,4 +402,9 @@ func TestUnderLoadAFlushWaitsForCompanyUntilItIsFull(t *testing.T) {
 		wg.Wait()
 		c.Close()
 	})
+}
+
+// always chooses one coalescer for each item.
+func always[T, R any](c *Coalescer[T, R]) func(T) *Coalescer[T, R] {
+	return func(T) *Coalescer[T, R] { return c }
 }

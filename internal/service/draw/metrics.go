@@ -14,7 +14,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 // Triggers counts and logs the draws that this process has triggered.
@@ -35,7 +34,7 @@ func NewTriggers(registry prometheus.Registerer, logger *slog.Logger) *Triggers 
 }
 
 // Note notes the draws of committed messages; nil Triggers note nothing.
-func (t *Triggers) Note(made ...outbox.Message) {
+func (t *Triggers) Note(made ...job.Message) {
 	for _, m := range made {
 		for _, ref := range m.Jobs {
 			t.Made(m.By, ref.ID, ref.CampaignID, m.From)

@@ -16,7 +16,6 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
@@ -204,7 +203,7 @@ func (m *model) buy() {
 
 // refuse wants no jobs of orders that come when everything is sold.
 func (m *model) refuse(requests []job.Request) {
-	accepted, messages, err := outbox.Accept(m.t.Context(), m.db, requests)
+	accepted, messages, err := job.Accept(m.t.Context(), m.db, requests)
 	if err != nil || len(messages) > 0 {
 		m.rt.Fatalf("%d messages, %v", len(messages), err)
 	}

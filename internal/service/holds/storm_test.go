@@ -18,7 +18,6 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -154,7 +153,7 @@ func (c *storm) buy() error {
 	case ok && c.below(2) == 0:
 		request = fixture.HeldRequest(c.t, h.CampaignID, h.UserID, h.ID)
 	}
-	accepted, _, err := outbox.Accept(c.t.Context(), c.db, []job.Request{request})
+	accepted, _, err := job.Accept(c.t.Context(), c.db, []job.Request{request})
 	if err != nil {
 		return err
 	}

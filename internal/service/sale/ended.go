@@ -13,7 +13,6 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 )
@@ -26,10 +25,10 @@ const (
 
 // End is what EndSale has done.
 type End struct {
-	Ended    bool             // the campaign is drawing by this transaction
-	Messages []outbox.Message // of its draw job, to be dispatched
-	Holds    int              // that were still active
-	GivenUp  int              // payments whose positions are free again
+	Ended    bool          // the campaign is drawing by this transaction
+	Messages []job.Message // of its draw job, to be dispatched
+	Holds    int           // that were still active
+	GivenUp  int           // payments whose positions are free again
 
 	Finalized []job.Outcome // of jobs whose payments were given up
 }

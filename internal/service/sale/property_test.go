@@ -25,7 +25,6 @@ import (
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
@@ -137,7 +136,7 @@ func (m *model) order(rt *rapid.T) func() {
 		requests = append(requests, request(m.t, m.id, user, layer, rapid.IntRange(1, 3).Draw(rt, "quantity")))
 	}
 	return func() {
-		accepted, _, err := outbox.Accept(m.t.Context(), m.db, requests)
+		accepted, _, err := job.Accept(m.t.Context(), m.db, requests)
 		if err != nil {
 			m.t.Error(err)
 		}

@@ -19,7 +19,6 @@ import (
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/store/payment"
 )
 
@@ -113,15 +112,15 @@ func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
 
 // Report is the outcome of a batch.
 type Report struct {
-	Finalized []job.Outcome    // jobs made final by this batch
-	Busy      []job.Ref        // jobs whose campaign or wallet another transaction has locked: try again
-	Locked    []job.Ref        // those of Busy whose campaign is locked
-	GaveUp    bool             // a bounded wait was in vain: nothing is final, and all jobs are Busy
-	Messages  []outbox.Message // of draw jobs, to be dispatched
-	Sold      int              // positions
-	Broken    []error          // of jobs that failed because a wallet is broken: an operator must look at it
-	Payments  []payment.Ref    // that are due now: the worker dispatches tasks for them
-	Refunds   []agenda.Item    // that are due now: likewise
+	Finalized []job.Outcome // jobs made final by this batch
+	Busy      []job.Ref     // jobs whose campaign or wallet another transaction has locked: try again
+	Locked    []job.Ref     // those of Busy whose campaign is locked
+	GaveUp    bool          // a bounded wait was in vain: nothing is final, and all jobs are Busy
+	Messages  []job.Message // of draw jobs, to be dispatched
+	Sold      int           // positions
+	Broken    []error       // of jobs that failed because a wallet is broken: an operator must look at it
+	Payments  []payment.Ref // that are due now: the worker dispatches tasks for them
+	Refunds   []agenda.Item // that are due now: likewise
 
 	HoldsUsed      int // by purchases of this batch
 	HoldsReclaimed int // holds that were over and that this batch has ended
@@ -218,7 +217,7 @@ func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.U
 
 // draw makes the job that draws a campaign whose sale this transaction has ended.
 func (s *Seller) draw(ctx context.Context, tx pgx.Tx, id uuid.UUID, by job.By, e *effects) error {
-	made, err := outbox.Insert(ctx, tx, job.DrawRequest(id, by, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
+	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
 	e.Messages = append(e.Messages, made...)
 	return fault.At(err, "draw(%s)", id)
 }

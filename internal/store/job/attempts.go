@@ -13,36 +13,23 @@ import (
 // MaxDeliveries is how often a job may kill its worker: then it is finalized as failed.
 const MaxDeliveries = 5
 
-// Attempted is a job that was delivered before, with the number of attempts.
-type Attempted struct {
-	Ref
-	Attempts int
-}
-
 // TryAlone reports whether the job was tried at least twice and is still not final.
 // It may be the job that kills its workers, so it should be tried alone.
-func (a Attempted) TryAlone() bool { return a.Attempts >= 2 }
-
-// Next returns the job as it is counted when one more attempt begins. The first attempt
-// is not counted in advance: that would double the commits of every job, and few jobs
-// need it.
-func (a Attempted) Next() Attempted {
-	a.Attempts = max(a.Attempts, 1) + 1
-	return a
-}
+func (r Ref) TryAlone() bool { return r.Attempts >= 2 }
 
 // FindQueued returns those of the jobs that are queued, of this kind and of the campaign that
 // they name, and have not begun a purchase, by attempts.
-func FindQueued(ctx context.Context, db postgres.DB, kind Kind, jobs []Ref) ([]Attempted, error) {
+func FindQueued(ctx context.Context, db postgres.DB, kind Kind, jobs []Ref) ([]Ref, error) {
 	ids, campaigns := make([]uuid.UUID, len(jobs)), make([]uuid.UUID, len(jobs))
 	for i, ref := range jobs {
 		ids[i], campaigns[i] = ref.ID, ref.CampaignID
 	}
-	queued, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (a Attempted, err error) {
-		var place int
-		err = row.Scan(&place, &a.Attempts)
-		a.Ref = jobs[place-1]
-		return a, err
+	queued, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (ref Ref, err error) {
+		var place, attempts int
+		err = row.Scan(&place, &attempts)
+		ref = jobs[place-1]
+		ref.Attempts = attempts
+		return ref, err
 	}, `
 		SELECT i.place, j.attempts FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS i (id, campaign_id, place)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
@@ -59,8 +46,9 @@ const lockQueued = `
 		WITH locked AS (SELECT id FROM jobs WHERE id = ANY($1) AND state = 'queued' AND purchase_id IS NULL ORDER BY id FOR NO KEY UPDATE)`
 
 // Begin counts a further attempt at those of the jobs that are still queued, before
-// the attempt is made. It returns the highest count, or 0 when none is queued.
-func Begin(ctx context.Context, db postgres.DB, jobs []Attempted) (attempts int, err error) {
+// the attempt is made. It returns the highest count, or 0 when none is queued. The first attempt
+// is not counted in advance: that would double the commits of every job, and few jobs need it.
+func Begin(ctx context.Context, db postgres.DB, jobs []Ref) (attempts int, err error) {
 	ids, _ := counts(jobs)
 	err = db.QueryRow(ctx, lockQueued+`, begun AS (
 			UPDATE jobs SET attempts = greatest(attempts, 1) + 1
@@ -70,18 +58,18 @@ func Begin(ctx context.Context, db postgres.DB, jobs []Attempted) (attempts int,
 }
 
 // Uncount takes back the count of an attempt, after a transient fault: that of the jobs
-// whose count is still what Begin made it. So it may be repeated when it is not known
-// whether it, or Begin, was committed.
-func Uncount(ctx context.Context, db postgres.DB, counted []Attempted) error {
-	ids, attempts := counts(counted)
+// whose count is still what Begin made it; jobs are as before it. So it may be repeated when it is
+// not known whether it, or Begin, was committed.
+func Uncount(ctx context.Context, db postgres.DB, jobs []Ref) error {
+	ids, attempts := counts(jobs)
 	_, err := db.Exec(ctx, lockQueued+`
 		UPDATE jobs j SET attempts = j.attempts - 1
 		FROM locked l JOIN unnest($1::uuid[], $2::int[]) AS c (id, attempts) USING (id)
-		WHERE j.id = l.id AND j.attempts = c.attempts AND j.attempts > 1`, ids, attempts)
+		WHERE j.id = l.id AND j.attempts = greatest(c.attempts, 1) + 1`, ids, attempts)
 	return fault.At(err, "job.Uncount")
 }
 
-func counts(jobs []Attempted) (ids []uuid.UUID, attempts []int) {
+func counts(jobs []Ref) (ids []uuid.UUID, attempts []int) {
 	ids, attempts = make([]uuid.UUID, len(jobs)), make([]int, len(jobs))
 	for i, a := range jobs {
 		ids[i], attempts[i] = a.ID, a.Attempts

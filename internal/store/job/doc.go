@@ -8,9 +8,8 @@
 // awaiting_action is for payments that need the buyer. After [QueueBegun] only the payment
 // of its purchase ends a job.
 //
-// An [Intake] makes queued jobs for workers; package outbox stores them with their
-// messages. [Once] and [OnceEach] do a command at once and leave a final job. Each effect
-// happens exactly once:
+// [Accept] makes queued jobs for workers, with their messages; package outbox delivers these. [Once] and
+// [OnceEach] do a command at once and leave a final job. Each effect happens exactly once:
 //
 //   - [QueueFinalize] says WHERE state IN ('queued', 'awaiting_action'), in the transaction
 //     of the job's effect, and a wrong row count rolls both back.

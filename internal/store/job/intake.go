@@ -31,31 +31,26 @@ type Done struct {
 // ErrClosed refuses a purchase whose key is free, and whose campaign never sells again.
 var ErrClosed = errors.New("the campaign never sells again")
 
-// Bundle is a row of the outbox: a message for new jobs of one kind.
-type Bundle struct {
-	ID   uuid.UUID
-	Kind Kind
-	Jobs []Ref
-}
-
 // Accept makes jobs from requests and, in the same commit, one message for each kind. A request
 // whose key is known gets the job of that key; one with [Request.Unless] gets no other, and a
 // purchase of a closed campaign neither. On a pool this is a transaction of its own, in one round
-// trip, and one more when keys are known.
-func Accept(ctx context.Context, db postgres.DB, requests []Request) ([]Done, []Bundle, error) {
+// trip, and one more when keys are known. The caller dispatches the messages after the commit.
+func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Done, messages []Message, err error) {
 	in := newIntake(requests)
-	bundles, err := in.insert(ctx, db, Queued)
-	if err != nil {
-		return nil, nil, err
+	if messages, err = in.insert(ctx, db, Queued); err == nil {
+		done, err = in.done(ctx, db)
 	}
-	done, err := in.done(ctx, db)
-	return done, bundles, err
+	return done, messages, fault.At(err, "job.Accept")
 }
 
-// Insert makes one job with its message in the caller's transaction. When there is a job with the
-// same key already, nothing changes and there is no message.
-func Insert(ctx context.Context, tx pgx.Tx, r Request) ([]Bundle, error) {
-	return newIntake([]Request{r}).insert(ctx, tx, Queued)
+// Insert makes one job of [System] with its message in the caller's transaction. When there is a job with
+// the same key already, nothing changes and there is no message. The caller dispatches the message after the commit.
+func Insert(ctx context.Context, tx pgx.Tx, r Request) ([]Message, error) {
+	messages, err := newIntake([]Request{r}).insert(ctx, tx, Queued)
+	for i := range messages {
+		messages[i].By, messages[i].From = r.By, r.Origin
+	}
+	return messages, fault.At(err, "job.Insert")
 }
 
 // slot is the unique key of a request.
@@ -96,7 +91,7 @@ func newIntake(requests []Request) *intake {
 //
 // It is one statement: requests that are accepted a second time, after an error, may have made
 // their jobs and a message before.
-func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (bundles []Bundle, err error) {
+func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (messages []Message, err error) {
 	if len(in.order) == 0 {
 		return nil, nil
 	}
@@ -107,7 +102,7 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (bund
 	requests, traces := make([]*string, n), make([]*string, n)
 	var sellers []uuid.UUID // campaigns of purchases, each once
 	isSeller := make(map[uuid.UUID]bool, 1)
-	of := make(map[Kind]int, 1) // where in bundles the jobs of a kind are
+	of := make(map[Kind]int, 1) // where in messages the jobs of a kind are
 	for at, i := range in.order {
 		r := in.requests[i]
 		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
@@ -119,21 +114,21 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (bund
 			sellers = append(sellers, r.CampaignID)
 		}
 		if _, known := of[r.Kind]; !known && state == Queued {
-			of[r.Kind] = len(bundles)
-			bundles = append(bundles, Bundle{ID: uuidv7.New(), Kind: r.Kind})
+			of[r.Kind] = len(messages)
+			messages = append(messages, Message{ID: uuidv7.New(), Kind: r.Kind, Delivery: 1})
 		}
 	}
 	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers, requests, traces}
 	if state == Queued {
-		messages, of := make([]uuid.UUID, len(bundles)), make([]string, len(bundles))
-		for i, b := range bundles {
-			messages[i], of[i] = b.ID, string(b.Kind)
+		names, kinds := make([]uuid.UUID, len(messages)), make([]string, len(messages))
+		for i, m := range messages {
+			names[i], kinds[i] = m.ID, string(m.Kind)
 		}
 		also, args = `, messages AS (
 			INSERT INTO outbox_messages (id, kind, jobs)
 			SELECT m.id, kind, array_agg(made.id ORDER BY made.id)
 			FROM unnest($15::uuid[], $16::text[]) AS m (id, kind) JOIN made USING (kind)
-			GROUP BY m.id, kind)`, append(args, messages, of)
+			GROUP BY m.id, kind)`, append(args, names, kinds)
 	}
 	var b pgx.Batch
 	b.Queue(`
@@ -158,11 +153,11 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (bund
 	}
 	for _, i := range in.order {
 		if r := in.requests[i]; in.isMade(r) {
-			to := &bundles[of[r.Kind]]
+			to := &messages[of[r.Kind]]
 			to.Jobs = append(to.Jobs, r.Ref())
 		}
 	}
-	return slices.DeleteFunc(bundles, func(b Bundle) bool { return len(b.Jobs) == 0 }), nil
+	return slices.DeleteFunc(messages, func(m Message) bool { return len(m.Jobs) == 0 }), nil
 }
 
 // scanMade reads the jobs that were made, and the closed campaigns, which have no time.

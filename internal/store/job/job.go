@@ -206,6 +206,7 @@ type Ref struct {
 	ID         uuid.UUID
 	CampaignID uuid.UUID
 	Trace      string // its traceparent, if its trace is recorded
+	Attempts   int    // of a job that was delivered before
 }
 
 // Ref returns the job that the request makes.

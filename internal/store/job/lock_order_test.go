@@ -35,7 +35,7 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 			})
 		},
 		"begin": func(ctx context.Context) error {
-			_, err := job.Begin(ctx, db, []job.Attempted{{Ref: job.Ref{ID: ids[1]}}, {Ref: job.Ref{ID: ids[0]}}})
+			_, err := job.Begin(ctx, db, []job.Ref{{ID: ids[1]}, {ID: ids[0]}})
 			return err
 		},
 	} {

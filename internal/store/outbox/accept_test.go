@@ -11,7 +11,6 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -26,7 +25,7 @@ func TestEqualKeysOfOneFlushAreOneJob(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	first, same, other := request("k", "a"), request("k", "a"), request("k", "b")
-	accepted, messages, err := outbox.Accept(t.Context(), db, []job.Request{first, request("l", "a"), same, other})
+	accepted, messages, err := job.Accept(t.Context(), db, []job.Request{first, request("l", "a"), same, other})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,13 +47,13 @@ func TestAKnownKeyGetsItsJobAsItIsNow(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	first := request("k", "a")
-	if _, _, err := outbox.Accept(t.Context(), db, []job.Request{first}); err != nil {
+	if _, _, err := job.Accept(t.Context(), db, []job.Request{first}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{first.ID}, job.Problem{Code: "internal-error", Detail: "d"}); err != nil {
 		t.Fatal(err)
 	}
-	accepted, messages, err := outbox.Accept(t.Context(), db, []job.Request{request("k", "a"), request("new", "a")})
+	accepted, messages, err := job.Accept(t.Context(), db, []job.Request{request("k", "a"), request("new", "a")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,12 +74,12 @@ func TestRequestsThatAreAcceptedAgainGetNoSecondMessage(t *testing.T) {
 	db := servers.DB(t)
 	requests := []job.Request{request("k", "a"), request("l", "a")}
 	for range 2 { // as after a commit whose answer was lost
-		if _, _, err := outbox.Accept(t.Context(), db, requests); err != nil {
+		if _, _, err := job.Accept(t.Context(), db, requests); err != nil {
 			t.Fatal(err)
 		}
 	}
 	requests = append(requests, request("m", "a"))
-	if _, messages, err := outbox.Accept(t.Context(), db, requests); err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 {
+	if _, messages, err := job.Accept(t.Context(), db, requests); err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 {
 		t.Errorf("for the new one: %+v, %v", messages, err)
 	}
 	var messages, jobs int
@@ -102,7 +101,7 @@ func TestManyProcessesAcceptTheSameKeysInAnyOrder(t *testing.T) {
 				key := (i*7 + p*11) % keys // another order in every process
 				requests = append(requests, request(fmt.Sprint(key), "a"))
 			}
-			accepted, _, err := outbox.Accept(t.Context(), db, requests)
+			accepted, _, err := job.Accept(t.Context(), db, requests)
 			if err != nil {
 				t.Errorf("process %d: %v", p, err)
 				return
@@ -128,7 +127,7 @@ func TestAKeyBelongsToItsClient(t *testing.T) {
 	db := servers.DB(t)
 	mine, theirs := request("k", "a"), request("k", "b")
 	theirs.Client = "another shop"
-	accepted, _, err := outbox.Accept(t.Context(), db, []job.Request{mine, theirs})
+	accepted, _, err := job.Accept(t.Context(), db, []job.Request{mine, theirs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +141,12 @@ func TestEachKindHasAMessageOfItsOwn(t *testing.T) {
 	db := servers.DB(t)
 	purchase, draw := request("p", "a"), request("d", "a")
 	draw.Kind = job.KindDraw
-	_, messages, err := outbox.Accept(t.Context(), db, []job.Request{purchase, draw})
+	_, messages, err := job.Accept(t.Context(), db, []job.Request{purchase, draw})
 	if err != nil || len(messages) != 2 || messages[0].Kind == messages[1].Kind {
 		t.Errorf("%+v, %v", messages, err)
 	}
 	for _, m := range messages {
-		back, err := outbox.MessageOf(m.Task())
+		back, err := job.MessageOf(m.Task())
 		if err != nil || back.ID != m.ID || back.Kind != m.Kind || back.Delivery != 1 || len(back.Jobs) != 1 || back.Jobs[0] != m.Jobs[0] {
 			t.Errorf("%+v became %+v, %v", m, back, err)
 		}

@@ -13,7 +13,6 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -45,7 +44,7 @@ func TestAPurchaseOfAClosedCampaignMakesNoJob(t *testing.T) {
 		add(request("cancel "+string(state), "a"), job.KindCancellation, id)
 	}
 	before := servers.Value[int](t, db, `SELECT count(*) FROM jobs`)
-	accepted, messages, err := outbox.Accept(t.Context(), db, requests)
+	accepted, messages, err := job.Accept(t.Context(), db, requests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +94,7 @@ func TestACancellationWhoseKeyHasJustBeenDeletedIsNotRefused(t *testing.T) {
 	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if accepted, _, err := outbox.Accept(t.Context(), swept{db, func() { servers.Exec(t, db, `DELETE FROM jobs`) }}, []job.Request{purchase, cancellation}); fault.CodeOf(err) != fault.Unavailable {
+	if accepted, _, err := job.Accept(t.Context(), swept{db, func() { servers.Exec(t, db, `DELETE FROM jobs`) }}, []job.Request{purchase, cancellation}); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("%+v, %v", accepted, err)
 	}
 }
@@ -124,7 +123,7 @@ func TestARequestThatMayMakeNoJobIsOnlyLookedUp(t *testing.T) {
 		r.ID, r.Unless = uuidv7.New(), overloaded
 		requests = append(requests, r)
 	}
-	done, messages, err := outbox.Accept(t.Context(), db, requests)
+	done, messages, err := job.Accept(t.Context(), db, requests)
 	if err != nil || len(messages) != 0 || servers.Value[int](t, db, `SELECT count(*) FROM jobs`) != 1 {
 		t.Fatalf("%v, messages: %+v", err, messages)
 	}
@@ -137,7 +136,7 @@ func TestARequestThatMayMakeNoJobIsOnlyLookedUp(t *testing.T) {
 	if a := done[2]; a.Err != nil || !a.Reused {
 		t.Errorf("the known key with another request: %+v", a)
 	}
-	done, messages, err = outbox.Accept(t.Context(), db, append(requests, shared, request("new", "a")))
+	done, messages, err = job.Accept(t.Context(), db, append(requests, shared, request("new", "a")))
 	if err != nil || len(messages) != 1 || len(messages[0].Jobs) != 2 {
 		t.Fatalf("%v, messages: %+v", err, messages)
 	}
@@ -160,7 +159,7 @@ func TestAKeyOfAClosedCampaignHoldsUpNoOtherRequest(t *testing.T) {
 	first.Kind, first.CampaignID = job.KindPurchase, closed
 	second.Kind, second.CampaignID = job.KindPurchase, open
 	other.Kind, other.CampaignID = job.KindPurchase, open
-	done, messages, err := outbox.Accept(t.Context(), db, []job.Request{first, second, other})
+	done, messages, err := job.Accept(t.Context(), db, []job.Request{first, second, other})
 	if err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 {
 		t.Fatalf("%+v, %+v, %v", done, messages, err)
 	}

@@ -1,11 +1,11 @@
 // Package outbox delivers jobs to workers, and owns the table outbox_messages.
 //
-// A [Message] is one task in the queue, for several jobs of one kind, written in the
+// A [job.Message] is one task in the queue, for several jobs of one kind, written in the
 // commit that makes the jobs.
 //
-//	[Accept] ── one commit: jobs and messages ──▶ [queue.Dispatcher] ──▶ queue ──▶ worker ──▶ [Delete]
-//	                        ▲                                        │
-//	                        └────────── [Reissue] ◀── lost ──────────┘
+//	[job.Accept] ── one commit: jobs and messages ──▶ [queue.Dispatcher] ──▶ queue ──▶ worker ──▶ [Delete]
+//	                        ▲                                            │
+//	                        └──────────── [Reissue] ◀── lost ────────────┘
 //
 // A task is enqueued after the commit, and no request waits for that. If that fails, or
 // the queue loses the task, the sweep lost-jobs finds the overdue message ([FindOverdue])

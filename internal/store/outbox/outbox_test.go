@@ -48,7 +48,7 @@ func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
 	servers.Exec(t, db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, by.Seconds())
 }
 
-func reissue(t *testing.T, db *pgxpool.Pool, lost, orphaned []uuid.UUID) (messages []outbox.Message) {
+func reissue(t *testing.T, db *pgxpool.Pool, lost, orphaned []uuid.UUID) (messages []job.Message) {
 	t.Helper()
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
 		messages, err = outbox.Reissue(t.Context(), tx, lost, orphaned)
@@ -103,7 +103,7 @@ func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
 	messages := reissue(t, db, lost, nil)
 	jobs := make(map[uuid.UUID]bool)
 	for _, m := range messages {
-		if len(m.Jobs) > outbox.MaxJobs || m.Delivery != 1 { // no worker has had them
+		if len(m.Jobs) > job.MaxJobs || m.Delivery != 1 { // no worker has had them
 			t.Errorf("message of %d jobs, delivery %d", len(m.Jobs), m.Delivery)
 		}
 		for _, j := range m.Jobs {
@@ -126,7 +126,7 @@ func TestDrawsThatWereLostHaveAMessageEach(t *testing.T) {
 	const n = 5
 	for range n {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			_, err := outbox.Insert(t.Context(), tx, job.DrawRequest(uuid.New(), job.BySellOut, "", time.Hour, job.Origin{}))
+			_, err := job.Insert(t.Context(), tx, job.DrawRequest(uuid.New(), job.BySellOut, "", time.Hour, job.Origin{}))
 			return err
 		})
 		if err != nil {
@@ -248,10 +248,10 @@ func TestAJobOfTheSystemIsInsertedOnce(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	campaign := uuid.New()
-	var messages [2][]outbox.Message
+	var messages [2][]job.Message
 	for i := range messages {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-			messages[i], err = outbox.Insert(t.Context(), tx, job.DrawRequest(campaign, job.BySellOut, "", time.Hour, job.Origin{}))
+			messages[i], err = job.Insert(t.Context(), tx, job.DrawRequest(campaign, job.BySellOut, "", time.Hour, job.Origin{}))
 			return err
 		})
 		if err != nil {
@@ -301,7 +301,7 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resume := func(limit int) (messages []outbox.Message, replaced int) {
+	resume := func(limit int) (messages []job.Message, replaced int) {
 		t.Helper()
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
 			messages, replaced, err = outbox.Resume(t.Context(), tx, []uuid.UUID{busy, uuid.New()}, now, limit)
@@ -358,7 +358,7 @@ func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, after := range []time.Duration{0, 250 * time.Millisecond, 4 * time.Second, 10 * time.Second} {
-		var messages []outbox.Message
+		var messages []job.Message
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
 			messages, _, err = outbox.Resume(t.Context(), tx, []uuid.UUID{id}, now.Add(after), 9)
 			return err

@@ -40,13 +40,13 @@ func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 // The delivery grows only for orphaned, a subset of lost: a worker had their jobs
 // and died. A task that was never enqueued, or that Redis has lost, says nothing
 // about its jobs.
-func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
+func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]job.Message, error) {
 	bundles, err := replace(ctx, tx, lost, orphaned, false)
 	return bundles, fault.At(err, "outbox.Reissue")
 }
 
 // replace writes what bundle returns.
-func replace(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) ([]Message, error) {
+func replace(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) ([]job.Message, error) {
 	bundles, err := bundle(ctx, tx, ids, orphaned, byCampaign)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func replace(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampai
 
 // bundle deletes messages and puts those of their jobs that are still queued into new
 // messages, on demand one campaign in each.
-func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []Message, err error) {
+func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []job.Message, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
 		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
@@ -86,10 +86,10 @@ func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaig
 	var trace string
 	_, err = pgx.ForEachRow(rows, []any{&kind, &delivery, &ref.ID, &ref.CampaignID, &trace}, func() error {
 		last := len(bundles) - 1
-		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs ||
+		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == job.MaxJobs ||
 			kind == job.KindDraw || // a draw waits by itself
 			byCampaign && bundles[last].Jobs[0].CampaignID != ref.CampaignID {
-			bundles = append(bundles, Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
+			bundles = append(bundles, job.Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
 			last++
 		}
 		bundles[last].Jobs = append(bundles[last].Jobs, ref.In(trace))

@@ -11,6 +11,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/job"
 )
 
 // PutOff replaces a message by one for each campaign, for those of its jobs that are still queued. They
@@ -63,7 +64,7 @@ func CountAwaiting(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (j
 // campaign, and returns these, the oldest first. It replaces the limit oldest messages of those that were put
 // off before a time, and says how many: one that is put off meanwhile waits for the next run. The caller
 // enqueues the new ones after the commit.
-func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.Time, limit int) (messages []Message, replaced int, err error) {
+func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.Time, limit int) (messages []job.Message, replaced int, err error) {
 	ids, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		SELECT m.id FROM unnest($1::uuid[]) AS c (id)
 		CROSS JOIN LATERAL (SELECT id, jobs[1] AS oldest FROM outbox_messages WHERE waits_for = c.id AND seen_at < $3 ORDER BY jobs[1] LIMIT $2) m
@@ -71,6 +72,6 @@ func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.T
 	if err == nil && len(ids) > 0 {
 		messages, err = replace(ctx, tx, ids, nil, true)
 	}
-	slices.SortFunc(messages, func(a, b Message) int { return uuidv7.Compare(a.Jobs[0].ID, b.Jobs[0].ID) })
+	slices.SortFunc(messages, func(a, b job.Message) int { return uuidv7.Compare(a.Jobs[0].ID, b.Jobs[0].ID) })
 	return messages, len(ids), fault.At(err, "outbox.Resume")
 }

@@ -1,4 +1,4 @@
-package outbox
+package job
 
 import (
 	"encoding/json"
@@ -9,23 +9,22 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/job"
 )
 
 // MaxJobs is the most jobs in one message. Accept puts all jobs of a kind in one
 // message, so a batch of accepted requests has the same bound.
 const MaxJobs = 256
 
-// Message delivers several jobs of one kind to a worker.
+// Message delivers several jobs of one kind to a worker. It is a row of the outbox.
 type Message struct {
 	ID       uuid.UUID // also the id of its task in the queue
-	Kind     job.Kind
+	Kind     Kind
 	Delivery int // 1, and one more for each worker known to have died with these jobs
-	Jobs     []job.Ref
+	Jobs     []Ref
 
 	// Of the job of Insert; not in its task.
-	By   job.By
-	From job.Origin
+	By   By
+	From Origin
 }
 
 // payload groups jobs by campaign: for one hot campaign that halves its size.
@@ -41,7 +40,7 @@ func (m Message) Task() queue.Task {
 	for _, j := range m.Jobs {
 		p.Campaigns[j.CampaignID] = append(p.Campaigns[j.CampaignID], j.ID)
 	}
-	for id, trace := range job.Traces(m.Jobs) {
+	for id, trace := range Traces(m.Jobs) {
 		if p.Traces == nil {
 			p.Traces = make(map[uuid.UUID]string)
 		}
@@ -68,14 +67,14 @@ func Tasks(messages []Message) []queue.Task {
 func MessageOf(t queue.Task) (Message, error) {
 	var p payload
 	if err := json.Unmarshal(t.Payload, &p); err != nil {
-		return Message{}, fmt.Errorf("outbox.MessageOf(%s): %w", t.ID, err)
+		return Message{}, fmt.Errorf("job.MessageOf(%s): %w", t.ID, err)
 	}
-	m := Message{ID: t.ID, Kind: job.Kind(t.Kind), Delivery: p.Delivery}
+	m := Message{ID: t.ID, Kind: Kind(t.Kind), Delivery: p.Delivery}
 	for campaign, jobs := range p.Campaigns {
 		for _, id := range jobs {
-			m.Jobs = append(m.Jobs, job.Ref{ID: id, CampaignID: campaign, Trace: p.Traces[id]})
+			m.Jobs = append(m.Jobs, Ref{ID: id, CampaignID: campaign, Trace: p.Traces[id]})
 		}
 	}
-	slices.SortFunc(m.Jobs, func(a, b job.Ref) int { return uuidv7.Compare(a.ID, b.ID) })
+	slices.SortFunc(m.Jobs, func(a, b Ref) int { return uuidv7.Compare(a.ID, b.ID) })
 	return m, nil
 }

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
+	"triprize/internal/store/agenda"
+	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
+	"triprize/internal/store/webhook"
+)
+
+var (
+	errElsewhere = errors.New("another worker has this task or job")
+	errDraining  = errors.New("this worker is shutting down")
+)
+
+// finalize makes jobs final, or returns why it could not. again tells that they were
+// delivered before.
+type finalize func(ctx context.Context, jobs []job.Ref, again bool) error
+
+// handle returns the handler of a kind of task: finalize, and what all kinds have in
+// common.
+func (w *Worker) handle(finalize finalize) queue.Handler {
+	return func(ctx context.Context, task queue.Task, redelivered bool) error {
+		message, err := job.MessageOf(task)
+		if err != nil { // the sweep lost-jobs issues its jobs again
+			w.logger.Error("a task that names no jobs was dropped", "kind", task.Kind, "task", task.ID, "error", err)
+			return nil
+		}
+		if !w.claim(ctx, message.ID) {
+			return queue.Later(errElsewhere)
+		}
+		defer w.release(ctx, message.ID)
+		if len(message.Jobs) > 0 {
+			again := redelivered || message.Delivery > 1
+			defer w.metrics.begun(message.Kind, len(message.Jobs), again)()
+			err := finalize(ctx, message.Jobs, again)
+			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs when their campaigns are free
+				return queue.Later(outbox.PutOff(ctx, w.db, message.ID, locked.jobs))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		w.afterCommit.finished(message.ID)
+		return nil
+	}
+}
+
+// claim reports whether this worker may do a task, or a job that was delivered before. Without Redis it may.
+func (w *Worker) claim(ctx context.Context, id uuid.UUID) bool {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	mine, err := w.heartbeat.Claim(ctx, id)
+	if err != nil {
+		w.logger.Debug("a task is not claimed in Redis; Postgres decides", "id", id, "error", err)
+	}
+	return mine || err != nil
+}
+
+func (w *Worker) release(ctx context.Context, task uuid.UUID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	defer cancel()
+	if err := w.heartbeat.Release(ctx, task); err != nil {
+		w.logger.Debug("the claim on a task was not given back", "task", task, "error", err)
+	}
+}
+
+// lead returns the handler of agenda items, which run leads as far as they go now. Their
+// tasks are no messages of the outbox: nothing is claimed in Redis, no delivery is counted,
+// and a task is never tried again. After any failure the item is due again at some time, and
+// the sweep due-items finds it.
+func (w *Worker) lead(run func(ctx context.Context, item agenda.Item) error) queue.Handler {
+	return func(ctx context.Context, task queue.Task, _ bool) error {
+		item, err := agenda.ItemOf(task)
+		if err != nil {
+			w.logger.Error("a task of no agenda item was dropped", "kind", task.Kind, "error", err)
+			return nil
+		}
+		if w.draining.Err() != nil {
+			return nil //nolint:nilerr // other workers have it when it is due
+		}
+		if err := run(ctx, item); err != nil && w.draining.Err() == nil {
+			w.metrics.faults.Inc()
+			log := w.logger.Error
+			if isTransient(err) {
+				log = w.logger.Warn
+			}
+			log("an agenda item could not be led on; it is due again when its lease is over", "kind", item.Kind, "item", item.ID, "error", err)
+		}
+		return nil
+	}
+}
+
+// dispatchDue enqueues items that are due since a commit, if this worker's fleet takes their
+// kind: otherwise nobody would take the tasks.
+func (w *Worker) dispatchDue(items []agenda.Item) {
+	for _, item := range items {
+		if slices.ContainsFunc(w.shares, func(s queue.Share) bool { return s.Kind == item.Kind }) {
+			w.dispatcher.Dispatch(item.Task())
+		}
+	}
+}
+
+// transactionsOf tells what the transactions of a kind of tasks are for.
+func transactionsOf(kind string) postgres.Transaction {
+	switch kind {
+	case string(job.KindCampaignCancellation):
+		return postgres.TxCampaign
+	case string(job.KindEvent):
+		return postgres.TxPayment
+	case webhook.Kind, webhook.KindSlow:
+		return postgres.TxWebhook
+	}
+	return postgres.Transaction(kind)
+}
+
+// named is the handler of a share, whose transactions say what they are for. The batches of shards say
+// it themselves.
+func named(s queue.Share) queue.Handler {
+	kind, handle := transactionsOf(s.Kind), s.Handle
+	return func(ctx context.Context, task queue.Task, redelivered bool) error {
+		return handle(postgres.As(ctx, kind), task, redelivered)
+	}
+}
