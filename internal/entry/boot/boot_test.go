@@ -54,9 +54,9 @@ var roles = map[string]func(ctx context.Context, p *Process, loud bool) error{
 		p.Logger.Info("a line of the log")
 		slog.Info("a line of a library")
 		metrics, gatherErr := p.Registry.Gather()
-		held, lockErr := p.Locks.Acquire(ctx, "a")
-		defer held.Release(ctx)
-		_ = json.NewEncoder(os.Stdout).Encode(report{p.Name, loud, application, keyErr == nil, len(metrics) > 0, held.Locks(),
+		release, lockErr := p.Locks.Acquire(ctx, "a")
+		defer release()
+		_ = json.NewEncoder(os.Stdout).Encode(report{p.Name, loud, application, keyErr == nil, len(metrics) > 0, lockErr == nil && p.Locks.AcquireFunc() != nil,
 			errors.Is(lockErr, lock.ErrNoQuorum), p.Health.Ready()})
 		return errors.Join(err, gatherErr)
 	},

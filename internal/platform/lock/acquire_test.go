@@ -22,13 +22,13 @@ import (
 func persistent(s *config.Locks) { s.Tries, s.RetryDelay = 1_000_000, 2*time.Millisecond }
 
 // acquire takes locks that must be free.
-func acquire(t *testing.T, l *lock.Locker, names ...string) *lock.Held {
+func acquire(t *testing.T, l *lock.Locker, names ...string) (release func()) {
 	t.Helper()
-	held, err := l.Acquire(t.Context(), names...)
-	if err != nil || !held.Locks() {
-		t.Fatalf("got %v, locked: %v", err, held.Locks())
+	release, err := l.Acquire(t.Context(), names...)
+	if err != nil {
+		t.Fatalf("got %v", err)
 	}
-	return held
+	return release
 }
 
 // measured returns the value of a counter, or how often a histogram was
@@ -59,7 +59,7 @@ func TestOfManyInTwoProcessesOneHoldsALockAtATime(t *testing.T) {
 	for i := range many {
 		locker := []*lock.Locker{s.locker, other}[i%2]
 		all.Go(func() {
-			lock, err := locker.Acquire(t.Context(), "a")
+			release, err := locker.Acquire(t.Context(), "a")
 			if err != nil {
 				t.Error(err)
 				return
@@ -72,7 +72,7 @@ func TestOfManyInTwoProcessesOneHoldsALockAtATime(t *testing.T) {
 				s.value("a")
 			}
 			inside.Add(-1)
-			lock.Release(t.Context())
+			release()
 		})
 	}
 	all.Wait()
@@ -112,7 +112,7 @@ func TestLocksAreTakenInAscendingOrderAndEachOnce(t *testing.T) {
 	if !slices.Equal(names, []string{"c", "a", "c", "b", "a"}) {
 		t.Errorf("the caller's names are now %q", names)
 	}
-	held.Release(t.Context())
+	held()
 	for _, name := range names {
 		if s.value(name) != "" {
 			t.Errorf("%s is still held", name)
@@ -132,7 +132,7 @@ func TestOverlappingSetsInOppositeOrderDoNotDeadlock(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			held.Release(t.Context())
+			held()
 		}
 	}
 	both.Go(func() { run(s.locker, "a", "b", "c") })
@@ -145,14 +145,14 @@ func TestAllLocksAreTakenOrNone(t *testing.T) {
 	s := newSpace(t)
 	_, _, other := s.process()
 	theirs := acquire(t, other, "b")
-	if held, err := s.locker.Acquire(t.Context(), "a", "b", "c"); !errors.Is(err, lock.ErrTaken) || held != nil {
+	if _, err := s.locker.Acquire(t.Context(), "a", "b", "c"); !errors.Is(err, lock.ErrTaken) {
 		t.Errorf("got %v", err)
 	}
 	if s.value("a") != "" || s.value("b") == "" || s.value("c") != "" {
 		t.Errorf("a %q, b %q, c %q", s.value("a"), s.value("b"), s.value("c"))
 	}
-	theirs.Release(t.Context())
-	acquire(t, s.locker, "a", "b", "c").Release(t.Context())
+	theirs()
+	acquire(t, s.locker, "a", "b", "c")()
 }
 
 func TestALockThatIsGivenBackInTimeIsHadByTheNextTry(t *testing.T) {
@@ -162,18 +162,19 @@ func TestALockThatIsGivenBackInTimeIsHadByTheNextTry(t *testing.T) {
 	theirs := acquire(t, other, "a")
 	tries := &counter{command: "set"}
 	s.rdb.AddHook(tries)
-	mine := make(chan *lock.Held)
+	mine := make(chan error)
+	release := func() {}
 	go func() {
-		held, _ := s.locker.Acquire(t.Context(), "a")
-		mine <- held
+		held, err := s.locker.Acquire(t.Context(), "a")
+		release = held
+		mine <- err
 	}()
 	servers.Eventually(t, "it was tried for three times", func() bool { return tries.sent.Load() >= 3 })
-	theirs.Release(t.Context())
-	held := <-mine
-	if !held.Locks() {
-		t.Error("it was not had")
+	theirs()
+	if err := <-mine; err != nil {
+		t.Errorf("it was not had: %v", err)
 	}
-	held.Release(t.Context())
+	release()
 	if n := measured(t, s.registry, "triprize_lock_wait_seconds", "acquired"); n != 1 {
 		t.Errorf("%d were acquired", n)
 	}
@@ -210,11 +211,11 @@ func TestACallerWhoLeavesLeavesNoLockBehind(t *testing.T) {
 			_, _, witness := s.process()
 			ctx, leave := context.WithCancel(t.Context())
 			s.rdb.AddHook(&leaving{leave: leave, fail: fail})
-			held, err := s.locker.Acquire(ctx, "a", "b")
-			if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrNoQuorum) || held != nil {
+			_, err := s.locker.Acquire(ctx, "a", "b")
+			if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrNoQuorum) {
 				t.Errorf("got %v", err)
 			}
-			acquire(t, witness, "a", "b").Release(t.Context())
+			acquire(t, witness, "a", "b")()
 			if n := measured(t, s.registry, "triprize_lock_wait_seconds", ""); n != 0 {
 				t.Error("it is counted as an outcome of the lock")
 			}
@@ -232,7 +233,7 @@ func TestCallersWhoLeaveSayNothingOfTheServer(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	acquire(t, s.locker, "a").Release(t.Context())
+	acquire(t, s.locker, "a")()
 }
 
 func TestWhereLocksAreDisabledNobodyLocks(t *testing.T) {
@@ -240,12 +241,8 @@ func TestWhereLocksAreDisabledNobodyLocks(t *testing.T) {
 	s := newSpace(t, func(s *config.Locks) { s.Enabled = false })
 	everything := &counter{}
 	s.rdb.AddHook(everything)
-	for range 2 {
-		held, err := s.locker.Acquire(t.Context(), "a")
-		if err != nil || held.Locks() {
-			t.Fatalf("got %v, locked: %v", err, held.Locks())
-		}
-		defer held.Release(t.Context())
+	if s.locker.AcquireFunc() != nil {
+		t.Error("holds take locks")
 	}
 	ran := 0
 	err := s.locker.While(t.Context(), "a", long, func(ctx context.Context) {
@@ -260,16 +257,31 @@ func TestWhereLocksAreDisabledNobodyLocks(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotHeldCanBeReleased(t *testing.T) {
+func TestReleaseCanBeCalledAgainByAnybody(t *testing.T) {
 	t.Parallel()
-	var held *lock.Held
-	held.Release(t.Context())
-	select {
-	case <-held.Lost():
-		t.Error("it is lost")
-	default:
+	s := newSpace(t)
+	_, _, other := s.process()
+	ctx, leave := context.WithCancel(t.Context())
+	release, err := s.locker.Acquire(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if held.Locks() {
-		t.Error("it locks something")
+	leave() // the request is over
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			if release(); s.value("a") != "" {
+				t.Error("it returned before the lock was free")
+			}
+		})
 	}
+	all.Wait()
+	theirs := acquire(t, other, "a")
+	holder, commands := s.value("a"), &counter{}
+	s.rdb.AddHook(commands)
+	release()
+	if commands.sent.Load() != 0 || s.value("a") != holder {
+		t.Errorf("another release sent %d commands; %q has the lock of %q", commands.sent.Load(), s.value("a"), holder)
+	}
+	theirs()
 }

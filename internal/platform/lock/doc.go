@@ -7,11 +7,11 @@
 //
 //	ns:lock:<name>  a random value of the holder, with an expiry
 //
-//	Acquire ── a majority says yes ──▶ held ── Release ──▶ released
-//	   │                                │ ▲
-//	   │                                └─┘ extended by a majority, after a third of the remaining time
-//	   │                                │
-//	   │                                └─ expired, or no majority has it any more ──▶ lost: Lost is closed
+//	Acquire, While ── a majority says yes ──▶ held ── release ──▶ released
+//	   │                                      │ ▲
+//	   │                                      └─┘ While: extended by a majority, after a third of the remaining time
+//	   │                                      │
+//	   │                                      └─ expired, or no majority has it any more ──▶ lost: the work of While ends
 //	   ├─ a majority answered, and another holder has it ──▶ tried again, then ErrTaken
 //	   └─ no majority answered in time ──▶ ErrNoQuorum: the holder is unknown
 //

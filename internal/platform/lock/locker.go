@@ -6,10 +6,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -36,16 +36,15 @@ type Locker struct {
 	clients   []redis.UniversalClient
 	sync      *redsync.Redsync
 	metrics   *metrics
-	logger    *slog.Logger
 }
 
 // New returns a Locker on servers that are independent of each other. Its keys begin with namespace. The lock
 // of a dead holder is free after its TTL. To take locks, all Tries together, takes Timeout at most, of
 // which one server may take a quarter for an answer.
-func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer, logger *slog.Logger) *Locker {
+func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer) *Locker {
 	settings.TTL, settings.Timeout = cmp.Or(settings.TTL, 5*time.Second), cmp.Or(settings.Timeout, time.Second)
 	settings.Tries, settings.RetryDelay = cmp.Or(settings.Tries, 3), cmp.Or(settings.RetryDelay, 50*time.Millisecond)
-	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry), logger: logger}
+	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry)}
 	var pools []redsyncredis.Pool
 	for _, client := range clients {
 		pools = append(pools, newServer(client, l.patience()))
@@ -61,34 +60,30 @@ func (l *Locker) patience() time.Duration { return l.settings.Timeout / 4 }
 // quorum is a majority of the servers.
 func (l *Locker) quorum() int { return len(l.clients)/2 + 1 }
 
-// Acquire takes all of the named locks, or none. It takes them in ascending order,
-// so that two callers with overlapping sets do not block each other. It returns
-// ErrTaken when another holder has one of them after all tries, ErrNoQuorum when
-// the holder is unknown, and the error of ctx when that has ended. The first two
-// are no reason to refuse the caller's work: SQL decides. With an error, Held is
-// nil; Release does nothing on it.
-func (l *Locker) Acquire(ctx context.Context, names ...string) (*Held, error) {
-	held, err := l.acquire(ctx, l.settings.TTL, l.settings.Tries, names)
-	if err != nil {
-		return nil, fmt.Errorf("lock.Acquire: %w", err)
-	}
-	return held, nil
-}
-
-// AcquireFunc takes all of the named locks, or none, as Acquire does, and returns
-// a function that releases them. When it fails, its caller goes on without the
+// AcquireFunc is [Locker.Acquire]. When it fails, its caller goes on without the
 // locks: they only save waiting in Postgres, and guard nothing.
 type AcquireFunc func(ctx context.Context, names ...string) (release func(), err error)
 
-// AcquireFunc returns Acquire as an AcquireFunc, or nil where locks are disabled.
+// AcquireFunc returns Acquire, or nil where locks are disabled.
 func (l *Locker) AcquireFunc() AcquireFunc {
 	if !l.settings.Enabled {
 		return nil
 	}
-	return func(ctx context.Context, names ...string) (func(), error) {
-		held, err := l.Acquire(ctx, names...)
-		return func() { held.Release(ctx) }, err
-	}
+	return l.Acquire
+}
+
+// Acquire takes all of the named locks, or none. It takes them in ascending order,
+// so that two callers with overlapping sets do not block each other. It returns
+// ErrTaken when another holder has one of them after all tries, ErrNoQuorum when
+// the holder is unknown, and the error of ctx when that has ended. The first two
+// are no reason to refuse the caller's work: SQL decides.
+//
+// The locks are not extended. release deletes those that are still the caller's. It works when ctx has ended, and
+// takes no longer than one server may for an answer; a key that cannot be deleted expires. A second call, or one
+// after an error, does nothing.
+func (l *Locker) Acquire(ctx context.Context, names ...string) (release func(), err error) {
+	held, err := l.acquire(ctx, l.settings.TTL, l.settings.Tries, names)
+	return sync.OnceFunc(func() { l.giveBack(ctx, held) }), err
 }
 
 // While takes the named lock, runs do and extends the lock meanwhile.
@@ -96,6 +91,10 @@ func (l *Locker) AcquireFunc() AcquireFunc {
 // holder is unknown. When the lock is lost, the context of do ends with the cause
 // ErrLost, and While returns after do. Where locks are disabled it just runs do.
 func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do func(ctx context.Context)) error {
+	if !l.settings.Enabled {
+		do(ctx)
+		return nil
+	}
 	held, err := l.acquire(ctx, ttl, 1, []string{name})
 	if errors.Is(err, ErrTaken) { // by a key that would last for ever, nobody has it
 		for _, client := range l.clients {
@@ -103,71 +102,97 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("lock.While: %w", err)
+		return err
 	}
-	working, lose := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		select {
-		case <-held.Lost():
-			lose(ErrLost)
-		case <-working.Done():
+	working, end := context.WithCancelCause(ctx)
+	var extending sync.WaitGroup
+	extending.Go(func() {
+		if l.extend(working, held[0], ttl) {
+			l.metrics.lost.Inc()
+			end(ErrLost)
 		}
-	}()
+	})
 	do(working)
 	lost := errors.Is(context.Cause(working), ErrLost)
-	lose(nil)
-	<-watched
-	held.Release(ctx)
+	end(nil)
+	extending.Wait()
+	l.giveBack(ctx, held)
 	if lost {
 		return ErrLost
 	}
 	return nil
 }
 
-func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, names []string) (*Held, error) {
-	h := &Held{locker: l, ttl: ttl, lost: make(chan struct{})}
-	if !l.settings.Enabled || len(names) == 0 {
-		return h, nil
-	}
-	began := time.Now()
-	err := l.takeAll(ctx, h, tries, names)
-	if err == nil {
-		h.keep()
-		h.locker.logger.DebugContext(ctx, "locks taken", "locks", h)
-	} else {
-		h.giveBack(ctx)
+// extend extends a lock until ctx ends. It reports whether the lock was lost before: it has expired, or no
+// majority of the servers can have it. The next extension comes after a third of the remaining time, so that
+// there are more tries when one fails, but at least a twentieth of ttl. An expired lock is not extended:
+// another holder may have it by now.
+func (l *Locker) extend(ctx context.Context, mutex *redsync.Mutex, ttl time.Duration) (lost bool) {
+	for {
+		left := time.Until(mutex.Until())
+		if !wait(ctx, min(left, max(left/3, ttl/20))) {
+			return false
+		}
+		left = time.Until(mutex.Until())
+		if left <= 0 {
+			return true
+		}
+		bounded, cancel := context.WithTimeout(ctx, min(left, l.patience()))
+		extended, err := mutex.ExtendContext(bounded)
+		cancel()
 		if ctx.Err() != nil {
-			err = ctx.Err()
+			return false
+		}
+		if !extended && countVotes(err).gone(len(l.clients), l.quorum()) {
+			return true
 		}
 	}
-	l.metrics.acquired(err, time.Since(began))
-	return h, err
 }
 
-// takeAll takes locks one after the other into h. After an error the caller gives
-// back those that h has.
-func (l *Locker) takeAll(ctx context.Context, h *Held, tries int, names []string) error {
+// acquire takes locks one after the other. After an error none is held.
+func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, names []string) (held []*redsync.Mutex, err error) {
+	began := time.Now()
+	held, err = l.takeAll(ctx, ttl, tries, names)
+	if err != nil {
+		l.giveBack(ctx, held)
+		held, err = nil, fmt.Errorf("lock.Acquire: %w", cmp.Or(ctx.Err(), err))
+	}
+	l.metrics.acquired(err, time.Since(began))
+	return held, err
+}
+
+// takeAll also returns, with an error, those that the caller has to give back.
+func (l *Locker) takeAll(ctx context.Context, ttl time.Duration, tries int, names []string) (held []*redsync.Mutex, err error) {
 	// The last quarter is for giving back.
 	ctx, cancel := context.WithTimeout(ctx, l.settings.Timeout-l.patience())
 	defer cancel()
 	names = slices.Compact(slices.Sorted(slices.Values(names))) // a name given twice would block itself
 	value := rand.Text()
 	for _, name := range names {
-		mutex := l.mutex(name, value, h.ttl)
+		mutex := l.mutex(name, value, ttl)
 		err := l.take(ctx, mutex, tries)
 		if err == nil || ctx.Err() != nil { // redsync does not give back what it got when the context has ended
-			h.mutexes = append(h.mutexes, mutex)
+			held = append(held, mutex)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return held, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if !time.Now().Before(h.until()) {
-		return fmt.Errorf("%w: %s expired before the last of %s was taken", ErrNoQuorum, names[0], strings.Join(names, ", "))
+	if len(held) > 0 && !time.Now().Before(held[0].Until()) {
+		return held, fmt.Errorf("%w: %s expired before the last of %s was taken", ErrNoQuorum, names[0], strings.Join(names, ", "))
 	}
-	return nil
+	return held, nil
+}
+
+// giveBack deletes locks that are still ours.
+func (l *Locker) giveBack(ctx context.Context, held []*redsync.Mutex) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.patience())
+	defer cancel()
+	var all sync.WaitGroup
+	for _, mutex := range held {
+		all.Go(func() { _, _ = mutex.UnlockContext(ctx) }) // a key that is not deleted expires
+	}
+	all.Wait()
 }
 
 // mutex describes a lock. It has its value from the start, so that it can be
@@ -189,7 +214,7 @@ func (l *Locker) key(name string) string { return l.namespace + ":lock:" + name 
 func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) error {
 	var last error
 	for range tries {
-		if last != nil && !wait(ctx, jittered(l.settings.RetryDelay)) {
+		if last != nil && !wait(ctx, l.settings.RetryDelay/2+mathrand.N(l.settings.RetryDelay+1)) { //nolint:gosec // a jitter is no secret
 			return last
 		}
 		err := mutex.TryLockContext(ctx)
@@ -208,12 +233,6 @@ func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) erro
 	return last
 }
 
-// jittered returns between half and one and a half of a delay, so that callers
-// that collided do not collide again.
-func jittered(mean time.Duration) time.Duration {
-	return mean/2 + mathrand.N(mean+1) //nolint:gosec // a jitter is no secret
-}
-
 // wait returns false when ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -228,20 +247,13 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // Ping returns nil when a majority of the servers takes a write.
 func (l *Locker) Ping(ctx context.Context) error {
-	answers := make(chan error, len(l.clients))
-	for _, client := range l.clients {
-		go func() { answers <- client.Set(ctx, l.namespace+":health", "locks", time.Minute).Err() }()
+	errs := make([]error, len(l.clients))
+	var all sync.WaitGroup
+	for i, client := range l.clients {
+		all.Go(func() { errs[i] = client.Set(ctx, l.namespace+":health", "locks", time.Minute).Err() })
 	}
-	var failed []error
-	answered := 0
-	for range l.clients {
-		if err := <-answers; err != nil {
-			failed = append(failed, err)
-		} else {
-			answered++
-		}
-	}
-	if answered < l.quorum() {
+	all.Wait()
+	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(l.clients)-len(failed) < l.quorum() {
 		return fmt.Errorf("lock.Ping: %w: %w", ErrNoQuorum, errors.Join(failed...))
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -74,7 +73,7 @@ func (e *ensemble) on(clients []redis.UniversalClient, changes ...func(*config.L
 	for _, change := range changes {
 		change(&settings)
 	}
-	return lock.New(clients, "ns", settings, prometheus.NewRegistry(), servers.Logger(e.t))
+	return lock.New(clients, "ns", settings, prometheus.NewRegistry())
 }
 
 // kill kills the first n servers.
@@ -97,14 +96,10 @@ func TestAMinorityOfDeadServersIsNotMissed(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		before.Extend()
-		after.Extend()
 	}
-	kept(t, before)
-	kept(t, after)
-	before.Release(t.Context())
-	after.Release(t.Context())
-	acquire(t, other, "before", "after").Release(t.Context())
+	before()
+	after()
+	acquire(t, other, "before", "after")()
 	if err := one.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -117,8 +112,8 @@ func TestWithoutAMajorityNobodyCanSay(t *testing.T) {
 	acquire(t, locker, "a")
 	e.kill(2)
 	for _, name := range []string{"a", "b"} {
-		got, err := locker.Acquire(t.Context(), name)
-		if !errors.Is(err, lock.ErrNoQuorum) || errors.Is(err, lock.ErrTaken) || !errors.Is(err, syscall.ECONNREFUSED) || got != nil {
+		_, err := locker.Acquire(t.Context(), name)
+		if !errors.Is(err, lock.ErrNoQuorum) || errors.Is(err, lock.ErrTaken) || !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -171,13 +166,13 @@ func TestTakenAndUnknownAreToldApart(t *testing.T) {
 				clients = append(clients, client)
 			}
 			held, err := e.on(clients).Acquire(t.Context(), name)
-			defer held.Release(t.Context())
+			defer held()
 			for _, other := range []error{lock.ErrTaken, lock.ErrNoQuorum} {
 				if errors.Is(err, other) != (other == c.want) { //nolint:errorlint // which of the two it is
 					t.Errorf("got %v", err)
 				}
 			}
-			if (err == nil) != (c.want == nil) || held.Locks() != (c.want == nil) {
+			if (err == nil) != (c.want == nil) {
 				t.Errorf("got %v", err)
 			}
 			if err == nil {
@@ -212,58 +207,30 @@ func TestAServerThatComesBackEmptyLetsNobodyIn(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	select {
-	case <-held.Lost():
-		t.Error("it is lost")
-	default:
-	}
-	held.Release(t.Context())
-	acquire(t, other, "a").Release(t.Context())
-}
-
-// failing fails extensions of locks while it is on, as a Redis that is away does.
-type failing struct {
-	on     atomic.Bool
-	failed atomic.Int64
-}
-
-func (*failing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f.on.Load() && strings.HasPrefix(cmd.Name(), "eval") {
-			f.failed.Add(1)
-			cmd.SetErr(errAway)
-			return cmd.Err()
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (*failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	held()
+	acquire(t, other, "a")()
 }
 
 func TestALockIsKeptWhileAMajorityMayStillHaveIt(t *testing.T) {
 	t.Parallel()
-	e := newEnsemble(t, 3)
-	outage := &failing{}
-	second := e.client(1)
-	second.AddHook(outage)
-	held := acquire(t, e.on([]redis.UniversalClient{e.client(0), second, e.client(2)}), "a")
-	defer held.Release(t.Context())
-	outage.on.Store(true)
-	if err := e.client(0).Del(t.Context(), "ns:lock:a").Err(); err != nil {
-		t.Fatal(err)
-	}
-	held.Extend() // one has it, one says no, and one does not answer
-	if outage.failed.Load() != 1 {
-		t.Error("nothing failed: the test does not test")
-	}
-	kept(t, held)
-	outage.on.Store(false)
-	held.Extend() // two have it
-	kept(t, held)
+	simulate(t, 3, func(t *testing.T, c *cluster) {
+		err := c.locker.While(t.Context(), "a", ttl, func(ctx context.Context) {
+			c.servers[0].remove("a")
+			c.servers[1].set(func(s *simulated) { s.away = true })
+			time.Sleep(ttl / 2) // one has it, one says no, and one does not answer
+			if n := c.servers[1].count("extend"); n != 1 || ctx.Err() != nil {
+				t.Errorf("after %d extensions: %v", n, context.Cause(ctx))
+			}
+			c.servers[1].set(func(s *simulated) { s.away = false })
+			time.Sleep(3 * ttl) // two have it
+			if ctx.Err() != nil {
+				t.Errorf("lost: %v", context.Cause(ctx))
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestOneHoldsALockAtATimeWhileAServerDies(t *testing.T) {
@@ -275,7 +242,7 @@ func TestOneHoldsALockAtATimeWhileAServerDies(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range many {
 		all.Go(func() {
-			lock, err := lockers[i%2].Acquire(t.Context(), "a")
+			release, err := lockers[i%2].Acquire(t.Context(), "a")
 			if err != nil {
 				t.Error(err)
 				return
@@ -287,7 +254,7 @@ func TestOneHoldsALockAtATimeWhileAServerDies(t *testing.T) {
 				e.kill(1)
 			}
 			inside.Add(-1)
-			lock.Release(t.Context())
+			release()
 		})
 	}
 	all.Wait()
@@ -310,7 +277,7 @@ func TestAMajorityThatHangsIsMissedUntilItIsBack(t *testing.T) {
 		}
 	}
 	for range 4 { // more than it takes until they are not asked for a while
-		if held, err := locker.Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrNoQuorum) || held != nil {
+		if _, err := locker.Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrNoQuorum) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -321,7 +288,7 @@ func TestAMajorityThatHangsIsMissedUntilItIsBack(t *testing.T) {
 	}
 	servers.Eventually(t, "a lock is had again", func() bool {
 		held, err := locker.Acquire(t.Context(), "a")
-		held.Release(t.Context())
+		held()
 		return err == nil
 	})
 }

@@ -231,7 +231,7 @@ func (c *cluster) process() (*lock.Locker, *prometheus.Registry) {
 		clients = append(clients, client)
 	}
 	registry := prometheus.NewRegistry()
-	return lock.New(clients, "ns", c.settings, registry, servers.Logger(c.t)), registry
+	return lock.New(clients, "ns", c.settings, registry), registry
 }
 
 // other returns a locker of another process.
@@ -244,15 +244,5 @@ func (c *cluster) other() *lock.Locker {
 func (c *cluster) each(change func(*simulated)) {
 	for _, server := range c.servers {
 		server.set(change)
-	}
-}
-
-// kept fails the test when locks are lost.
-func kept(t *testing.T, held *lock.Held) {
-	t.Helper()
-	select {
-	case <-held.Lost():
-		t.Error("the locks are lost")
-	default:
 	}
 }

@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -58,7 +57,7 @@ func (s *space) process(changes ...func(*config.Locks)) (*redis.Client, *prometh
 		change(&s.settings.Locks)
 	}
 	rdb, registry := servers.Redis(s.t, s.settings), prometheus.NewRegistry()
-	return rdb, registry, lock.New([]redis.UniversalClient{rdb}, s.namespace, s.settings.Locks, registry, servers.Logger(s.t))
+	return rdb, registry, lock.New([]redis.UniversalClient{rdb}, s.namespace, s.settings.Locks, registry)
 }
 
 // key returns the Redis key of a lock.
@@ -217,37 +216,9 @@ func TestWithoutRedisNobodyCanSayWhoHoldsALock(t *testing.T) {
 	}
 	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://" + address + "/0"
-	locker := lock.New([]redis.UniversalClient{servers.Redis(t, settings)}, "ns", settings.Locks, prometheus.NewRegistry(), servers.Logger(t))
+	locker := lock.New([]redis.UniversalClient{servers.Redis(t, settings)}, "ns", settings.Locks, prometheus.NewRegistry())
 	err = locker.While(t.Context(), "a", long, func(context.Context) { t.Error("it ran") })
 	if !errors.Is(err, lock.ErrNoQuorum) || errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrLost) {
 		t.Errorf("got %v", err)
-	}
-}
-
-// At the level debug the log says which locks are taken and given back.
-func TestLocksAreLoggedForDebugging(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	for level, want := range map[slog.Level]string{
-		slog.LevelInfo: "",
-		slog.LevelDebug: `level=DEBUG msg="locks taken" locks="` + s.namespace + ":lock:a " + s.namespace + `:lock:b"` + "\n" +
-			`level=DEBUG msg="locks released" locks="` + s.namespace + ":lock:a " + s.namespace + `:lock:b"` + "\n",
-	} {
-		var log bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}}))
-		locker := lock.New([]redis.UniversalClient{s.rdb}, s.namespace, s.settings.Locks, prometheus.NewRegistry(), logger)
-		held, err := locker.Acquire(t.Context(), "b", "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		held.Release(t.Context())
-		if log.String() != want {
-			t.Errorf("at %s: %s", level, log.String())
-		}
 	}
 }
