@@ -1,16 +1,25 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
+	"triprize/internal/service/reconciliation"
 )
 
 // auditTimeout replaces the timeouts of a statement and of an idle transaction: the
@@ -108,4 +117,144 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 		err = fmt.Errorf("%d violations", len(found))
 	}
 	return err
+}
+
+func auditPaymentsCommand() *cobra.Command {
+	c := checks(&cobra.Command{
+		Use:   "payments",
+		Short: "Compare our payments and refunds with the provider's; status 1 when something differs, 2 when they cannot be compared",
+		Long: `Compare our payments and refunds with what has moved the provider's balance from --from
+until before --to; without both, yesterday (UTC). The rules are those of the sweep
+reconciliation, which waits for two days: what is captured, refunded or disputed there must be
+so here, and the other way round, to the smallest unit. What is still under way is listed apart.
+It changes nothing, and needs the primary, for a temporary table. Status 1 when something
+differs, 2 when the books could not be compared: the provider is away, or refuses the key;
+Postgres is away; a setting is missing.`,
+		Args: cobra.NoArgs,
+	})
+	file := configFlag(c)
+	from := c.Flags().String("from", "", "begin of the span: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00; without it and --to yesterday (UTC)")
+	to := c.Flags().String("to", "", "end of the span, which is not part of it")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		report, err := compareBooks(cmd.Context(), *file, *from, *to)
+		if err != nil {
+			return undecidedIf(err)
+		}
+		return reportPayments(cmd.OutOrStdout(), report, *asJSON)
+	}
+	return c
+}
+
+func compareBooks(ctx context.Context, file, from, to string) (report reconciliation.Span, err error) {
+	begin, end := yesterday(time.Now())
+	if from != "" || to != "" {
+		if begin, end, err = spanOf(from, to); err != nil {
+			return report, err
+		}
+	}
+	settings, err := config.Load(file)
+	if err != nil {
+		return report, err
+	}
+	if !settings.Payments.Stripe.Enabled() {
+		return report, errors.New("payments.stripe.key is not set: there is no provider to compare with")
+	}
+	settings.Postgres.StatementTimeout = auditTimeout // one statement reads whole tables
+	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-audit")
+	if err != nil {
+		return report, err
+	}
+	defer pool.Close()
+	provider := newProvider(settings)
+	defer provider.Close()
+	session, err := pool.Acquire(ctx)
+	if err != nil {
+		return report, err
+	}
+	defer session.Release()
+	return reconciliation.CompareSpan(ctx, session, provider, begin, end)
+}
+
+// yesterday is the last day (UTC) that is over.
+func yesterday(now time.Time) (begin, end time.Time) {
+	end = now.UTC().Truncate(24 * time.Hour)
+	return end.AddDate(0, 0, -1), end
+}
+
+// spanOf reads --from and --to.
+func spanOf(from, to string) (begin, end time.Time, err error) {
+	if begin, err = momentOf("--from", from); err != nil {
+		return begin, end, err
+	}
+	if end, err = momentOf("--to", to); err != nil {
+		return begin, end, err
+	}
+	switch {
+	case !begin.Before(end):
+		err = fmt.Errorf("--to must be after --from")
+	case end.Sub(begin) > reconciliation.MaxSpan:
+		err = fmt.Errorf("the span may have %d days at most; compare longer ones in parts", int(reconciliation.MaxSpan.Hours()/24))
+	}
+	return begin, end, err
+}
+
+func momentOf(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, fmt.Errorf("%s is required", flag)
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s %q is neither a date (2026-11-01) nor a time (2026-11-01T09:00:00Z)", flag, text)
+}
+
+// reportPayments prints a report, and returns an error when something differs.
+func reportPayments(out io.Writer, r reconciliation.Span, asJSON bool) error {
+	if asJSON {
+		if err := json.NewEncoder(out).Encode(struct {
+			OK bool `json:"ok"`
+			reconciliation.Span
+		}{len(r.Differences) == 0, r}); err != nil {
+			return undecidedIf(err)
+		}
+	} else {
+		printPayments(out, r)
+	}
+	if n := len(r.Differences); n > 0 {
+		return fmt.Errorf("%d differences", n)
+	}
+	return nil
+}
+
+func printPayments(out io.Writer, r reconciliation.Span) {
+	side := func(amount *int64, currency *string) string {
+		if amount == nil || currency == nil {
+			return "nothing"
+		}
+		return fmt.Sprintf("%d %s", *amount, *currency)
+	}
+	for _, d := range slices.Concat(r.Differences, r.UnderWay) {
+		purchase, name := "–", string(d.Kind)
+		if d.PurchaseID != nil {
+			purchase = d.PurchaseID.String()
+		}
+		if d.UnderWay {
+			name = "under way"
+		}
+		say(out, "%s: purchase %s, %s: %s; here %s, there %s", name, purchase, cmp.Or(d.ObjectID, "–"), d.Detail,
+			side(d.HereAmount, d.HereCurrency), side(d.ThereAmount, d.ThereCurrency))
+	}
+	for _, t := range r.Totals {
+		say(out, "%s: captured %d here, %d there; refunded %d here, %d there; %d charges and %d refunds compared", t.Currency,
+			t.CapturedHere, t.CapturedThere, t.RefundedHere, t.RefundedThere, t.Charges, t.Refunds)
+	}
+	say(out, "%d differences, %d under way", len(r.Differences), len(r.UnderWay))
+}
+
+// newProvider returns the payment provider of an installation.
+func newProvider(settings config.Settings) payprovider.Provider {
+	return stripe.New(settings.Payments.Stripe, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,13 +73,11 @@ func (c *Causes) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }
 
 // Collect implements prometheus.Collector.
 func (c *Causes) Collect(out chan<- prometheus.Metric) {
-	hold, unknown := c.read()
-	for _, name := range c.names {
-		if slices.Contains(unknown, name) {
-			continue
-		}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, holds := range c.known {
 		value := 0.0
-		if slices.Contains(hold, name) {
+		if holds {
 			value = 1
 		}
 		out <- prometheus.MustNewConstMetric(c.gauge, prometheus.GaugeValue, value, name)

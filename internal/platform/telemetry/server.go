@@ -6,9 +6,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Serve answers /healthz, /readyz and /metrics on listen until ctx ends. With
@@ -26,7 +29,7 @@ func Serve(ctx context.Context, listen string, health *Health, registry *prometh
 		ready := health.Ready() //nolint:contextcheck // a look is shared, and does not end with one request
 		answer(w, ready.HTTPStatus(), ready)
 	})
-	mux.Handle("GET /metrics", newScrapes(registry))
+	mux.Handle("GET /metrics", scrapes(registry))
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -58,4 +61,46 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
+}
+
+// scrapes shows the metrics of a registry. A collector that fails does not hold back the others.
+func scrapes(registry prometheus.Gatherer) http.Handler {
+	shared := &gathered{Gatherer: registry}
+	page := promhttp.HandlerFor(shared, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, DisableCompression: true})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Cache-Control") == "no-cache" {
+			shared.forget()
+		}
+		page.ServeHTTP(w, r)
+	})
+}
+
+// scrapeEvery is how long what was gathered is shared by all who ask.
+const scrapeEvery = time.Second
+
+// gathered gathers once in scrapeEvery at most, however many ask, unless it is told to forget.
+type gathered struct {
+	prometheus.Gatherer
+
+	mu       sync.Mutex // held while it gathers: others wait for it, and share it
+	at       time.Time
+	families []*dto.MetricFamily
+	err      error
+}
+
+// Gather implements prometheus.Gatherer.
+func (g *gathered) Gather() ([]*dto.MetricFamily, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.at) >= scrapeEvery {
+		g.families, g.err = g.Gatherer.Gather()
+		g.at = time.Now()
+	}
+	return g.families, g.err
+}
+
+func (g *gathered) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.at = time.Time{}
 }
