@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // QueueOptions bound Queues.
@@ -32,35 +34,27 @@ type FlushInfo[K comparable] struct {
 // and then has only the Retrying flushes: however many keys are put off, and however
 // often, the others have the InFlight flushes to themselves.
 type Queues[K comparable, T, R any] struct {
-	opts  QueueOptions
-	flush func(ctx context.Context, f FlushInfo[K], items []T) ([]R, error)
+	opts            QueueOptions
+	flush           func(ctx context.Context, f FlushInfo[K], items []T) ([]R, error)
+	firsts, retries *semaphore.Weighted // of flushes: first come, first served
 
-	mu       sync.Mutex
-	queues   map[K]*queue[K, T, R] // those with items or a flush
-	ready    []*queue[K, T, R]     // with items, in the order of their turns
-	retries  []*queue[K, T, R]     // the same, of keys that were put off, after their backoff
-	flushing int
-	retrying int
-	pending  int // items without a result
-	closed   bool
-	idle     *sync.Cond // pending or the flushes may have become 0
-	alive    context.Context
-	end      context.CancelFunc
+	mu      sync.Mutex
+	queues  map[K]*queue[T, R] // those with items or a flush; each has a goroutine
+	waiting int                // keys that wait for one of firsts
+	pending int                // items without a result
+	closed  bool
+	running sync.WaitGroup
+	alive   context.Context
+	end     context.CancelFunc
 }
 
-// queue is the items of a key. It is in ready, in retries, or held.
-type queue[K comparable, T, R any] struct {
-	key     K
-	calls   []*call[T, R]
-	putOff  bool // its last flush was put off
-	crowded bool // its last flush had several items: lingering pays
-	held    bool // a flush is under way, or its backoff
-}
+// queue is the items of a key.
+type queue[T, R any] struct{ calls []*call[T, R] }
 
 // NewQueues returns Queues; Close closes them.
 func NewQueues[K comparable, T, R any](opts QueueOptions, flush func(ctx context.Context, f FlushInfo[K], items []T) ([]R, error)) *Queues[K, T, R] {
-	q := &Queues[K, T, R]{opts: opts, flush: flush, queues: make(map[K]*queue[K, T, R])}
-	q.idle = sync.NewCond(&q.mu)
+	q := &Queues[K, T, R]{opts: opts, flush: flush, queues: make(map[K]*queue[T, R]),
+		firsts: semaphore.NewWeighted(int64(opts.InFlight)), retries: semaphore.NewWeighted(int64(opts.Retrying))}
 	q.alive, q.end = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	return q
 }
@@ -93,25 +87,11 @@ func (q *Queues[K, T, R]) Pending(key K) int {
 // takes longer than Drain, it cuts off what is under way: the rest gets ErrClosed.
 func (q *Queues[K, T, R]) Close() {
 	defer q.end()
-	cut := time.AfterFunc(q.opts.Drain, q.cutOff)
-	defer cut.Stop()
+	defer time.AfterFunc(q.opts.Drain, q.end).Stop()
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.closed = true
-	for q.pending > 0 || q.flushing+q.retrying > 0 {
-		q.idle.Wait()
-	}
-}
-
-// cutOff ends the flushes under way and gives up what waits for one.
-func (q *Queues[K, T, R]) cutOff() {
-	q.end()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, its := range q.queues {
-		q.giveUp(its, time.Time{}, ErrClosed)
-	}
-	q.ready, q.retries = nil, nil
+	q.mu.Unlock()
+	q.running.Wait()
 }
 
 func (q *Queues[K, T, R]) submit(key K, one *call[T, R]) error {
@@ -128,39 +108,22 @@ func (q *Queues[K, T, R]) submit(key K, one *call[T, R]) error {
 		return ErrFull
 	}
 	if its == nil {
-		its = &queue[K, T, R]{key: key}
+		its = &queue[T, R]{}
 		q.queues[key] = its
+		q.running.Go(func() { q.serve(key, its) })
 	}
 	q.pending++
 	its.calls = append(its.calls, one)
-	if !its.held && len(its.calls) == 1 {
-		q.ready = append(q.ready, its)
-	}
-	q.start()
 	return nil
 }
 
-// start starts as many flushes as there are turns for. It is called with the lock.
-func (q *Queues[K, T, R]) start() {
-	for q.flushing < q.opts.InFlight && len(q.ready) > 0 {
-		its := q.ready[0]
-		q.ready = q.ready[1:]
-		q.flushing++
-		q.launch(its, &q.flushing)
-	}
-	for q.retrying < q.opts.Retrying && len(q.retries) > 0 {
-		its := q.retries[0]
-		q.retries = q.retries[1:]
-		q.retrying++
-		q.launch(its, &q.retrying)
-	}
-}
-
-func (q *Queues[K, T, R]) launch(its *queue[K, T, R], permit *int) {
-	its.held = true
-	info := FlushInfo[K]{Key: its.key, Retry: its.putOff, Waiting: len(q.ready)}
-	go func() {
-		if its.crowded && !info.Retry && q.opts.Linger > 0 {
+// serve flushes the items of a key until there are none.
+func (q *Queues[K, T, R]) serve(key K, its *queue[T, R]) {
+	info := FlushInfo[K]{Key: key}
+	crowded := false // the last flush had several items: lingering pays
+	for {
+		release := q.enter(&info)
+		if crowded && !info.Retry {
 			time.Sleep(q.opts.Linger)
 		}
 		q.mu.Lock()
@@ -168,73 +131,66 @@ func (q *Queues[K, T, R]) launch(its *queue[K, T, R], permit *int) {
 		calls := its.calls[:n:n]
 		its.calls = its.calls[n:]
 		q.mu.Unlock()
-		putOff := q.run(info, calls)
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		*permit--
-		q.pending -= len(calls) - len(putOff)
-		q.finish(its, calls, putOff)
-		q.start()
-		q.idle.Broadcast()
-	}()
-}
-
-func (q *Queues[K, T, R]) run(info FlushInfo[K], calls []*call[T, R]) (putOff []*call[T, R]) {
-	if len(calls) == 0 { // Close has given them up
-		return nil
-	}
-	return flusher[T, R]{
-		flush: func(ctx context.Context, items []T) ([]R, error) { return q.flush(ctx, info, items) },
-		alive: q.alive, timeout: q.opts.Timeout, whole: q.opts.Whole, putOff: q.opts.PutOff,
-	}.flushCalls(calls)
-}
-
-// finish decides what comes next for a queue after its flush. It is called with the lock.
-func (q *Queues[K, T, R]) finish(its *queue[K, T, R], calls, putOff []*call[T, R]) {
-	its.calls = append(putOff, its.calls...)
-	its.crowded, its.putOff = len(calls) > 1, len(putOff) > 0
-	switch next := time.Now().Add(q.opts.Backoff); {
-	case q.alive.Err() != nil:
-		q.giveUp(its, time.Time{}, ErrClosed)
-	case its.putOff:
-		q.giveUp(its, next, putOff[0].err)
-	}
-	switch {
-	case len(its.calls) == 0:
-		delete(q.queues, its.key)
-	case its.putOff:
-		time.AfterFunc(q.opts.Backoff, func() { q.endBackoff(its) })
-	default:
-		its.held = false
-		q.ready = append(q.ready, its)
+		putOff := flusher[T, R]{
+			flush: func(ctx context.Context, items []T) ([]R, error) { return q.flush(ctx, info, items) },
+			alive: q.alive, timeout: q.opts.Timeout, whole: q.opts.Whole, putOff: q.opts.PutOff,
+		}.flushCalls(calls)
+		release()
+		crowded, info.Retry = len(calls) > 1, len(putOff) > 0
+		if q.finish(key, its, len(calls), putOff) {
+			return
+		}
 	}
 }
 
-// endBackoff gives a queue that was put off its next turn.
-func (q *Queues[K, T, R]) endBackoff(its *queue[K, T, R]) {
+// enter waits for a flush of a key: when Close cuts off it may begin, and ends at once.
+func (q *Queues[K, T, R]) enter(info *FlushInfo[K]) (release func()) {
+	permits, waiting := q.firsts, 1
+	if info.Retry {
+		permits, waiting = q.retries, 0
+		select {
+		case <-time.After(q.opts.Backoff):
+		case <-q.alive.Done():
+		}
+	}
+	q.mu.Lock()
+	q.waiting += waiting
+	q.mu.Unlock()
+	err := permits.Acquire(q.alive, 1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(its.calls) == 0 { // Close has given them up
-		delete(q.queues, its.key)
-		return
+	q.waiting -= waiting
+	info.Waiting = q.waiting
+	if err != nil {
+		return func() {}
 	}
-	q.retries = append(q.retries, its)
-	q.start()
+	return func() { permits.Release(1) }
 }
 
-// giveUp ends the calls that wait with err: those whose time is over at a moment, or
-// with the zero time all. It is called with the lock.
-func (q *Queues[K, T, R]) giveUp(its *queue[K, T, R], at time.Time, err error) {
-	left := make([]*call[T, R], 0, len(its.calls))
-	for _, one := range its.calls {
-		if !at.IsZero() && one.until.After(at) {
-			left = append(left, one)
+// finish takes the items of a key back that were put off, but those whose time is over before the next flush,
+// or all when Close cuts off. It reports whether none is left.
+func (q *Queues[K, T, R]) finish(key K, its *queue[T, R], flushed int, putOff []*call[T, R]) (over bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending -= flushed - len(putOff)
+	all := append(putOff, its.calls...)
+	its.calls = nil
+	next := time.Now().Add(q.opts.Backoff)
+	for _, one := range all {
+		var none R
+		switch {
+		case q.alive.Err() != nil:
+			one.end(none, ErrClosed)
+		case len(putOff) > 0 && !one.until.After(next):
+			one.end(none, putOff[0].err)
+		default:
+			its.calls = append(its.calls, one)
 			continue
 		}
-		var none R
-		one.end(none, err)
 		q.pending--
 	}
-	its.calls = left
-	q.idle.Broadcast()
+	if len(its.calls) == 0 {
+		delete(q.queues, key)
+	}
+	return len(its.calls) == 0
 }
