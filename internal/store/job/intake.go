@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -38,7 +39,19 @@ var ErrClosed = errors.New("the campaign never sells again")
 func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Done, messages []Message, err error) {
 	in := newIntake(requests)
 	if messages, err = in.insert(ctx, db, Queued); err == nil {
-		done, err = in.done(ctx, db)
+		jobs := make(map[slot]Job, len(requests))
+		for _, r := range requests {
+			if at, isMade := in.made[r.ID]; isMade {
+				j := r.job(Queued)
+				j.AcceptedAt, jobs[r.slot()] = at, j
+			}
+		}
+		done, err = in.done(ctx, db, jobs, func(r Request) error {
+			if r.Unless == nil && r.Kind == KindPurchase && in.closed[r.CampaignID] {
+				return ErrClosed
+			}
+			return r.Unless
+		})
 	}
 	return done, messages, fault.At(err, "job.Accept")
 }
@@ -152,7 +165,7 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (mess
 		return nil, nil
 	}
 	for _, i := range in.order {
-		if r := in.requests[i]; in.isMade(r) {
+		if r := in.requests[i]; !in.made[r.ID].IsZero() {
 			to := &messages[of[r.Kind]]
 			to.Jobs = append(to.Jobs, r.Ref())
 		}
@@ -177,40 +190,44 @@ func (in *intake) scanMade(rows pgx.Rows) error {
 	return err
 }
 
-// isMade reports whether a request has made the job of its key.
-func (in *intake) isMade(r Request) bool {
-	_, ok := in.made[r.ID]
-	return ok
+// job is the job that a request makes.
+func (r Request) job(state State) Job {
+	return Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
+		CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: state, Origin: r.Origin}
 }
 
-// done returns the outcome of every request, in the order of requests. It reads the jobs of keys
-// that were known already, in a statement after the insert: see readTaken.
-func (in *intake) done(ctx context.Context, db postgres.DB) ([]Done, error) {
-	jobs := make(map[slot]Job, len(in.requests))
-	for _, i := range in.order {
-		r := in.requests[i]
-		if at, isMade := in.made[r.ID]; isMade {
-			jobs[r.slot()] = Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
-				CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: Queued, AcceptedAt: at, Origin: r.Origin}
-		}
-	}
+// errVanished means that a key was taken at the insert and free at the read: the
+// sweep old-records deleted the old job in between. The caller may try again.
+var errVanished = errors.New("the job of a taken key has just been deleted")
+
+// done returns the outcome of every request, in the order of requests; jobs are those of keys that were free. It
+// reads the jobs of keys that were known already. That must be a statement after the insert: a job in conflict
+// with the insert may be newer than the insert's snapshot. why tells why a key may have no job; nil: it has one.
+func (in *intake) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, why func(Request) error) ([]Done, error) {
 	var others []Request // of each key the candidate, and those that may make no job
 	for i, r := range in.requests {
-		if _, isMade := jobs[r.slot()]; !isMade && (r.Unless != nil || slices.Contains(in.order, i)) {
+		if _, known := jobs[r.slot()]; !known && (r.Unless != nil || slices.Contains(in.order, i)) {
 			others = append(others, r)
 		}
 	}
-	if err := readTaken(ctx, db, others, jobs, func(r Request) bool {
-		return r.Unless != nil || r.Kind == KindPurchase && in.closed[r.CampaignID]
-	}); err != nil {
-		return nil, err
+	if len(others) > 0 {
+		found, err := ofKeys(ctx, db, others)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(jobs, found)
+	}
+	for _, r := range others {
+		if _, known := jobs[r.slot()]; !known && why(r) == nil {
+			return nil, fault.Wrap(fault.Unavailable, errVanished, "the key is being cleaned up; retry with the same key")
+		}
 	}
 	done := make([]Done, len(in.requests))
 	for i, r := range in.requests {
 		if j, known := jobs[r.slot()]; known {
 			done[i].Accepted = outcome(j, r)
 		} else {
-			done[i].Err = cmp.Or(r.Unless, ErrClosed) // of two requests with a key one may be of a closed campaign
+			done[i].Err = cmp.Or(why(r), ErrClosed) // of two requests with a key one may be of a closed campaign
 		}
 	}
 	return done, nil
@@ -219,30 +236,4 @@ func (in *intake) done(ctx context.Context, db postgres.DB) ([]Done, error) {
 // outcome is what a request gets when j is the job of its key.
 func outcome(j Job, r Request) Accepted {
 	return Accepted{Job: j, Replayed: j.ID != r.ID, Reused: j.Hash != r.Hash}
-}
-
-// errVanished means that a key was taken at the insert and free at the read: the
-// sweep old-records deleted the old job in between. The caller may try again.
-var errVanished = errors.New("the job of a taken key has just been deleted")
-
-// readTaken adds the jobs of keys that were taken. It must be a statement after the
-// insert: a job in conflict with the insert may be newer than the insert's snapshot. Requests
-// that mayBeFree, if that is not nil, need not have one.
-func readTaken(ctx context.Context, db postgres.DB, taken []Request, jobs map[slot]Job, mayBeFree func(Request) bool) error {
-	if len(taken) == 0 {
-		return nil
-	}
-	found, err := ofKeys(ctx, db, taken)
-	if err != nil {
-		return err
-	}
-	for at, j := range found {
-		jobs[at] = j
-	}
-	for _, r := range taken {
-		if _, known := jobs[r.slot()]; !known && (mayBeFree == nil || !mayBeFree(r)) {
-			return fault.Wrap(fault.Unavailable, errVanished, "the key is being cleaned up; retry with the same key")
-		}
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,21 +89,35 @@ func Edit[T any](ctx context.Context, db postgres.Beginner, r Request, lock func
 func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do func(tx pgx.Tx, fresh []int) ([]Answer, error)) ([]Done, error) {
 	var done []Done
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		c := commands{requests: requests, intake: newIntake(requests), jobs: make(map[slot]Job), undone: make(map[slot]undone)}
-		fresh, err := c.claim(ctx, tx)
-		if err != nil {
+		in := newIntake(requests)
+		if _, err := in.insert(ctx, tx, Succeeded); err != nil {
 			return err
 		}
+		fresh, claimed := []int(nil), make(map[uuid.UUID]bool, len(requests))
+		for i, r := range requests {
+			if !in.made[r.ID].IsZero() && !claimed[r.ID] { // the same request twice counts once
+				claimed[r.ID] = true
+				fresh = append(fresh, i)
+			}
+		}
+		jobs, undone := make(map[slot]Job), make(map[slot]Request)
 		if len(fresh) > 0 {
 			answers, err := do(tx, fresh)
+			if err == nil {
+				err = record(ctx, tx, requests, fresh, answers, jobs, undone)
+			}
 			if err != nil {
 				return err
 			}
-			if err := c.record(ctx, tx, fresh, answers); err != nil {
-				return err
-			}
 		}
-		done, err = c.done(ctx, tx)
+		var err error
+		done, err = in.done(ctx, tx, jobs, func(r Request) error {
+			refused, known := undone[r.slot()]
+			if known && refused.Hash != r.Hash { // the refusal is of another request with this key
+				return errTogether
+			}
+			return refused.Unless
+		})
 		return err
 	})
 	if err != nil {
@@ -117,38 +130,9 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 // its key and was refused: that refusal is not its answer.
 var errTogether = fault.New(fault.KeyReused, "another request came at the same time with this Idempotency-Key; use a fresh key")
 
-// commands is the state of one transaction.
-type commands struct {
-	requests []Request
-	intake   *intake
-	jobs     map[slot]Job
-	undone   map[slot]undone // refusals that were not recorded
-}
-
-// undone is a request whose key stays free, and why.
-type undone struct {
-	hash [sha256.Size]byte
-	why  error
-}
-
-// claim inserts the rows of those requests whose key is free and returns their indexes.
-func (c *commands) claim(ctx context.Context, tx pgx.Tx) (fresh []int, err error) {
-	if _, err := c.intake.insert(ctx, tx, Succeeded); err != nil {
-		return nil, err
-	}
-	claimed := make(map[uuid.UUID]bool, len(c.requests))
-	for i, r := range c.requests {
-		if c.intake.isMade(r) && !claimed[r.ID] { // the same request twice counts once
-			claimed[r.ID] = true
-			fresh = append(fresh, i)
-		}
-	}
-	return fresh, nil
-}
-
-// record writes the answers into the claimed rows, and frees the keys of refusals
-// that are not final.
-func (c *commands) record(ctx context.Context, tx pgx.Tx, fresh []int, answers []Answer) error {
+// record writes the answers into the claimed rows, and frees the keys of refusals that are not final. It adds the
+// jobs, and the requests whose keys stay free, with the reason in Unless.
+func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, answers []Answer, jobs map[slot]Job, undone map[slot]Request) error {
 	if len(answers) != len(fresh) {
 		return fmt.Errorf("%d answers to %d commands", len(answers), len(fresh))
 	}
@@ -158,9 +142,10 @@ func (c *commands) record(ctx context.Context, tx pgx.Tx, fresh []int, answers [
 	var problems []*Problem
 	var statuses []*int
 	for at, i := range fresh {
-		r := c.requests[i]
+		r := requests[i]
 		if refusal := answers[at].Refusal; refusal != nil && !isFinal(refusal) {
-			c.undone[r.slot()] = undone{r.Hash, refusal}
+			r.Unless = refusal
+			undone[r.slot()] = r
 			gone = append(gone, r.ID)
 			continue
 		}
@@ -168,7 +153,7 @@ func (c *commands) record(ctx context.Context, tx pgx.Tx, fresh []int, answers [
 		if err != nil {
 			return err
 		}
-		c.jobs[r.slot()] = j
+		jobs[r.slot()] = j
 		ids, states, results = append(ids, j.ID), append(states, string(j.State)), append(results, j.Result)
 		problems, statuses = append(problems, j.Problem), append(statuses, j.HTTPStatus)
 	}
@@ -185,8 +170,8 @@ func (c *commands) record(ctx context.Context, tx pgx.Tx, fresh []int, answers [
 
 // answered is the job that a command leaves behind.
 func (r Request) answered(a Answer) (Job, error) {
-	j := Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind, CampaignID: postgres.Nullable(r.CampaignID),
-		UserID: postgres.Nullable(r.UserID), State: Succeeded, Attempts: 1}
+	j := r.job(Succeeded)
+	j.Attempts = 1
 	if a.Refusal != nil {
 		problem := ProblemOf(a.Refusal)
 		j.State, j.Problem = Failed, &problem
@@ -195,31 +180,6 @@ func (r Request) answered(a Answer) (Job, error) {
 	body, err := json.Marshal(a.Body)
 	j.Result, j.HTTPStatus = body, postgres.Nullable(r.HTTPStatus)
 	return j, err
-}
-
-// done returns the outcome of every request.
-func (c *commands) done(ctx context.Context, tx pgx.Tx) ([]Done, error) {
-	var earlier []Request
-	for _, i := range c.intake.order {
-		r := c.requests[i]
-		if _, mine := c.jobs[r.slot()]; !mine && c.undone[r.slot()].why == nil {
-			earlier = append(earlier, r)
-		}
-	}
-	if err := readTaken(ctx, tx, earlier, c.jobs, nil); err != nil {
-		return nil, err
-	}
-	done := make([]Done, len(c.requests))
-	for i, r := range c.requests {
-		if u := c.undone[r.slot()]; u.why != nil {
-			if done[i].Err = u.why; u.hash != r.Hash { // the refusal is of another request with this key
-				done[i].Err = errTogether
-			}
-			continue
-		}
-		done[i].Accepted = outcome(c.jobs[r.slot()], r)
-	}
-	return done, nil
 }
 
 // isFault reports whether err is a refusal; other errors are failures.
