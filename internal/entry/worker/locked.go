@@ -10,7 +10,7 @@ import (
 
 const (
 	lockedFor  = 2 * time.Second
-	lockedMost = 1 << 10
+	lockedMost = 10_000
 )
 
 // lockedCampaigns are those whose jobs this process has put off lately, because they stayed locked:

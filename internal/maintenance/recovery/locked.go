@@ -28,6 +28,8 @@ const (
 	warnAfter = 5 * time.Second
 	// warnMost is how many campaigns a run warns of: others come in the next.
 	warnMost = 10
+	// resumeFor is how long a run issues jobs again; the next one goes on.
+	resumeFor = 10 * time.Second
 	// lookFresh is how long the result of a run is told by the gauge.
 	lookFresh = 10 * time.Second
 )
@@ -61,12 +63,14 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 	if err != nil {
 		return err
 	}
-	s.logLocked(ctx, s.locked.note(awaited, free, s.warnAfter))
+	named, resumed, start := s.locked.note(awaited, free, s.warnAfter), make(map[uuid.UUID]int), time.Now()
+	defer func() { s.logLocked(ctx, named, resumed) }()
 	if len(free) == 0 {
 		return nil
 	}
-	return s.batches(func(limit int) (replaced int, err error) {
+	return s.batches(func(limit int) (int, error) {
 		var messages []job.Message
+		var replaced int
 		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 			messages, replaced, err = outbox.Resume(ctx, tx, slices.Collect(maps.Keys(free)), now, limit)
 			return err
@@ -76,9 +80,14 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 		}
 		for _, m := range messages {
 			counts["jobs_resumed"] += len(m.Jobs)
+			for _, one := range m.Jobs {
+				resumed[one.CampaignID]++
+			}
 		}
-		_, err = s.enqueue(ctx, messages) // a later run finds those that could not be enqueued
-		return replaced, err
+		if _, err := s.enqueue(ctx, messages); err != nil || replaced == 0 || time.Since(start) > resumeFor { // a later run finds those that could not be enqueued
+			return 0, err
+		}
+		return limit, nil
 	})
 }
 
@@ -159,15 +168,17 @@ func (l *lockedCampaigns) note(awaited []uuid.UUID, free map[uuid.UUID]bool, lon
 	return named
 }
 
-// logLocked names campaigns in the log, with the session that has them locked.
-func (s *Sweeper) logLocked(ctx context.Context, named []episode) {
+// logLocked names campaigns in the log: with the session that has them locked, or with the jobs that a run has
+// resumed of them.
+func (s *Sweeper) logLocked(ctx context.Context, named []episode, resumed map[uuid.UUID]int) {
 	for _, one := range named {
-		jobs, err := outbox.CountAwaiting(ctx, s.db, one.campaign)
-		line := []any{"campaign", one.campaign, "locked_for", time.Since(one.since).Round(time.Millisecond), "jobs", jobs}
+		line := []any{"campaign", one.campaign, "locked_for", time.Since(one.since).Round(time.Millisecond)}
 		if one.over {
-			s.logger.Info("a campaign is not locked any more: its jobs go on", line...)
+			s.logger.Info("a campaign is not locked any more: its jobs go on", append(line, "jobs", resumed[one.campaign])...)
 			continue
 		}
+		jobs, err := outbox.CountAwaiting(ctx, s.db, one.campaign)
+		line = append(line, "jobs", jobs)
 		locker, unknown := campaign.FindLocker(ctx, s.db, one.campaign)
 		if err = errors.Join(err, unknown); err != nil {
 			line = append(line, "error", err)

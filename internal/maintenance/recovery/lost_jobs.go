@@ -3,6 +3,7 @@ package recovery
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"time"
 
@@ -15,7 +16,13 @@ import (
 	"triprize/internal/store/outbox"
 )
 
-// lostJobs issues the jobs again that wait for campaigns which are free, see locked.go. Then it looks once at every message that has been in the outbox for longer than its
+// lostJobs issues the jobs again that wait for campaigns which are free, see resumeJobs, and lost ones.
+func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
+	counts := Counts{"looked_at": 0, "pending": 0, "active": 0, "lost": 0, "jobs_reissued": 0, "jobs_resumed": 0}
+	return counts, errors.Join(s.resumeJobs(ctx, counts), s.reissueLost(ctx, counts)) // one does not hold up the other
+}
+
+// reissueLost looks once at every message that has been in the outbox for longer than its
 // backoff. When its task waits in the queue, the message is marked as seen. When a live
 // worker has the task, the message is left alone. Any other message is lost: its jobs
 // that are still queued are issued again in new messages.
@@ -26,46 +33,42 @@ import (
 //
 // When Redis cannot say where tasks are, the run fails and changes nothing more, so that
 // an outage does not double the backlog.
-func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
-	counts := Counts{"looked_at": 0, "pending": 0, "active": 0, "lost": 0, "jobs_reissued": 0, "jobs_resumed": 0}
-	if err := s.resumeJobs(ctx, counts); err != nil {
-		return counts, err
-	}
+func (s *Sweeper) reissueLost(ctx context.Context, counts Counts) error {
 	overdue, err := outbox.FindOverdue(ctx, s.db, s.lostJobsBackoff())
 	if err != nil {
-		return counts, err
+		return err
 	}
 	limit := s.settings.Scheduler.BatchSize
 	for changed := 0; changed < limit*s.settings.Scheduler.MaxBatches; {
 		messages, err := overdue.Next(ctx, limit)
 		if err != nil || len(messages) == 0 {
-			return counts, err
+			return err
 		}
 		found, tasks, err := s.find(ctx, messages)
 		if err != nil {
-			return counts, err
+			return err
 		}
 		counts["looked_at"] += len(messages)
 		counts["pending"] += len(found[queue.Pending])
 		counts["active"] += len(found[queue.Active])
 		counts["lost"] += len(found[queue.Missing]) + len(found[queue.Orphaned])
 		if err := outbox.MarkSeen(ctx, s.db, found[queue.Pending]); err != nil {
-			return counts, err
+			return err
 		}
 		reissued, err := s.reissue(ctx, found[queue.Missing], found[queue.Orphaned])
 		counts["jobs_reissued"] += reissued
 		if err != nil {
-			return counts, err
+			return err
 		}
 		for kind, states := range tasks {
 			maps.DeleteFunc(states, func(_ uuid.UUID, state queue.TaskState) bool { return state == queue.Pending || state == queue.Active })
 			if err := s.finder.Forget(ctx, string(kind), states); err != nil {
-				return counts, err
+				return err
 			}
 		}
 		changed += len(messages) - len(found[queue.Active])
 	}
-	return counts, nil
+	return nil
 }
 
 // The times of the sweep lost-jobs.

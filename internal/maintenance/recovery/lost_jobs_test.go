@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/store/job"
+	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -117,6 +118,25 @@ func fullRedis(t *testing.T) (url string, refuse func(bool)) {
 		if err := rdb.ConfigSet(t.Context(), "maxmemory", most).Err(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestJobsThatCannotBeResumedDoNotHideLostOnes(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	var refuse func(bool)
+	p.settings.Redis.URL, refuse = fullRedis(t)
+	p.rdb = servers.Redis(t, p.settings)
+	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
+	p.accept(3, 3, false)
+	p.age()
+	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
+	if err != nil || outbox.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
+		t.Fatal(err)
+	}
+	refuse(true)
+	if report, err := p.run("lost-jobs"); err == nil || report.Counts["jobs_resumed"] != 1 || report.Counts["lost"] != 1 {
+		t.Errorf("%+v, %v", report, err)
 	}
 }
 

@@ -141,7 +141,8 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*u
 		case in.campaigns[ref.CampaignID] == nil:
 			return nil, fmt.Errorf("job %s: its payment is of campaign %s, which is not locked", ref.JobID, ref.CampaignID)
 		case !locked[ref.CampaignID]:
-			in.Busy = append(in.Busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
+			one := job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID}
+			in.Busy, in.Locked = append(in.Busy, one), append(in.Locked, one)
 		default:
 			free = append(free, ref)
 		}

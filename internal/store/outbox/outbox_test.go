@@ -314,17 +314,17 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	}
 	began := now
 	now = began.Add(-2 * time.Hour)
-	if _, replaced := resume(2); replaced != 0 {
+	if _, replaced := resume(4); replaced != 0 {
 		t.Errorf("%d were put off after the run has begun, and are issued again in it", replaced)
 	}
 	now = began
-	for _, want := range []int{3, 2} { // of the oldest two messages, one of them with a job that was final, and of the last
-		messages, replaced := resume(2)
+	for _, want := range []int{3, 2} { // half of the limit for each campaign: of the oldest two messages, one of them with a job that was final, and of the last
+		messages, replaced := resume(4)
 		if len(messages) != 1 || replaced == 0 || len(messages[0].Jobs) != want || messages[0].Delivery != 3 || messages[0].Jobs[0].CampaignID != busy {
 			t.Errorf("%d replaced by %+v; want one of %d jobs", replaced, messages, want)
 		}
 	}
-	if messages, replaced := resume(2); len(messages) != 0 || replaced != 0 {
+	if messages, replaced := resume(4); len(messages) != 0 || replaced != 0 {
 		t.Errorf("nothing waits any more: %d, %v", replaced, messages)
 	}
 	if awaited, _, err := outbox.FindAwaited(t.Context(), db, 9); err != nil || len(awaited) != 1 || awaited[0] != other {
@@ -335,6 +335,36 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 		t.Errorf("%d messages are looked for", len(lost))
 	}
 	fixture.Sound(t, db)
+}
+
+// However many campaigns are free again, their jobs have few tasks: but those that were delivered before are tried
+// a campaign at a time.
+func TestJobsOfManyCampaignsGoOnTogether(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for delivery, want := range map[int]int{1: 1, 2: 5} {
+		var campaigns []uuid.UUID
+		for range 5 {
+			id := uuid.New()
+			campaigns = append(campaigns, id)
+			fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
+			fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "b", 0, 1))
+		}
+		servers.Exec(t, db, `UPDATE outbox_messages SET delivery = $1, waits_for = (SELECT campaign_id FROM jobs WHERE id = jobs[1]), seen_at = clock_timestamp() - interval '1 minute'`, delivery)
+		var messages []job.Message
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages, _, err = outbox.Resume(t.Context(), tx, campaigns, time.Now(), 100)
+			return err
+		})
+		jobs := 0
+		for _, m := range messages {
+			jobs += len(m.Jobs)
+		}
+		if err != nil || len(messages) != want || jobs != 10 {
+			t.Errorf("delivery %d: %d jobs in %d messages, want 10 in %d; %v", delivery, jobs, len(messages), want, err)
+		}
+		servers.Exec(t, db, `DELETE FROM outbox_messages`)
+	}
 }
 
 // A job whose wallet stays locked is tried at a quarter of its age, and every 10 s at last; its neighbour whose

@@ -68,7 +68,8 @@ func replace(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampai
 }
 
 // bundle deletes messages and puts those of their jobs that are still queued into new
-// messages, on demand one campaign in each.
+// messages; on demand one campaign in each of those that were delivered before: their jobs are tried
+// together, and wait for a campaign if it is one.
 func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []job.Message, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
@@ -78,7 +79,7 @@ func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaig
 		CROSS JOIN LATERAL unnest(g.jobs) AS i (id)
 		CROSS JOIN LATERAL (SELECT id, campaign_id, traceparent, state, purchase_id FROM jobs WHERE id = i.id) j
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL
-		ORDER BY g.kind, g.delivery, CASE WHEN $3 THEN j.campaign_id END, j.id`, ids, orphaned, byCampaign)
+		ORDER BY g.kind, g.delivery, CASE WHEN $3 AND g.delivery > 1 THEN j.campaign_id END, j.id`, ids, orphaned, byCampaign)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaig
 		last := len(bundles) - 1
 		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == job.MaxJobs ||
 			kind == job.KindDraw || // a draw waits by itself
-			byCampaign && bundles[last].Jobs[0].CampaignID != ref.CampaignID {
+			byCampaign && delivery > 1 && bundles[last].Jobs[0].CampaignID != ref.CampaignID {
 			bundles = append(bundles, job.Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
 			last++
 		}
@@ -146,14 +147,14 @@ func CountAwaiting(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (j
 	return jobs, fault.At(err, "outbox.CountAwaiting")
 }
 
-// Resume replaces messages that wait for campaigns by new ones that do not, each for jobs of one
-// campaign, and returns these, the oldest first. It replaces the limit oldest messages of those that were put
-// off before a time, and says how many: one that is put off meanwhile waits for the next run. The caller
+// Resume replaces messages that wait for campaigns by new ones that do not, and returns these, the oldest
+// first. It replaces about limit messages of those that were put off before a time, the oldest of each campaign,
+// and says how many, 0 when none is left: one that is put off meanwhile waits for the next run. The caller
 // enqueues the new ones after the commit.
 func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.Time, limit int) (messages []job.Message, replaced int, err error) {
 	ids, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		SELECT m.id FROM unnest($1::uuid[]) AS c (id)
-		CROSS JOIN LATERAL (SELECT id, jobs[1] AS oldest FROM outbox_messages WHERE waits_for = c.id AND seen_at < $3 ORDER BY jobs[1] LIMIT $2) m
+		CROSS JOIN LATERAL (SELECT id, jobs[1] AS oldest FROM outbox_messages WHERE waits_for = c.id AND seen_at < $3 ORDER BY jobs[1] LIMIT greatest($2 / cardinality($1), 1)) m
 		ORDER BY m.oldest LIMIT $2`, campaigns, limit, before)
 	if err == nil && len(ids) > 0 {
 		messages, err = replace(ctx, tx, ids, nil, true)
