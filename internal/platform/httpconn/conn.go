@@ -1,6 +1,7 @@
 package httpconn
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -184,4 +185,112 @@ func (c *Conn) Abort() {
 	}
 	c.refused.Store(true)
 	_, _ = c.Conn.Close(), c.Close() // there is nothing to linger for
+}
+
+// aheadLimit bounds what a client may send while its request waits.
+const aheadLimit = 16 << 10
+
+// Watch calls gone once when the client closes the connection, or its machine is
+// lost, or it sends more than anybody would behind a request that waits. Call stop
+// before the connection is read again; a Read does so too.
+func (c *Conn) Watch(gone func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watching != nil || c.closed.Load() {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	c.watching, c.stopping = ended, false
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	go c.watch(ended, gone)
+	return sync.OnceFunc(c.endWatch)
+}
+
+func (c *Conn) watch(ended chan<- struct{}, gone func()) {
+	defer close(ended)
+	var buffer [512]byte
+	for {
+		n, err := c.Conn.Read(buffer[:])
+		c.ahead = append(c.ahead, buffer[:n]...)
+		if err == nil && len(c.ahead) <= aheadLimit {
+			continue
+		}
+		c.mu.Lock()
+		stopping := c.stopping
+		c.mu.Unlock()
+		if !stopping {
+			gone()
+		}
+		return
+	}
+}
+
+// endWatch ends the watch, if there is one.
+func (c *Conn) endWatch() {
+	c.mu.Lock()
+	ended := c.watching
+	c.stopping = true
+	if ended != nil {
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // it is over: the read returns
+	}
+	c.mu.Unlock()
+	if ended != nil {
+		<-ended
+		c.mu.Lock()
+		c.watching = nil
+		c.mu.Unlock()
+	}
+}
+
+// allowance is how long a client may still be slower than Pace.
+type allowance struct{ limit, left time.Duration }
+
+// use takes the time that was waited for n bytes, and gives what these are worth.
+func (a *allowance) use(waited time.Duration, n int) {
+	a.left = min(a.limit, a.left-waited+time.Duration(n)*time.Second/pace)
+}
+
+// checks is how often, within the longest time that a client may be slow, it is
+// looked at how much it has read.
+const checks = 4
+
+// atOnce is how soon a write must be done if the client is not to count as slow.
+const atOnce = 100 * time.Millisecond
+
+var interim = []byte("HTTP/1.1 1") // an answer such as 100 Continue: the request goes on
+
+// Write implements net.Conn. It fails when the client reads slower than it may.
+func (c *Conn) Write(p []byte) (written int, err error) {
+	if c.refused.Load() {
+		return 0, net.ErrClosed
+	}
+	c.answered = true
+	if !c.head.ended() && !bytes.HasPrefix(p, interim) {
+		c.early.Store(true)
+	}
+	held := -1 // bytes that the client has not read; not known yet
+	for {
+		began := time.Now()
+		_ = c.Conn.SetWriteDeadline(began.Add(min(c.send.limit/checks, max(c.send.left, time.Millisecond))))
+		n, err := c.Conn.Write(p[written:])
+		written += n
+		waited := time.Since(began)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			if c.send.use(waited, n); waited < atOnce {
+				c.send.left = c.send.limit
+			}
+			return written, err
+		}
+		before := held
+		held = c.unread(c.Conn)
+		moved := n
+		if before >= 0 {
+			moved += before - held
+		}
+		if c.send.use(waited, moved); c.send.left <= 0 {
+			c.listener.metrics.cut.WithLabelValues("slow-reader").Inc()
+			c.Abort()
+			return written, err
+		}
+	}
 }

@@ -1,17 +1,24 @@
+// Package call identifies the sender of a request to its handler, and holds what the guard has read.
 package call
 
 import (
 	"context"
 	"crypto/sha256"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/stream"
+	"triprize/internal/store/job"
 )
 
 // Call is what the guard knows about a request when its handler runs.
@@ -94,4 +101,111 @@ func Fingerprint(operation string, target []string, canonical []byte) [sha256.Si
 		text = append(append(text, ':'), part...)
 	}
 	return sha256.Sum256(text)
+}
+
+// Caller is the sender of a request.
+type Caller struct {
+	Role   resource.Role
+	Client string // who it is to limits and turns: a user with a token is a client of its own
+	User   string // the one user it may act for; empty: any
+	App    string // the client whose its jobs, holds and purchases are: Client, or that of the issuer of its token
+
+	KeyPrefix string // of its API key; empty: it has a token, or is anonymous
+}
+
+// MayActFor tells whether the caller may name a user: to act for it, or to list what it has.
+func (who Caller) MayActFor(userID string) bool {
+	switch who.Role {
+	case resource.Operator, resource.App:
+		return true
+	case resource.User:
+		return who.User == userID
+	default:
+		return false
+	}
+}
+
+// Grant is whose resources the caller sees and changes, for the stores: an operator's are all, an
+// app's those of its client, a user's its own at the client of its issuer. Others do not exist.
+func (who Caller) Grant() access.Grant {
+	switch who.Role {
+	case resource.Operator:
+		return access.Everything()
+	case resource.App:
+		return access.OfClient(who.App)
+	case resource.User:
+		return access.OfUser(who.App, who.User)
+	default:
+		return access.Grant{}
+	}
+}
+
+// KeyScope begins the stored idempotency keys of the caller: those of users who share an App are
+// apart. An app's own have none, and no key that is sent contains a line feed.
+func (who Caller) KeyScope() string {
+	if who.App == who.Client {
+		return ""
+	}
+	return who.Client + "\n"
+}
+
+// MaySeeJob tells whether the caller may see a job: an app also sees those of its users.
+func (who Caller) MaySeeJob(j job.Job) bool {
+	return who.Role == resource.Operator || j.Client == who.App && strings.HasPrefix(j.Key, who.KeyScope())
+}
+
+// MayPayBy returns a forbidden Error when the caller may not use a payment method:
+// only apps and operators may say that they have collected the money (external).
+func (who Caller) MayPayBy(paymentMethod string) error {
+	if paymentMethod == "external" && who.Role == resource.User {
+		return fault.New(fault.Forbidden, "only an app may say that it has collected the money (payment.method external)")
+	}
+	return nil
+}
+
+// SeesOwners tells whether the caller may see the owners of all positions.
+func (who Caller) SeesOwners() bool { return who.Role == resource.Operator }
+
+// May returns a forbidden Error unless the caller has one of the roles.
+func (who Caller) May(roles []string) error {
+	if slices.Contains(roles, string(who.Role)) {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "the role %s may not do this", who.Role)
+}
+
+// Signature names the caller in the records of its actions: role:client, and /user
+// when a user is signed in. It has at most 181 characters.
+func (who Caller) Signature() string {
+	signature := string(who.Role) + ":" + who.App
+	if who.User != "" {
+		signature += "/" + who.User
+	}
+	return signature
+}
+
+// CheckMetadata returns an invalid-request Error that names each pair at fault. The contract
+// has checked what it can say.
+func CheckMetadata(given contract.Metadata) error {
+	var faults []fault.Field
+	for _, flaw := range metadata.Map(given).Check() {
+		pointer := "/metadata"
+		if !flaw.Whole {
+			pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(flaw.Key)
+		}
+		faults = append(faults, fault.Field{Pointer: pointer, Detail: flaw.Detail})
+	}
+	if len(faults) > 0 {
+		return fault.Invalid(faults...)
+	}
+	return nil
+}
+
+// MayWrite returns a forbidden Error when the caller may not give metadata: an app reads in
+// them what it has written itself, and not what a buyer has.
+func (who Caller) MayWrite(given contract.Metadata) error {
+	if len(given) > 0 && !who.Role.SeesMetadata() {
+		return fault.New(fault.Forbidden, "metadata is for apps and operators: a user's token cannot give any")
+	}
+	return CheckMetadata(given)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/money"
@@ -16,6 +15,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
 	"triprize/internal/store/refund"
@@ -174,4 +174,39 @@ func roleFor(by string, who Role) string {
 		by, _, _ = strings.Cut(by, ":")
 	}
 	return by
+}
+
+// Refund shows users only the role of the one that resolved a refund, not the name of the
+// client, and not what the provider has told us of a fault.
+func Refund(r refund.Refund, who Role) contract.Refund {
+	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
+		Amount: int64(r.Amount), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),
+		Reference: r.ProviderID, Failure: r.Failure, CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}
+	if who == User {
+		d.Failure = nil
+	}
+	if r.ForOperator() {
+		waiter := string(Operator)
+		d.WaitingFor = &waiter
+	}
+	if r.ResolvedBy != nil && r.ResolveReason != nil { // the table allows both or neither
+		by := *r.ResolvedBy
+		if who == User {
+			by, _, _ = strings.Cut(by, ":")
+		}
+		d.Resolution = &contract.RefundResolution{By: by, Reason: *r.ResolveReason}
+	}
+	return d
+}
+
+// Hold is a hold, for those who may see its user.
+func Hold(h inventory.Hold, who Role) contract.Hold {
+	d := contract.Hold{ID: h.ID, CampaignID: h.CampaignID, UserID: h.UserID, State: contract.HoldState(h.State), ExpiresAt: h.ExpiresAt,
+		Extensions: h.Extensions, Currency: h.Currency, PurchaseID: h.PurchaseID, CreatedAt: h.CreatedAt, EndedAt: h.EndedAt, Metadata: metadataFor(h.Metadata, who),
+		Positions: make([]contract.PricedPosition, len(h.Positions))}
+	for i, p := range h.Positions {
+		d.Positions[i] = positionJSON(p.Place, p.Price)
+		d.Amount += int64(p.Price)
+	}
+	return d
 }

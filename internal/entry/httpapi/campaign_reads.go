@@ -1,19 +1,111 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
+	"triprize/internal/platform/stream"
 	"triprize/internal/service/lifecycle"
+	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 )
+
+// boardFollower makes the events of one stream that brings positions. The board is read,
+// and an event encoded, once for all streams of the process that have seen the same.
+type boardFollower struct {
+	server *Server
+	seen   int64 // the version of the board that the client has; 0: none
+}
+
+// event adds to the progress what has changed on the board since the event before. If
+// that is too much, or the board cannot be read, the client has to read it, as of the
+// progress at least: the next event goes on from there.
+func (f *boardFollower) event(now campaign.Progress) stream.Event {
+	e := stream.Event{Name: "campaign", Last: now.Over()}
+	ctx, cancel := f.server.context()
+	defer cancel()
+	isWhole := false
+	current, err := f.server.boards.get(ctx, now.CampaignID, max(now.Board, f.seen)) // what it has may be newer: from another process
+	if err == nil {
+		e.Data, isWhole, err = current.Event(now.Version, f.seen, func(document []byte) []byte { return boardEvent(now, document) })
+	}
+	if err != nil {
+		f.server.logger.Warn("an event is sent without its positions", "campaign", now.CampaignID, "error", err)
+		e.Data = boardEvent(now, nil)
+	}
+	if f.seen = now.Board; isWhole {
+		f.seen = current.Version
+	}
+	e.ID = now.Version + "." + strconv.FormatInt(f.seen, 10)
+	return e
+}
+
+// boardEvent is the data of an event with the document of a board; nil: null.
+func boardEvent(now campaign.Progress, document []byte) []byte {
+	data, _ := json.Marshal(struct { // cannot fail: the document is JSON
+		contract.CampaignEvent
+		Board json.RawMessage `json:"board"`
+	}{resource.CampaignEvent(now), document})
+	return data
+}
+
+// seenOf returns what a client has seen by the id of an event: the version of the
+// progress and, if the event brought positions, that of the board.
+func seenOf(id string) (progress string, board int64) {
+	progress, version, _ := strings.Cut(id, ".")
+	board, err := strconv.ParseInt(version, 10, 64)
+	if err != nil { // it is not one of ours
+		board = 0
+	}
+	return progress, board
+}
+
+// StreamCampaign follows a campaign: its progress at once, and whenever it changes.
+func (s *Server) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.Answer, error) {
+	who := call.Of(ctx)
+	found, err := campaign.Get(ctx, s.db, r.Campaign)
+	if err != nil {
+		return nil, err
+	}
+	seen, board := seenOf(response.ValueOf(r.Params.LastEventID))
+	now, err := subscription.ProgressOf(ctx, s.db, found)
+	if err != nil {
+		return nil, err
+	}
+	if now.Over() && now.Version == seen {
+		return response.Stream{Over: true}, nil
+	}
+	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
+	if err != nil {
+		return nil, err
+	}
+	event := campaignEvent
+	if response.ValueOf(r.Params.Positions) {
+		event = (&boardFollower{server: s, seen: board}).event
+	}
+	subscription := s.changes.Subscribe(r.Campaign, seen)
+	return response.Stream{Call: who, Draining: s.draining, Stop: func() { subscription.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
+		_ = stream.Relay(ctx, w, s.settings.Streams, subscription.Progress(), event) // the client is gone
+	}}, nil
+}
+
+func campaignEvent(now campaign.Progress) stream.Event {
+	data, _ := json.Marshal(resource.CampaignEvent(now)) // cannot fail
+	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: now.Over()}
+}
 
 // campaignsCache keeps encoded campaigns, and first pages of the list, for everybody but
 // operators, who see at once what they have changed at any process.

@@ -1,2 +1,0 @@
-// Package call identifies the sender of a request to its handler, and holds what the guard has read.
-package call

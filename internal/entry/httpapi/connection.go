@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/cors"
+	"github.com/google/uuid"
+	"github.com/valyala/fasthttp"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/httpconn"
+)
+
+// frame calls the handlers of each request and ends its body: bytes that they have left
+// unread are not the next request. Those of a sender who is not known are not waited for: the
+// connection is closed after the answer.
+func (s *Server) frame(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(r *fasthttp.RequestCtx) {
+		if slices.Contains(fiber.DefaultMethods, string(r.Method())) {
+			next(r)
+		} else {
+			c := s.app.AcquireCtx(r)
+			_ = s.handleError(c, fault.New(fault.InvalidRequest, "the method is not known here")) // it fails only if a problem cannot be encoded
+			s.app.ReleaseCtx(c)
+		}
+		connection, ok := r.Conn().(*httpconn.Conn)
+		if !ok {
+			return
+		}
+		known, _ := r.UserValue(loggedKey{}).(*logged)
+		if rest := r.RequestBodyStream(); rest != nil && known != nil && known.operation != "" {
+			_, _ = io.Copy(io.Discard, rest) // it is not too long: see beginBody
+		}
+		if !connection.HasAll() {
+			r.SetConnectionClose()
+		}
+		endWithConnection(r, connection)
+	}
+}
+
+// endWithConnection frames an answer whose length is not known to a request of HTTP/1.0, which
+// knows no chunks: the end of the connection is its end.
+func endWithConnection(r *fasthttp.RequestCtx, connection *httpconn.Conn) {
+	answer := &r.Response
+	if r.Request.Header.IsHTTP11() || answer.Header.ContentLength() != -1 {
+		return
+	}
+	answer.SetConnectionClose()
+	answer.Header.Del(fiber.HeaderTransferEncoding)
+	if r.IsHead() {
+		return
+	}
+	r.HijackSetNoResponse(true)
+	r.Hijack(func(net.Conn) {
+		_, err := connection.Write(answer.Header.Header())
+		if err == nil {
+			_, err = io.Copy(connection, answer.BodyStream())
+		}
+		if err != nil {
+			connection.Abort()
+		}
+	})
+}
+
+// beginBody is called with the head of each request. A body that is too long for any
+// operation is not waited for, and neither is a long one that nobody known sends: the
+// request goes on without it, and is refused when it is known who sends it.
+func (s *Server) beginBody(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	length := h.ContentLength()
+	if length > s.settings.API.BodyLimitBytes || length > body.AtOnce && bytes.HasPrefix(h.RequestURI(), []byte("/v1/")) && !s.isKnown(h) {
+		h.Del(fiber.HeaderExpect)
+		h.SetContentLength(0)
+		h.SetConnectionClose()
+	}
+	return fasthttp.RequestConfig{}
+}
+
+// isKnown tells whether a request has a right credential.
+func (s *Server) isKnown(h *fasthttp.RequestHeader) bool {
+	ctx, cancel := s.context()
+	defer cancel()
+	_, err := s.authenticate(ctx, string(h.Peek(fiber.HeaderAuthorization)))
+	return fault.CodeOf(err) != fault.Unauthenticated
+}
+
+// maxHead is how large the head of a request may be: a token of the longest kind
+// that is accepted (package token), and as much for everything else.
+const maxHead = 16 << 10
+
+// slowest is how long the head of a request may take, and a body or the reading of an answer may be slower than 2 KiB/s.
+const slowest = 10 * time.Second
+
+// listen opens the door for clients.
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	api := s.settings.API
+	return httpconn.Listen(ctx, api.Listen, httpconn.Options{
+		MaxOpen: api.MaxConnections, MaxPerAddress: api.MaxConnectionsPerAddress, MaxHead: maxHead,
+		ReadTimeout: cmp.Or(api.ReadTimeout, slowest), WriteTimeout: cmp.Or(api.WriteTimeout, slowest), IdleTimeout: api.IdleTimeout, Refuse: refusal,
+	}, s.registry)
+}
+
+// refusals are the problems of requests that no handler gets to see.
+var refusals = map[httpconn.Reason]*fault.Error{
+	httpconn.TooMany:        fault.New(fault.Overloaded, "too many connections are open; retry later, with the same Idempotency-Key"),
+	httpconn.TooSlow:        fault.New(fault.RequestTimeout, "the request did not arrive in time"),
+	httpconn.TooLarge:       fault.New(fault.HeadersTooLarge, "the request line and the header fields are larger than the %d KiB that this server accepts", maxHead>>10),
+	httpconn.BadRequestLine: fault.New(fault.InvalidRequest, "a request begins with method, target, HTTP/1.1 or HTTP/1.0, and CR LF, with one space between"),
+	httpconn.BadHeader:      fault.New(fault.InvalidRequest, "a header line has a name, a colon right after it, a value without control characters, and CR LF; it is not folded"),
+	httpconn.BadLength:      fault.New(fault.InvalidRequest, "a request has one Content-Length, which is a number, and no Transfer-Encoding beside it"),
+	httpconn.Repeated:       fault.New(fault.InvalidRequest, "a header field that is allowed once is there twice"),
+	httpconn.LengthRequired: fault.New(fault.LengthRequired, "send Content-Length; a Transfer-Encoding is not accepted here"),
+}
+
+// refusal returns the answer to such a request, after which its connection is closed.
+func refusal(reason httpconn.Reason) []byte {
+	p := resource.Problem(refusals[reason])
+	p.Instance, p.RequestID = "/", uuid.NewString() // what it asked for is not known
+	body, _ := json.Marshal(p)                      // it has only strings and numbers
+	retry := ""
+	if p.Status == http.StatusServiceUnavailable {
+		retry = fmt.Sprintf("Retry-After: %d\r\n", minRetryAfter)
+	}
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n%s: %s\r\n%s%s: %s\r\n%s: %s\r\nConnection: close\r\n\r\n%s",
+		p.Status, http.StatusText(p.Status), len(body), requestIDHeader, p.RequestID, retry, "Cache-Control", notStored, "X-Content-Type-Options", nosniff, body)
+}
+
+// preflightKept is how long a browser may keep the answer to a preflight.
+const preflightKept = time.Hour
+
+// The headers that scripts of other origins may send and read, beside those of every script.
+var (
+	mayBeSent = []string{fiber.HeaderAuthorization, fiber.HeaderContentType, idempotencyKeyHeader, fiber.HeaderIfMatch, fiber.HeaderIfNoneMatch,
+		"Last-Event-ID", "Prefer", requestIDHeader, "traceparent", "tracestate"}
+	mayBeRead = []string{fiber.HeaderLocation, fiber.HeaderETag, fiber.HeaderRetryAfter, requestIDHeader, "Idempotent-Replayed", "Preference-Applied",
+		"RateLimit", "RateLimit-Policy", fiber.HeaderWWWAuthenticate}
+)
+
+// shareAcrossOrigins lets scripts of the allowed origins call the API; browsers keep it from
+// all others. Their users have tokens, which scripts send themselves: there are no cookies, and
+// no credentials that a browser adds. It stands before everything that may refuse a request, so
+// that a script can read why. A preflight is answered here: it costs no look at anything.
+func shareAcrossOrigins(allows func(origin string) bool) fiber.Handler {
+	return cors.New(cors.Config{
+		AllowOriginsFunc: allows,
+		AllowMethods:     strings.Join([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPatch, fiber.MethodDelete}, ","),
+		AllowHeaders:     strings.Join(mayBeSent, ","),
+		ExposeHeaders:    strings.Join(mayBeRead, ","),
+		MaxAge:           int(preflightKept.Seconds()),
+	})
+}

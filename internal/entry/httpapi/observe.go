@@ -1,0 +1,249 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/platform/httpconn"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/token"
+	"triprize/internal/platform/tracing"
+)
+
+const (
+	requestIDHeader      = "X-Request-ID"
+	idempotencyKeyHeader = "Idempotency-Key"
+	traceParentHeader    = "traceparent"
+)
+
+// keptRequestID is what the id of a request may be that its sender has chosen: it is in
+// logs, so it has nothing that could be taken for more than an id.
+var keptRequestID = regexp.MustCompile(`^[A-Za-z0-9._~:/+=@-]{1,128}$`)
+
+// requestID returns the id of a request, which is also in the log: the one that its sender
+// has chosen, or a new one. The first call decides: in observe, or when a request is
+// refused before that.
+func requestID(c *fiber.Ctx) string {
+	if id, ok := c.Locals(requestIDHeader).(string); ok {
+		return id
+	}
+	id := c.Get(requestIDHeader)
+	if !keptRequestID.MatchString(id) {
+		id = uuid.NewString()
+	}
+	c.Locals(requestIDHeader, id)
+	c.Set(requestIDHeader, id)
+	return id
+}
+
+// httpMetrics counts requests by route, not by path: clients choose paths, and their
+// number has no bound.
+type httpMetrics struct {
+	duration      *prometheus.HistogramVec
+	refusedTokens *prometheus.CounterVec
+}
+
+func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, waiting, streams func() int) *httpMetrics {
+	m := &httpMetrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "triprize_http_request_duration_seconds", Help: "Duration of HTTP requests by method, route and status; with Prefer: wait the wait is included.",
+			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
+		}, []string{"method", "route", "status"}),
+		refusedTokens: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_tokens_refused_total",
+			Help: "Tokens of users and viewers that were refused, by reason: the claim that is wrong, or what is wrong with the signature."}, []string{"reason"}),
+	}
+	telemetry.Expect(m.refusedTokens, token.Reasons()...)
+	registry.MustRegister(m.duration, m.refusedTokens, prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."},
+		func() float64 { return float64(inFlight.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_jobs_waited_for", Help: "Jobs that clients of this process wait for."},
+			func() float64 { return float64(waiting()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_streams_open", Help: "Event streams that clients of this process have open."},
+			func() float64 { return float64(streams()) }))
+	return m
+}
+
+// observe gives every request an id, counts it and logs it.
+func (s *Server) observe(c *fiber.Ctx) error {
+	start, known := time.Now(), &logged{}
+	c.Context().SetUserValue(loggedKey{}, known)
+	requestID(c)
+	s.inFlight.Add(1)
+	defer s.inFlight.Add(-1)
+	endSpan := beginSpan(c, known)
+	known.traced = traceparent(c)
+	if err := c.Next(); err != nil {
+		if err := c.App().ErrorHandler(c, err); err != nil {
+			return err
+		}
+	}
+	took, status, route := time.Since(start), c.Response().StatusCode(), c.Route().Path
+	endSpan(route, status)
+	s.metrics.duration.WithLabelValues(c.Method(), route, strconv.Itoa(status)).Observe(took.Seconds())
+	s.log(c, known, status, took)
+	return nil
+}
+
+const (
+	notStored = "no-store"
+	nosniff   = "nosniff"
+)
+
+// protect sets the headers of every answer. An answer for one caller only is kept
+// by nobody, unless its handler says otherwise.
+func protect(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderXContentTypeOptions, nosniff)
+	err := c.Next()
+	if len(c.Response().Header.Peek(fiber.HeaderCacheControl)) == 0 {
+		c.Set(fiber.HeaderCacheControl, notStored)
+	}
+	if bytes.HasPrefix(c.Response().Header.ContentType(), []byte("text/html")) { // its address may name what only its reader knows
+		c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
+	}
+	return err
+}
+
+// logged is what the log says of a request, as it becomes known.
+type logged struct {
+	who       call.Caller // its role is empty while the sender is not known
+	operation string      // its id in the contract; empty: the request is none of these
+	traced    string      // the trace that it is in, see traceparent; empty: none
+	job       uuid.UUID   // that it has made, or made before with the same key; zero: none
+	code      fault.Code  // of the problem that it got; empty: none
+	err       error       // why it was not served, beside the code
+}
+
+type loggedKey struct{}
+
+// loggedOf returns what is known of a request. A request that is refused before its route has
+// none that is kept: ok is false.
+func loggedOf(c *fiber.Ctx) (known *logged, ok bool) {
+	if known, ok = c.Context().UserValue(loggedKey{}).(*logged); !ok {
+		known = &logged{traced: traceparent(c)}
+	}
+	return known, ok
+}
+
+// longestPath is how much of a path the log has.
+const longestPath = 200
+
+// log writes the line of a request. Requests to pages and to /healthz, which say nothing of what
+// was done, have none, unless they fail.
+func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration) {
+	level, message := slog.LevelInfo, "request"
+	isRead := c.Method() == http.MethodGet || c.Method() == http.MethodHead || c.Method() == http.MethodOptions
+	ctx := context.Background()
+	switch {
+	case status == http.StatusInternalServerError:
+		level, message = slog.LevelError, "request failed"
+	case status == http.StatusServiceUnavailable && known.code != "":
+		level, message = slog.LevelWarn, "request not served"
+	case known.operation == "" && isRead && (status < http.StatusBadRequest || known.code == ""):
+		return
+	case status == http.StatusTooManyRequests, status >= http.StatusBadRequest && known.who.Role == "":
+		ctx = telemetry.Sampled("")
+	case isRead && status < http.StatusBadRequest: // a crowd's reads are one line for each key, operation and address
+		ctx = telemetry.Sampled(known.who.KeyPrefix + " " + known.operation + " " + httpconn.AddressOf(c.Context().Conn()).String())
+	}
+	if !s.logger.Enabled(ctx, level) {
+		return
+	}
+	var room [14]slog.Attr
+	line := append(room[:0], slog.String("request_id", requestID(c)))
+	add := func(name, value string) {
+		if value != "" {
+			line = append(line, slog.String(name, value))
+		}
+	}
+	add("trace_id", telemetry.TraceID(known.traced))
+	add("role", string(known.who.Role))
+	if known.who.Role != resource.Anonymous { // it is its address
+		add("client", known.who.Client)
+	}
+	add("key_prefix", known.who.KeyPrefix)
+	if add("operation", known.operation); known.operation == "" {
+		add("method", c.Method())
+	}
+	path := c.Path()
+	add("path", path[:min(len(path), longestPath)])
+	line = append(line, slog.Int("status", status))
+	add("problem", string(known.code))
+	if known.job != uuid.Nil {
+		add("job", known.job.String())
+	}
+	line = append(line, telemetry.Took(took))
+	add("address", httpconn.AddressOf(c.Context().Conn()).String())
+	if known.err != nil {
+		line = append(line, slog.Any("error", known.err))
+	}
+	s.logger.LogAttrs(ctx, level, message, line...) //nolint:sloglint // one of three constants
+}
+
+// spanKey is where a request has its span.
+type spanKey struct{}
+
+// beginSpan begins the span of a request for an operation. end ends it, once the answer is known;
+// that of a stream, once it begins.
+func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int)) {
+	if !tracing.On() || !strings.HasPrefix(c.Path(), "/v1/") {
+		return func(string, int) {}
+	}
+	_, span := tracing.Serve(context.Background(), telemetry.Traceparent(c.Get(traceParentHeader)))
+	if span == (tracing.Span{}) {
+		return func(string, int) {}
+	}
+	c.Locals(spanKey{}, span)
+	return func(route string, status int) {
+		if !span.Recorded() {
+			return
+		}
+		method := c.Method()
+		span.Rename(method + " " + route)
+		span.Set("http.request.method", method, "http.route", route, "http.response.status_code", strconv.Itoa(status), tracing.RequestID, requestID(c))
+		if known.job != uuid.Nil {
+			span.Set(tracing.JobID, known.job.String())
+		}
+		var err error
+		if status >= http.StatusInternalServerError {
+			err = fmt.Errorf("status %d", status)
+		}
+		span.End(err)
+	}
+}
+
+// traceparent returns the trace that a request is in, with our sampled flag: that of its span or,
+// while tracing is off, that of its sender; "": none.
+func traceparent(c *fiber.Ctx) string {
+	if span, ok := c.Locals(spanKey{}).(tracing.Span); ok {
+		return span.Traceparent()
+	}
+	sent := telemetry.Traceparent(c.Get(traceParentHeader))
+	if sent == "" {
+		return ""
+	}
+	return sent[:len(sent)-len("01")] + "00"
+}
+
+// contextOf is context with the span of the request.
+func (s *Server) contextOf(c *fiber.Ctx) (context.Context, context.CancelFunc) {
+	ctx, cancel := s.context()
+	if span, ok := c.Locals(spanKey{}).(tracing.Span); ok {
+		ctx = tracing.Into(ctx, span)
+	}
+	return ctx, cancel
+}

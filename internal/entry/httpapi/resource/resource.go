@@ -1,0 +1,142 @@
+// Package resource makes the documents of the API: campaign, hold, purchase, job, wallet.
+//
+// Answers, streams and webhooks all use it, so they show the same. A document leaves out
+// some fields for some callers: see [Role].
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/platform/token"
+	"triprize/internal/store/apikey"
+	"triprize/internal/store/job"
+)
+
+// Job is a job, for its client and operators.
+func Job(j job.Job) contract.Job {
+	d := contract.Job{ID: j.ID, Kind: string(j.Kind), State: contract.JobState(j.State), CampaignID: j.CampaignID, PurchaseID: purchaseOf(j),
+		Attempts: j.Attempts, AcceptedAt: j.AcceptedAt, FinishedAt: j.FinishedAt, Result: j.Result, Problem: problemOfJob(j.Problem)}
+	if j.UserID != nil {
+		d.UserID = *j.UserID
+	}
+	if j.Progress == nil {
+		return d
+	}
+	if r := j.Progress.Refunds; r != nil { // stays, as a part of what has come of it
+		d.Refunds = &contract.RefundProgress{Total: r.Total, Done: r.Done, Waiting: r.Waiting}
+	}
+	if j.State.Final() {
+		return d
+	}
+	if a := j.Progress.NextAction; a != nil && j.State == job.AwaitingAction {
+		d.NextAction = &contract.NextAction{Type: contract.NextActionType(a.Type), URL: a.URL, Decline: decline(a.Decline), ExpiresAt: a.ExpiresAt}
+	}
+	if w := j.Progress.Waiting; w != nil {
+		d.Waiting, d.RetryAt = &contract.Waiting{Reason: w.Reason, RetryAt: w.RetryAt}, &w.RetryAt
+	}
+	return d
+}
+
+// uuidText is the length of a UUID as text.
+const uuidText = 36
+
+// purchaseOf returns the purchase that a job is about: the one that it has begun, or that
+// of its result.
+func purchaseOf(j job.Job) *uuid.UUID {
+	if j.PurchaseID != nil || j.Kind != job.KindPurchase && j.Kind != job.KindCancellation || len(j.Result) == 0 {
+		return j.PurchaseID
+	}
+	if rest, ok := bytes.CutPrefix(j.Result, []byte(`{"purchase_id":"`)); ok && len(rest) > uuidText { // as most are: they need no decoder
+		if id, err := uuid.ParseBytes(rest[:uuidText]); err == nil {
+			return &id
+		}
+	}
+	var result struct {
+		PurchaseID *uuid.UUID `json:"purchase_id"`
+	}
+	_ = json.Unmarshal(j.Result, &result) // what has no purchase has none
+	return result.PurchaseID
+}
+
+// Statuses is the one place where a kind of error gets its HTTP status.
+var Statuses = map[fault.Kind]int{
+	fault.KindInternal:         http.StatusInternalServerError,
+	fault.KindInvalid:          http.StatusBadRequest,
+	fault.KindUnauthenticated:  http.StatusUnauthorized,
+	fault.KindForbidden:        http.StatusForbidden,
+	fault.KindNotFound:         http.StatusNotFound,
+	fault.KindMethodNotAllowed: http.StatusMethodNotAllowed,
+	fault.KindTooLarge:         http.StatusRequestEntityTooLarge,
+	fault.KindUnsupported:      http.StatusUnsupportedMediaType,
+	fault.KindLength:           http.StatusLengthRequired,
+	fault.KindTimeout:          http.StatusRequestTimeout,
+	fault.KindHeaders:          http.StatusRequestHeaderFieldsTooLarge,
+	fault.KindConflict:         http.StatusConflict,
+	fault.KindMismatch:         http.StatusPreconditionFailed,
+	fault.KindReused:           http.StatusUnprocessableEntity,
+	fault.KindLimited:          http.StatusTooManyRequests,
+	fault.KindUnavailable:      http.StatusServiceUnavailable,
+}
+
+// Problem describes an error; in an answer the caller adds instance and request id.
+func Problem(f *fault.Error) contract.Problem {
+	p := contract.Problem{Type: "/problems#" + string(f.Code), Title: f.Code.Title(), Status: Statuses[f.Code.Kind()],
+		Detail: f.Message, Code: string(f.Code),
+		DeclineCode: f.DeclineCode, Advice: f.Advice}
+	if a := f.About; a.ID != "" {
+		p.About = &contract.About{Kind: contract.AboutKind(a.Kind), ID: a.ID, JobID: a.JobID}
+	}
+	if !f.RetryAt.IsZero() {
+		p.RetryAt = &f.RetryAt
+	}
+	for _, field := range f.Fields {
+		p.Errors = append(p.Errors, contract.FieldError{Pointer: field.Pointer, Detail: field.Detail})
+	}
+	return p
+}
+
+// problemOfJob describes why a job failed.
+func problemOfJob(p *job.Problem) *contract.Problem {
+	if p == nil {
+		return nil
+	}
+	described := Problem(p.Err())
+	return &described
+}
+
+// Role is who looks at a document, or asks for work; the contract lists the roles of each
+// operation.
+type Role string
+
+// The roles: of API keys, and of tokens.
+const (
+	Operator  = Role(apikey.Operator) // everything
+	App       = Role(apikey.App)      // all that is its client's
+	User      = Role(token.User)      // its own purchases
+	Viewer    = Role(token.Viewer)    // reads without personal data
+	Anonymous = Role("anonymous")     // has no credential; its client is its address
+)
+
+// SeesMetadata tells whether somebody is shown what apps write on resources for themselves:
+// ids of their own books, names of clerks. Buyers and the public are not.
+func (who Role) SeesMetadata() bool { return who == Operator || who == App }
+
+// metadataFor returns the metadata that who is shown: {} for none, and nil for somebody who
+// does not see any.
+func metadataFor(m metadata.Map, who Role) *contract.Metadata {
+	if !who.SeesMetadata() {
+		return nil
+	}
+	shown := contract.Metadata(m)
+	if shown == nil {
+		shown = contract.Metadata{}
+	}
+	return &shown
+}
