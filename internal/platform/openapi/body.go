@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"math/big"
 	"net/http"
 	"slices"
 	"strconv"
@@ -26,6 +27,8 @@ const (
 	// shortBody is how long a body may be of which everything is said that is wrong with it,
 	// though it has fields that are not known: nothing bounds what these contain.
 	shortBody = 8 << 10
+	// longestCharacter is the most bytes that a character has between quotes: two escapes.
+	longestCharacter = len(`\ud83d\ude00`)
 	// maxName bounds the name of an unknown field or parameter that an answer repeats, in bytes.
 	maxName = 128
 )
@@ -156,7 +159,7 @@ func (r *bodyReader) array(is *rule) {
 		if n > 0 {
 			r.out = append(r.out, ',')
 		}
-		begin, from := len(r.out), r.at
+		begin, from, known := len(r.out), r.at, len(r.unknown)+len(r.wrong)
 		r.path = append(r.path, strconv.Itoa(n))
 		r.value(is.element)
 		r.path = r.path[:len(r.path)-1]
@@ -164,7 +167,7 @@ func (r *bodyReader) array(is *rule) {
 			continue
 		}
 		element := r.out[begin:]
-		if len(element) == 0 { // of another type
+		if len(element) == 0 || len(r.unknown)+len(r.wrong) > known { // not all of it is written
 			element = bytes.TrimSpace(r.text[from:r.at])
 		}
 		if seen[string(element)] && own == nil {
@@ -315,11 +318,15 @@ func (r *bodyReader) string(is *rule) {
 	if is.kind == "string" && is.max < math.MaxInt {
 		most = is.max
 	}
-	if len(raw) > most && characters(raw) > most {
+	var text string
+	var written []byte
+	if len(raw) <= longestCharacter*most { // or it has more characters than these
+		text, written = r.unquoted(raw)
+	}
+	if len(raw) > longestCharacter*most || utf8.RuneCountInString(text) > most {
 		r.add(&r.exceeded, "must have at most "+count(most, "character"))
 		return
 	}
-	text, written := r.unquoted(raw)
 	r.add(&r.wrong, is.ofText(text)...)
 	if is.format != "" { // it has no escapes
 		text = is.spelled(text)
@@ -438,30 +445,6 @@ func (r *bodyReader) unquoted(raw []byte) (text string, written []byte) {
 	return plain, bytes.TrimPrefix(bytes.TrimSuffix(r.canonical(quoted), []byte(`"`)), []byte(`"`))
 }
 
-// characters counts those of a string between its quotes. Two escapes of a
-// surrogate pair are one character.
-func characters(raw []byte) (n int) {
-	for i := 0; i < len(raw); n++ {
-		switch {
-		case raw[i] != '\\':
-			_, width := utf8.DecodeRune(raw[i:])
-			i += width
-		case raw[i+1] != 'u':
-			i += 2
-		case isHighSurrogate(raw[i:]) && i+12 <= len(raw) && raw[i+6] == '\\' && raw[i+7] == 'u':
-			i += 12
-		default:
-			i += 6
-		}
-	}
-	return n
-}
-
-func isHighSurrogate(escape []byte) bool {
-	code, err := strconv.ParseUint(string(escape[2:6]), 16, 16)
-	return err == nil && code >= 0xd800 && code < 0xdc00
-}
-
 // inexact says what is wrong with a JSON number whose value would change when it is
 // made canonical, as a double; else it returns "". 1.0 and 1e2 are written in another
 // way then and stay the same number; 0.99999999999999999999 would become 1.
@@ -470,33 +453,19 @@ func inexact(number []byte) string {
 	if err != nil || math.IsInf(double, 0) {
 		return "is too large"
 	}
-	canonical := strconv.FormatFloat(double, 'e', -1, 64)
-	if decimalOf(string(number)) != decimalOf(canonical) {
-		return "cannot be kept exactly, it would become " + strconv.FormatFloat(double, 'g', -1, 64) + ": send fewer digits"
+	canonical := strconv.FormatFloat(double, 'g', -1, 64)
+	isExact := false
+	if double == 0 { // a tiny number is no zero
+		digits, _, _ := strings.Cut(strings.ToLower(string(number)), "e")
+		isExact = strings.Trim(digits, "-.0") == ""
+	} else if sent, ok := new(big.Rat).SetString(string(number)); ok {
+		kept, _ := new(big.Rat).SetString(canonical)
+		isExact = sent.Cmp(kept) == 0
+	}
+	if !isExact {
+		return "cannot be kept exactly, it would become " + canonical + ": send fewer digits"
 	}
 	return ""
-}
-
-// decimal is a number 0.digits × 10^exponent, in its only form: digits neither begin
-// nor end with a 0, and are empty for zero.
-type decimal struct {
-	negative bool
-	digits   string
-	exponent int64
-}
-
-// decimalOf reads a JSON number without rounding it.
-func decimalOf(text string) decimal {
-	text, negative := strings.CutPrefix(text, "-")
-	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	exponent, _ := strconv.ParseInt(power, 10, 64) // empty: 0; out of range: the largest or smallest
-	digits := strings.TrimLeft(whole+fraction, "0")
-	exponent += int64(len(digits) - len(fraction))
-	if digits = strings.TrimRight(digits, "0"); digits == "" {
-		return decimal{} // -0 is 0
-	}
-	return decimal{negative, digits, exponent}
 }
 
 // inPointer writes a name as a part of a JSON pointer. A Replacer builds its tables when it is

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -175,59 +174,60 @@ func Public(source []byte) ([]byte, error) {
 		return nil, fmt.Errorf("openapi.Public: %w", err)
 	}
 	var text bytes.Buffer
-	if err := writeJSON(&text, &document); err != nil {
+	if err := writeJSON(&text, &document, false); err != nil {
 		return nil, fmt.Errorf("openapi.Public: %w", err)
 	}
 	return text.Bytes(), nil
 }
 
-// member is a name of an object with its value.
-type member struct{ name, value *yaml.Node }
-
-// writeJSON writes a node and what is below it.
-func writeJSON(text *bytes.Buffer, n *yaml.Node) error {
+// writeJSON writes a node and what is below it; areProperties: it is those of a schema.
+func writeJSON(text *bytes.Buffer, n *yaml.Node, areProperties bool) error {
 	switch n.Kind {
 	case yaml.DocumentNode:
-		return writeJSON(text, n.Content[0])
+		return writeJSON(text, n.Content[0], false)
 	case yaml.AliasNode:
-		return writeJSON(text, n.Alias)
+		return writeJSON(text, n.Alias, areProperties)
 	case yaml.MappingNode:
-		return writeList(text, '{', '}', publicMembers(n), func(m member) error {
-			if err := writeScalar(text, m.name.Value); err != nil {
+		members := slices.DeleteFunc(slices.Collect(slices.Chunk(n.Content, 2)), func(m []*yaml.Node) bool {
+			return strings.HasPrefix(m[0].Value, "x-go-") || m[0].Value == "x-order"
+		})
+		if areProperties {
+			slices.SortStableFunc(members, func(a, b []*yaml.Node) int { return orderOf(a[1]) - orderOf(b[1]) })
+		}
+		begin := byte('{')
+		for _, m := range members {
+			text.WriteByte(begin)
+			begin = ','
+			if err := writeScalar(text, m[0].Value); err != nil {
 				return err
 			}
 			text.WriteByte(':')
-			if m.name.Value == "properties" {
-				sortProperties(m.value)
+			if err := writeJSON(text, m[1], m[0].Value == "properties"); err != nil {
+				return err
 			}
-			return writeJSON(text, m.value)
-		})
+		}
+		text.WriteString("{}"[min(len(members), 1):])
+		return nil
 	case yaml.SequenceNode:
-		return writeList(text, '[', ']', n.Content, func(element *yaml.Node) error { return writeJSON(text, element) })
-	default:
-		var value any
-		if n.Tag == "!!timestamp" { // a text that only YAML takes for a time
-			return writeScalar(text, n.Value)
+		begin := byte('[')
+		for _, element := range n.Content {
+			text.WriteByte(begin)
+			begin = ','
+			if err := writeJSON(text, element, false); err != nil {
+				return err
+			}
 		}
-		if err := n.Decode(&value); err != nil {
-			return err
-		}
-		return writeScalar(text, value)
+		text.WriteString("[]"[min(len(n.Content), 1):])
+		return nil
 	}
-}
-
-func writeList[T any](text *bytes.Buffer, begin, end byte, elements []T, write func(T) error) error {
-	text.WriteByte(begin)
-	for i, element := range elements {
-		if i > 0 {
-			text.WriteByte(',')
-		}
-		if err := write(element); err != nil {
-			return err
-		}
+	var value any
+	if n.Tag == "!!timestamp" { // a text that only YAML takes for a time
+		return writeScalar(text, n.Value)
 	}
-	text.WriteByte(end)
-	return nil
+	if err := n.Decode(&value); err != nil {
+		return err
+	}
+	return writeScalar(text, value)
 }
 
 func writeScalar(text *bytes.Buffer, value any) error {
@@ -236,38 +236,13 @@ func writeScalar(text *bytes.Buffer, value any) error {
 	return err
 }
 
-// publicMembers returns the members of an object that are for clients.
-func publicMembers(n *yaml.Node) (members []member) {
-	for pair := range slices.Chunk(n.Content, 2) {
-		if name := pair[0].Value; !strings.HasPrefix(name, "x-go-") && name != "x-order" {
-			members = append(members, member{pair[0], pair[1]})
-		}
-	}
-	return members
-}
-
-// sortProperties sorts the properties of a schema by their x-order.
-func sortProperties(n *yaml.Node) {
-	if n.Kind != yaml.MappingNode {
-		return // a property that is named so
-	}
-	pairs := slices.Collect(slices.Chunk(slices.Clone(n.Content), 2))
-	slices.SortStableFunc(pairs, func(a, b []*yaml.Node) int { return orderOf(a[1]) - orderOf(b[1]) })
-	n.Content = slices.Concat(pairs...)
-}
-
 // orderOf returns the x-order of a property.
 func orderOf(property *yaml.Node) int {
-	const last = 1 << 30
-	if property.Kind != yaml.MappingNode {
-		return last
+	var is struct {
+		Order *int `yaml:"x-order"`
 	}
-	for pair := range slices.Chunk(property.Content, 2) {
-		if pair[0].Value == "x-order" {
-			if order, err := strconv.Atoi(pair[1].Value); err == nil {
-				return order
-			}
-		}
+	if err := property.Decode(&is); err != nil || is.Order == nil {
+		return 1 << 30 // the last
 	}
-	return last
+	return *is.Order
 }
