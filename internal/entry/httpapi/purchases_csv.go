@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,12 +75,11 @@ func (s *Server) exportPurchases(who call.Caller, f purchase.Filter) (operations
 	}), err
 }
 
-// writeTable writes page after page.
+// writeTable writes purchases as CSV (RFC 4180), a line for each, page after page.
 func (s *Server) writeTable(ctx context.Context, w io.Writer, f purchase.Filter) error {
-	table := newPurchaseTable(w)
-	if err := table.header(); err != nil {
-		return err
-	}
+	lines := csv.NewWriter(w)
+	lines.UseCRLF = true
+	rows := [][]string{purchaseColumns}
 	page := postgres.ListPage{Limit: exportPage}
 	for {
 		failpoint.Hit("httpapi.export", func() []string { return []string{page.Before.String()} })
@@ -91,86 +91,45 @@ func (s *Server) writeTable(ctx context.Context, w io.Writer, f purchase.Filter)
 		if err != nil {
 			return err
 		}
-		if err := table.add(documents); err != nil {
+		for i := range documents {
+			rows = append(rows, rowOf(&documents[i]))
+		}
+		if err := lines.WriteAll(rows); err != nil { // it flushes
 			return err
 		}
+		rows = rows[:0]
 		if page.Before = next; next == uuid.Nil {
 			return nil
 		}
 	}
 }
 
-// purchaseTable writes purchases as CSV (RFC 4180), a line for each.
-type purchaseTable struct{ lines *csv.Writer }
+// purchaseColumns are the columns of the table, and rowOf its rows. New ones come at the end.
+var purchaseColumns = []string{"id", "created_at", "completed_at", "state", "user_id", "amount", "currency", "quantity", "positions", "payment_method", "payment_reference",
+	"failure", "cancelled_at", "cancel_reason", "refund_states", "amount_refunded", "amount_disputed", "job_id", "position_numbers", "position_labels", "metadata",
+	"partially_cancelled_amount"}
 
-func newPurchaseTable(w io.Writer) purchaseTable {
-	lines := csv.NewWriter(w)
-	lines.UseCRLF = true
-	return purchaseTable{lines}
-}
-
-// purchaseColumns are the columns of the table. New ones come at the end.
-var purchaseColumns = []struct {
-	name  string
-	value func(p *contract.Purchase) string
-}{
-	{"id", func(p *contract.Purchase) string { return p.ID.String() }},
-	{"created_at", func(p *contract.Purchase) string { return cellTime(happened(p, contract.TimelineEntryEventCreated)) }},
-	{"completed_at", func(p *contract.Purchase) string { return cellTime(happened(p, contract.TimelineEntryEventCompleted)) }},
-	{"state", func(p *contract.Purchase) string { return string(p.State) }},
-	{"user_id", func(p *contract.Purchase) string { return cellText(p.UserID) }},
-	{"amount", func(p *contract.Purchase) string { return strconv.FormatInt(p.Amount, 10) }},
-	{"currency", func(p *contract.Purchase) string { return p.Currency }},
-	{"quantity", func(p *contract.Purchase) string { return strconv.Itoa(len(p.Positions)) }},
-	{"positions", positionCells},
-	{"payment_method", func(p *contract.Purchase) string { return string(p.Payment.Method) }},
-	{"payment_reference", func(p *contract.Purchase) string { return cellText(response.ValueOf(p.Payment.Reference)) }},
-	{"failure", func(p *contract.Purchase) string { return response.ValueOf(p.Failure) }},
-	{"cancelled_at", func(p *contract.Purchase) string {
-		return cellOf(p.Cancellation, func(c contract.Cancellation) string { return cellTime(&c.At) })
-	}},
-	{"cancel_reason", func(p *contract.Purchase) string {
-		return cellOf(p.Cancellation, func(c contract.Cancellation) string { return cellText(response.ValueOf(c.Reason)) })
-	}},
-	{"refund_states", func(p *contract.Purchase) string {
-		states := make([]string, len(p.Refunds))
-		for i, r := range p.Refunds {
-			states[i] = string(r.State)
-		}
-		return strings.Join(states, " ")
-	}},
-	{"amount_refunded", func(p *contract.Purchase) string { return strconv.FormatInt(p.AmountRefunded, 10) }},
-	{"amount_disputed", func(p *contract.Purchase) string { return strconv.FormatInt(p.AmountDisputed, 10) }},
-	{"job_id", func(p *contract.Purchase) string { return p.JobID.String() }},
-	{"position_numbers", func(p *contract.Purchase) string {
-		return joined(p, " ", func(at contract.PricedPosition) string { return strconv.Itoa(at.Number) })
-	}},
-	{"position_labels", func(p *contract.Purchase) string {
-		return cellText(joined(p, "; ", func(at contract.PricedPosition) string { return at.Label }))
-	}},
-	{"metadata", metadataCell},
-	{"partially_cancelled_amount", func(p *contract.Purchase) string {
-		var amount int64
-		for _, part := range p.PartialCancellations {
-			amount += part.Amount
-		}
-		return strconv.FormatInt(amount, 10)
-	}},
-}
-
-// positionCells writes the positions of a purchase so that no spreadsheet takes them for
-// dates or numbers: L3C1 is column 1 of layer 3.
-func positionCells(p *contract.Purchase) string {
-	return joined(p, " ", func(at contract.PricedPosition) string { return fmt.Sprintf("L%dC%d", at.Layer, at.Column) })
-}
-
-// joined writes something of each position of a purchase.
-func joined(p *contract.Purchase, separator string, of func(contract.PricedPosition) string) string {
-	texts := make([]string, len(p.Positions))
-	for i, at := range p.Positions {
-		texts[i] = of(at)
+func rowOf(p *contract.Purchase) []string {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	var positions, numbers, labels, refunds []string
+	for _, at := range p.Positions { // no spreadsheet takes L3C1, column 1 of layer 3, for a date or a number
+		positions, numbers, labels = append(positions, fmt.Sprintf("L%dC%d", at.Layer, at.Column)), append(numbers, strconv.Itoa(at.Number)), append(labels, at.Label)
 	}
-	return strings.Join(texts, separator)
+	for _, r := range p.Refunds {
+		refunds = append(refunds, string(r.State))
+	}
+	var cancelledAt, cancelReason string
+	if c := p.Cancellation; c != nil {
+		cancelledAt, cancelReason = cellTime(c.At), cellText(response.ValueOf(c.Reason))
+	}
+	var partially int64
+	for _, part := range p.PartialCancellations {
+		partially += part.Amount
+	}
+	return []string{p.ID.String(), happened(p, contract.TimelineEntryEventCreated), happened(p, contract.TimelineEntryEventCompleted), string(p.State), cellText(p.UserID),
+		number(p.Amount), p.Currency, strconv.Itoa(len(p.Positions)), strings.Join(positions, " "), string(p.Payment.Method), cellText(response.ValueOf(p.Payment.Reference)),
+		response.ValueOf(p.Failure), cancelledAt, cancelReason, strings.Join(refunds, " "), number(p.AmountRefunded), number(p.AmountDisputed), p.JobID.String(),
+		strings.Join(numbers, " "), cellText(strings.Join(labels, "; ")), metadataCell(p), number(partially)}
 }
 
 // metadataCell writes the metadata of a purchase as a JSON object, which is no formula, and has
@@ -183,30 +142,15 @@ func metadataCell(p *contract.Purchase) string {
 	return escapeFormulas(string(text), func(r rune) string { return fmt.Sprintf(`\u%04x`, r) })
 }
 
-// happened returns when a step of a purchase was, or nil.
-func happened(p *contract.Purchase, event contract.TimelineEntryEvent) *time.Time {
-	for i := range p.Timeline {
-		if p.Timeline[i].Event == event {
-			return &p.Timeline[i].At
-		}
+// happened writes when a step of a purchase was; empty: it was not.
+func happened(p *contract.Purchase, event contract.TimelineEntryEvent) string {
+	if i := slices.IndexFunc(p.Timeline, func(e contract.TimelineEntry) bool { return e.Event == event }); i >= 0 {
+		return cellTime(p.Timeline[i].At)
 	}
-	return nil
+	return ""
 }
 
-// cellOf writes something of a part of a purchase; empty: the purchase does not have it.
-func cellOf[T any](part *T, write func(T) string) string {
-	if part == nil {
-		return ""
-	}
-	return write(*part)
-}
-
-func cellTime(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339Nano)
-}
+func cellTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
 // unseen are signs that may stand in front of the first that is seen: spaces, controls, marks.
 var unseen = []*unicode.RangeTable{unicode.Z, unicode.C, unicode.M, unicode.Other_Default_Ignorable_Code_Point}
@@ -231,31 +175,4 @@ func escapeFormulas(text string, escape func(r rune) string) string {
 // front.
 func cellText(text string) string {
 	return escapeFormulas(text, func(r rune) string { return "'" + string(r) })
-}
-
-func (t purchaseTable) header() error {
-	names := make([]string, len(purchaseColumns))
-	for i, c := range purchaseColumns {
-		names[i] = c.name
-	}
-	return t.write([][]string{names})
-}
-
-// add writes purchases, and passes them on.
-func (t purchaseTable) add(purchases []contract.Purchase) error {
-	rows := make([][]string, len(purchases))
-	for i := range purchases {
-		rows[i] = make([]string, len(purchaseColumns))
-		for n, c := range purchaseColumns {
-			rows[i][n] = c.value(&purchases[i])
-		}
-	}
-	return t.write(rows)
-}
-
-func (t purchaseTable) write(rows [][]string) error {
-	if err := t.lines.WriteAll(rows); err != nil { // it flushes
-		return err
-	}
-	return t.lines.Error()
 }
