@@ -85,22 +85,16 @@ func (b *backlog) read(ctx context.Context, logger *slog.Logger) {
 			wait = unknown
 		}
 		if kind == job.KindPayment {
-			wait = max(wait, b.unpaid(ctx, logger))
+			unpaid, cancel := context.WithTimeout(ctx, backlogInterval)
+			begun, err := b.payments(unpaid) // how long payments have waited that nobody has begun
+			if cancel(); err != nil {
+				logger.Debug("the wait of payments cannot be read", "error", err)
+				begun = unknown
+			}
+			wait = max(wait, begun)
 		}
 		waiting.Store(int64(wait))
 	}
-}
-
-// unpaid returns how long payments have waited that nobody has begun; unknown when Postgres cannot say.
-func (b *backlog) unpaid(ctx context.Context, logger *slog.Logger) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, backlogInterval)
-	defer cancel()
-	wait, err := b.payments(ctx)
-	if err != nil {
-		logger.Debug("the wait of payments cannot be read", "error", err)
-		return unknown
-	}
-	return wait
 }
 
 // wait returns how long jobs of a kind have to wait, and 0 for kinds without a queue and while it

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/postgres"
@@ -21,6 +22,7 @@ import (
 	"triprize/internal/service/lifecycle"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 )
 
 // boardFollower makes the events of one stream that brings positions. The board is read,
@@ -38,7 +40,7 @@ func (f *boardFollower) event(now campaign.Progress) stream.Event {
 	ctx, cancel := f.server.context()
 	defer cancel()
 	isWhole := false
-	current, err := f.server.boards.get(ctx, now.CampaignID, max(now.Board, f.seen)) // what it has may be newer: from another process
+	current, err := f.server.board(ctx, now.CampaignID, max(now.Board, f.seen)) // what it has may be newer: from another process
 	if err == nil {
 		e.Data, isWhole, err = current.Event(now.Version, f.seen, func(document []byte) []byte { return boardEvent(now, document) })
 	}
@@ -107,15 +109,6 @@ func campaignEvent(now campaign.Progress) stream.Event {
 	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: now.Over()}
 }
 
-// campaignsCache keeps encoded campaigns, and first pages of the list, for everybody but
-// operators, who see at once what they have changed at any process.
-type campaignsCache struct {
-	db        postgres.DB
-	campaigns *readcache.Cache[campaignCopy, response.Tagged]
-	lists     *readcache.Cache[listCopy, response.Tagged]
-	changedAt func(uuid.UUID) time.Time // when it was last learned here that a campaign has changed
-}
-
 // campaignCopy and listCopy are what is kept a copy of. Apps have copies of their own: they
 // see more than the public.
 type (
@@ -137,51 +130,76 @@ func readerOf(who resource.Role) resource.Role {
 	return resource.Anonymous
 }
 
-// crowdReads are the bounds of a cache for what crowds read.
-func crowdReads(maxAge, timeout time.Duration) readcache.Settings {
-	return readcache.Settings{MaxAge: maxAge, Pause: 100 * time.Millisecond, Timeout: timeout, MaxEntries: 10_000, MaxBytes: 64 << 20}
-}
+const (
+	campaignAge    = 500 * time.Millisecond
+	positionsAge   = time.Second
+	positionsBytes = 128 << 20 // of the copies of all boards; the largest needs about half
+)
 
-const campaignAge = 500 * time.Millisecond
-
-func newCampaignsCache(db postgres.DB, timeout time.Duration, changedAt func(uuid.UUID) time.Time) *campaignsCache {
+// openCaches keeps what crowds read, for everybody but operators, who see at once what they have changed
+// at any process: encoded campaigns, first pages of their list, what anonymous callers read of
+// draws, and boards (the positions of a campaign): one read per campaign and second, however many clients
+// poll, and one more for each version that somebody knows of.
+func (s *Server) openCaches() {
+	bounds := readcache.Settings{MaxAge: campaignAge, Pause: 100 * time.Millisecond, Timeout: s.settings.API.RequestTimeout, MaxEntries: 10_000, MaxBytes: 64 << 20}
 	size := func(a response.Tagged) int { return len(a.Body) }
-	return &campaignsCache{
-		db: db, changedAt: changedAt,
-		campaigns: readcache.New(crowdReads(campaignAge, timeout), func(ctx context.Context, of campaignCopy) (response.Tagged, error) {
-			return readCampaign(ctx, db, of.id, of.reader)
-		}, size),
-		lists: readcache.New(crowdReads(campaignAge, timeout), func(ctx context.Context, of listCopy) (response.Tagged, error) {
-			return readCampaigns(ctx, db, of.Page, of.reader)
-		}, size),
-	}
+	s.campaigns = readcache.New(bounds, func(ctx context.Context, of campaignCopy) (response.Tagged, error) {
+		return readCampaign(ctx, s.db, of.id, of.reader)
+	}, size)
+	s.lists = readcache.New(bounds, func(ctx context.Context, of listCopy) (response.Tagged, error) {
+		return readCampaigns(ctx, s.db, of.Page, of.reader)
+	}, size)
+	s.draws = readcache.New(bounds, func(ctx context.Context, id uuid.UUID) (drawAnswer, error) { return readPublicDraw(ctx, s.db, id) },
+		func(a drawAnswer) int { return len(a.body) })
+	bounds.MaxAge, bounds.MaxBytes = positionsAge, positionsBytes
+	s.boards = readcache.New(bounds, func(ctx context.Context, id uuid.UUID) (*positions.Board, error) {
+		all, err := inventory.All(ctx, s.db, id)
+		if err != nil {
+			return nil, err
+		}
+		return positions.New(all, false)
+	}, (*positions.Board).Bytes)
 }
 
-// campaign returns a campaign as it was half a second ago at most, and not before a
-// stream of this process knew of its last change.
-func (c *campaignsCache) campaign(ctx context.Context, id uuid.UUID, who resource.Role) (response.Tagged, error) {
+// isFresh tells whether a copy is not from before a stream of this process knew of the last change of
+// a campaign.
+func (s *Server) isFresh(id uuid.UUID, readAt time.Time) bool {
+	return readAt.After(s.changes.ChangedAt(id))
+}
+
+// campaign returns a campaign as it was half a second ago at most, and fresh.
+func (s *Server) campaign(ctx context.Context, id uuid.UUID, who resource.Role) (response.Tagged, error) {
 	if who == resource.Operator {
-		return readCampaign(ctx, c.db, id, who)
+		return readCampaign(ctx, s.db, id, who)
 	}
-	found, err := c.campaigns.Get(ctx, campaignCopy{id, readerOf(who)}, func(known readcache.Copy[response.Tagged]) bool { return known.ReadAt.After(c.changedAt(id)) })
+	found, err := s.campaigns.Get(ctx, campaignCopy{id, readerOf(who)}, func(known readcache.Copy[response.Tagged]) bool { return s.isFresh(id, known.ReadAt) })
 	return found.Value, err
 }
 
-// list returns a page of a list. The first one, which crowds read, is as it was half a
+// campaignList returns a page of a list. The first one, which crowds read, is as it was half a
 // second ago at most.
-func (c *campaignsCache) list(ctx context.Context, page campaign.Page, who resource.Role) (response.Tagged, error) {
+func (s *Server) campaignList(ctx context.Context, page campaign.Page, who resource.Role) (response.Tagged, error) {
 	if who == resource.Operator || page.After != uuid.Nil {
-		return readCampaigns(ctx, c.db, page, who)
+		return readCampaigns(ctx, s.db, page, who)
 	}
-	found, err := c.lists.Get(ctx, listCopy{page, readerOf(who)}, nil)
+	found, err := s.lists.Get(ctx, listCopy{page, readerOf(who)}, nil)
+	return found.Value, err
+}
+
+// board returns a board that is a second old at most, and fresh. It is as new as version, unless the
+// campaign has not reached that.
+func (s *Server) board(ctx context.Context, id uuid.UUID, version int64) (*positions.Board, error) {
+	found, err := s.boards.Get(ctx, id, func(known readcache.Copy[*positions.Board]) bool {
+		return known.Value.Version >= version && s.isFresh(id, known.ReadAt)
+	})
 	return found.Value, err
 }
 
 // forget is called when a command of this process has changed a campaign.
-func (c *campaignsCache) forget(id uuid.UUID) {
-	c.campaigns.Forget(campaignCopy{id, resource.App})
-	c.campaigns.Forget(campaignCopy{id, resource.Anonymous})
-	c.lists.Clear()
+func (s *Server) forget(id uuid.UUID) {
+	s.campaigns.Forget(campaignCopy{id, resource.App})
+	s.campaigns.Forget(campaignCopy{id, resource.Anonymous})
+	s.lists.Clear()
 }
 
 func readCampaign(ctx context.Context, db postgres.DB, id uuid.UUID, who resource.Role) (response.Tagged, error) {

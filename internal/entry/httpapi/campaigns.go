@@ -38,7 +38,7 @@ func (s *Server) CreateCampaign(ctx context.Context, r operations.CreateCampaign
 	request := s.command(ctx, job.KindCampaignCreate, http.StatusCreated)
 	request.CampaignID = uuidv7.New()
 	done, err := s.lifecycle.Create(ctx, request, draftOf(*r.Body, defaultPolicies(s.settings)))
-	s.campaigns.forget(request.CampaignID)
+	s.forget(request.CampaignID)
 	return s.commandDone(ctx, done, err, campaignsPath)
 }
 
@@ -50,7 +50,7 @@ func (s *Server) PatchCampaign(ctx context.Context, r operations.PatchCampaignRe
 		}
 	}
 	changed, err := s.lifecycle.Patch(ctx, r.Campaign, patchOf(*r.Body, defaultPolicies(s.settings)))
-	s.campaigns.forget(r.Campaign)
+	s.forget(r.Campaign)
 	return operations.PatchCampaign200(resource.Campaign(changed, resource.Operator), err)
 }
 
@@ -74,14 +74,14 @@ func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move fun
 	request := s.command(ctx, kind, http.StatusOK)
 	request.CampaignID = id
 	done, err := move(ctx, request)
-	s.campaigns.forget(id)
+	s.forget(id)
 	return s.commandDone(ctx, done, err, campaignsPath)
 }
 
 // GetCampaign answers with a campaign, or with 304.
 func (s *Server) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
-	found, err := s.campaigns.campaign(ctx, r.Campaign, c.Role)
+	found, err := s.campaign(ctx, r.Campaign, c.Role)
 	return found.Matched(r.Params.IfNoneMatch), err
 }
 
@@ -89,7 +89,7 @@ func (s *Server) GetCampaign(ctx context.Context, r operations.GetCampaignReques
 func (s *Server) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit), Published: c.Role != resource.Operator}
-	found, err := s.campaigns.list(ctx, page, c.Role)
+	found, err := s.campaignList(ctx, page, c.Role)
 	return found.Matched(r.Params.IfNoneMatch), err
 }
 
@@ -118,7 +118,7 @@ func (s *Server) cancel(ctx context.Context, id uuid.UUID, order campaigncancel.
 		return nil, err
 	}
 	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: id, Payload: payload, Keep: s.settings.Retention.Purchases})
-	s.campaigns.forget(id)
+	s.forget(id)
 	return answer, err
 }
 

@@ -85,18 +85,16 @@ func (a drawAnswer) Send(c *fiber.Ctx) error {
 	return response.SendJSON(c, http.StatusOK, false, a.body)
 }
 
-// newDrawsCache returns a cache of what anonymous callers read of draws.
-func newDrawsCache(db postgres.DB, timeout time.Duration) *readcache.Cache[uuid.UUID, drawAnswer] {
-	return readcache.New(crowdReads(campaignAge, timeout), func(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
-		now, err := proof.StateOf(ctx, db, id)
-		if err == nil && now.Commitment == nil {
-			err = noCampaign(id)
-		}
-		if err != nil {
-			return drawAnswer{}, err
-		}
-		return newDrawAnswer(resource.Draw(now))
-	}, func(a drawAnswer) int { return len(a.body) })
+// readPublicDraw reads what anonymous callers see of a draw.
+func readPublicDraw(ctx context.Context, db postgres.DB, id uuid.UUID) (drawAnswer, error) {
+	now, err := proof.StateOf(ctx, db, id)
+	if err == nil && now.Commitment == nil {
+		err = noCampaign(id)
+	}
+	if err != nil {
+		return drawAnswer{}, err
+	}
+	return newDrawAnswer(resource.Draw(now))
 }
 
 // readDraw reads a draw with those winners whom the caller may see.
@@ -151,9 +149,7 @@ func (s *Server) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRou
 // publicDraw returns what anonymous callers read of a draw. It is as old as campaignAge at
 // most, and no older than the last change of the campaign that was noticed.
 func (s *Server) publicDraw(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
-	found, err := s.draws.Get(ctx, id, func(known readcache.Copy[drawAnswer]) bool {
-		return known.ReadAt.After(s.changes.ChangedAt(id))
-	})
+	found, err := s.draws.Get(ctx, id, func(known readcache.Copy[drawAnswer]) bool { return s.isFresh(id, known.ReadAt) })
 	return found.Value, err
 }
 

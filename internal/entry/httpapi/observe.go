@@ -122,10 +122,11 @@ func protect(c *fiber.Ctx) error {
 type logged struct {
 	who       call.Caller // its role is empty while the sender is not known
 	operation string      // its id in the contract; empty: the request is none of these
-	traced    string      // the trace that it is in, see traceparent; empty: none
-	job       uuid.UUID   // that it has made, or made before with the same key; zero: none
-	code      fault.Code  // of the problem that it got; empty: none
-	err       error       // why it was not served, beside the code
+	span      tracing.Span
+	traced    string     // the trace that it is in, see traceparent; empty: none
+	job       uuid.UUID  // that it has made, or made before with the same key; zero: none
+	code      fault.Code // of the problem that it got; empty: none
+	err       error      // why it was not served, beside the code
 }
 
 type loggedKey struct{}
@@ -194,9 +195,6 @@ func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration
 	s.logger.LogAttrs(ctx, level, message, line...) //nolint:sloglint // one of three constants
 }
 
-// spanKey is where a request has its span.
-type spanKey struct{}
-
 // beginSpan begins the span of a request for an operation. end ends it, once the answer is known;
 // that of a stream, once it begins.
 func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int)) {
@@ -207,7 +205,7 @@ func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int))
 	if span == (tracing.Span{}) {
 		return func(string, int) {}
 	}
-	c.Locals(spanKey{}, span)
+	known.span = span
 	return func(route string, status int) {
 		if !span.Recorded() {
 			return
@@ -229,8 +227,8 @@ func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int))
 // traceparent returns the trace that a request is in, with our sampled flag: that of its span or,
 // while tracing is off, that of its sender; "": none.
 func traceparent(c *fiber.Ctx) string {
-	if span, ok := c.Locals(spanKey{}).(tracing.Span); ok {
-		return span.Traceparent()
+	if known, ok := c.Context().UserValue(loggedKey{}).(*logged); ok && known.span != (tracing.Span{}) {
+		return known.span.Traceparent()
 	}
 	sent := telemetry.Traceparent(c.Get(traceParentHeader))
 	if sent == "" {
@@ -242,8 +240,8 @@ func traceparent(c *fiber.Ctx) string {
 // contextOf is context with the span of the request.
 func (s *Server) contextOf(c *fiber.Ctx) (context.Context, context.CancelFunc) {
 	ctx, cancel := s.context()
-	if span, ok := c.Locals(spanKey{}).(tracing.Span); ok {
-		ctx = tracing.Into(ctx, span)
+	if known, _ := loggedOf(c); known.span != (tracing.Span{}) {
+		ctx = tracing.Into(ctx, known.span)
 	}
 	return ctx, cancel
 }

@@ -16,7 +16,6 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/platform/batch"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
@@ -51,32 +50,6 @@ type webhooks struct {
 	sometimes rate.Sometimes
 	storing   atomic.Int64 // events that are believed and not answered yet
 }
-
-// newWebhooks returns webhooks that store events with store, and call stored when some of
-// them are to be worked off.
-func newWebhooks(p payprovider.Provider, store func(context.Context, []payprovider.Event) (int, error), stored func(), settings config.Settings,
-	logger *slog.Logger, registry prometheus.Registerer,
-) *webhooks {
-	w := &webhooks{provider: p, logger: logger, bodies: body.New(body.Options{Wait: settings.API.RequestTimeout, Room: eventBodies, Arrive: eventArrives}), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
-		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
-			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
-	registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
-		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
-	telemetry.Expect(w.outcomes, "stored", "refused", "failed")
-	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: settings.Accept.Timeout,
-		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
-		func(ctx context.Context, events []payprovider.Event) ([]struct{}, error) {
-			open, err := store(postgres.As(ctx, postgres.TxPayment), events)
-			if err == nil && open > 0 {
-				stored()
-			}
-			return make([]struct{}, len(events)), err
-		})
-	return w
-}
-
-// close stores the events that wait, and ends.
-func (w *webhooks) close() { w.events.Close() }
 
 // stripeWebhook answers 200 when an event is stored, and not before.
 func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
@@ -166,25 +139,30 @@ func (s *Server) openPayments(provider payprovider.Provider) {
 	if provider == nil {
 		return
 	}
-	s.provider = provider
 	events := payments.NewEvents(s.db, provider, s.logger, s.registry)
-	s.sweeper.UseProvider(events, s.provider)
-	s.webhooks = newWebhooks(s.provider, events.Store, func() { s.dispatcher.Dispatch(payments.EventsTask()) }, s.settings, s.logger, s.registry)
+	s.sweeper.UseProvider(events, provider)
+	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(body.Options{Wait: s.settings.API.RequestTimeout, Room: eventBodies, Arrive: eventArrives}), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
+			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
+	s.registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
+		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
+	telemetry.Expect(w.outcomes, "stored", "refused", "failed")
+	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: s.settings.Accept.Timeout,
+		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
+		func(ctx context.Context, list []payprovider.Event) ([]struct{}, error) {
+			open, err := events.Store(postgres.As(ctx, postgres.TxPayment), list)
+			if err == nil && open > 0 {
+				s.dispatcher.Dispatch(payments.EventsTask())
+			}
+			return make([]struct{}, len(list)), err
+		})
+	s.webhooks = w
 }
 
 // dispatchDue enqueues payments that an operator has made due, where cards are accepted.
 // Elsewhere the sweep due-items sees to them.
 func (s *Server) dispatchDue(items []agenda.Item) {
-	if s.provider != nil {
+	if s.webhooks != nil {
 		s.dispatcher.Dispatch(agenda.Tasks(items)...)
 	}
-}
-
-// closePayments stores the events that wait.
-func (s *Server) closePayments() {
-	if s.webhooks == nil {
-		return
-	}
-	s.webhooks.close()
-	s.provider.Close()
 }

@@ -30,6 +30,7 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/docs"
+	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/maintenance/recovery"
@@ -96,8 +97,9 @@ type Server struct {
 	changes    *subscription.Campaigns
 
 	facts        *campaign.Facts
-	campaigns    *campaignsCache
-	boards       *positionsCache
+	campaigns    *readcache.Cache[campaignCopy, response.Tagged]
+	lists        *readcache.Cache[listCopy, response.Tagged]
+	boards       *readcache.Cache[uuid.UUID, *positions.Board]
 	draws        *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
 	proof        *proof.Service
 	proofs       documents
@@ -111,8 +113,7 @@ type Server struct {
 	wallets      *wallets.Batcher
 	endpoints    *endpoints.Service
 	sweeper      *recovery.Sweeper
-	webhooks     *webhooks // nil, and the next: no cards
-	provider     payprovider.Provider
+	webhooks     *webhooks // nil: no cards
 }
 
 // New makes a Server and returns its Run. provider is nil where cards are not accepted.
@@ -216,7 +217,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	if s.endpoints, err = newEndpoints(s.settings, gate, key); err != nil {
 		return err
 	}
-	timeout, metrics := s.settings.API.RequestTimeout, inventory.NewHoldMetrics(s.registry)
+	metrics := inventory.NewHoldMetrics(s.registry)
 	s.sweeper = recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, metrics, s.logger)
 	s.sweeper.CountDraws(s.acceptor.draws)
 	s.openPayments(provider)
@@ -224,7 +225,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 		return payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue, render)
 	}
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
-	s.campaigns, s.boards, s.draws = newCampaignsCache(s.db, timeout, s.changes.ChangedAt), newPositionsCache(s.db, timeout, s.changes.ChangedAt), newDrawsCache(s.db, timeout)
+	s.openCaches()
 	s.proof, s.proofs, s.exports = proof.NewService(s.db), newProofs(s.registry), newExports(s.registry)
 	s.lifecycle = lifecycle.New(gate, key, campaignBounds(s.settings), bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
@@ -259,7 +260,10 @@ func (s *Server) Run(ctx context.Context) error {
 		s.noRuns.following.Wait()
 		s.holds.Close()
 		s.wallets.Close()
-		s.closePayments()
+		if s.webhooks != nil {
+			s.webhooks.events.Close()
+			s.webhooks.provider.Close()
+		}
 		s.limiter.Close()
 		s.tokens.Close()
 		s.keys.Close()

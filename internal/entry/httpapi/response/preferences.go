@@ -7,6 +7,7 @@ package response
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,53 +80,40 @@ func (w Wait) FinalStatus() int {
 // without case, and without parameters but q.
 func Accepted(c *fiber.Ctx, offers ...string) string {
 	header := string(bytes.Join(c.Request().Header.PeekAll(fiber.HeaderAccept), []byte(",")))
-	best, most := offers[0], weight{}
+	best, most := offers[0], [3]float64{}
 	for _, offer := range offers {
-		if w := weightOf(header, offer); w.more(most) {
+		if w := weightOf(header, offer); w[0] > 0 && slices.Compare(w[:], most[:]) > 0 {
 			best, most = offer, w
 		}
 	}
 	return best
 }
 
-// weight is how much a client likes a media type.
-type weight struct {
-	quality float64
-	exact   int // 3: it has named the type; 2: type/*; 1: */*
-	at      int // its place in the header
-}
-
-func (w weight) more(than weight) bool {
-	if w.quality != than.quality {
-		return w.quality > than.quality
-	}
-	return w.quality > 0 && (w.exact > than.exact || w.exact == than.exact && w.at < than.at)
-}
-
-// weightOf returns the weight that a header gives to a media type: that of its most exact range.
-func weightOf(header, media string) (found weight) {
+// weightOf returns the weight that a header gives to a media type, by that of its most exact range: the
+// quality, how exact it is (3: the type; 2: type/*; 1: */*), and minus its place in the header.
+func weightOf(header, media string) (found [3]float64) {
 	family, _, _ := strings.Cut(media, "/")
-	at := 0
+	at := 0.0
 	for text := range strings.SplitSeq(header, ",") {
 		at++
 		name, parameters, _ := strings.Cut(text, ";")
-		w := weight{quality: 1, at: at}
+		w := [3]float64{1, 0, -at}
 		switch name = strings.TrimSpace(name); {
 		case strings.EqualFold(name, media):
-			w.exact = 3
+			w[1] = 3
 		case strings.EqualFold(name, family+"/*"):
-			w.exact = 2
+			w[1] = 2
 		case name == "*/*":
-			w.exact = 1
+			w[1] = 1
 		}
 		for parameter := range strings.SplitSeq(parameters, ";") {
 			if key, value, _ := strings.Cut(parameter, "="); strings.EqualFold(strings.TrimSpace(key), "q") {
 				if q, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && q >= 0 && q <= 1 {
-					w.quality = q
+					w[0] = q
 				}
 			}
 		}
-		if w.exact > found.exact || w.exact > 0 && w.exact == found.exact && w.quality > found.quality {
+		if w[1] > found[1] || w[1] > 0 && w[1] == found[1] && w[0] > found[0] {
 			found = w
 		}
 	}
