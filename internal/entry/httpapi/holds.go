@@ -15,7 +15,6 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/service/holds"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -28,17 +27,14 @@ const holdsPath = "/v1/holds/"
 func (s *Server) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	body := r.Body
-	if !c.MayActFor(body.UserID) {
-		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
-	}
-	if err := c.MayWrite(body.Metadata); err != nil {
+	if err := c.MayAskFor(body.UserID, body.Metadata); err != nil {
 		return nil, err
 	}
 	ttl, err := s.holdTTL(body.TTLSeconds)
 	if err != nil {
 		return nil, err
 	}
-	selection, err := s.selection(ctx, r.Campaign, contract.Selection{Positions: body.Positions, Quantity: body.Quantity, Layer: postgres.Nullable(body.Layer), Adjacent: body.Adjacent}, "", s.settings.Holds.MaxPositions)
+	selection, err := s.selection(ctx, r.Campaign, inventory.Selection{Quantity: body.Quantity, Layer: body.Layer, Adjacent: body.Adjacent}, body.Positions, "", s.settings.Holds.MaxPositions)
 	if err != nil {
 		return nil, err
 	}

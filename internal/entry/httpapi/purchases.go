@@ -24,6 +24,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/sale"
 	"triprize/internal/store/campaign"
+	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 	"triprize/internal/store/payment"
 	"triprize/internal/store/purchase"
@@ -31,46 +32,46 @@ import (
 
 // RequestPurchase accepts a purchase as a job.
 func (s *Server) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.Answer, error) {
-	who := call.Of(ctx)
-	body := r.Body
-	if !who.MayActFor(body.UserID) {
-		return nil, fault.New(fault.Forbidden, "user_id must be the sub of your token")
-	}
-	if err := who.MayPayBy(string(body.Payment.Method)); err != nil {
-		return nil, err
-	}
-	if err := who.MayWrite(body.Metadata); err != nil {
-		return nil, err
-	}
-	selection, err := s.selection(ctx, r.Campaign, body.Selection, "/selection", s.settings.Campaigns.MaxQuantity)
+	order, err := s.orderOf(ctx, r.Campaign, r.Body)
 	if err != nil {
 		return nil, err
-	}
-	payment, err := paymentOf(body.Payment, s.settings.Payments)
-	if err != nil {
-		return nil, err
-	}
-	var also []job.Kind
-	if payment.Method == purchase.Card {
-		if !s.settings.Payments.Stripe.Enabled() {
-			return nil, errNoCards
-		}
-		also = []job.Kind{job.KindPayment}
-	}
-	order := sale.Order{UserID: body.UserID, Selection: selection, Payment: payment, Metadata: metadata.Map(body.Metadata)}
-	if payment.Method == purchase.Wallet {
-		order.By = who.Signature() // for its entry of the ledger
 	}
 	payload, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: body.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases, Unless: s.noRuns.refusal(r.Campaign, selection)}, also...)
+	var also []job.Kind
+	if order.Payment.Method == purchase.Card {
+		also = []job.Kind{job.KindPayment}
+	}
+	answer, err := s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: order.UserID, Payload: payload,
+		Keep: s.settings.Retention.Purchases, Unless: s.noRuns.refusal(r.Campaign, order.Selection)}, also...)
 	if err == nil && !answer.Replayed {
-		s.learnRun(answer, r.Campaign, selection) //nolint:contextcheck // it outlives the request
+		s.learnRun(answer, r.Campaign, order.Selection) //nolint:contextcheck // it outlives the request
 	}
 	return answer, err
+}
+
+// orderOf makes of a request what its job sells, or says what is wrong with it.
+func (s *Server) orderOf(ctx context.Context, campaignID uuid.UUID, body *contract.PurchaseRequest) (order sale.Order, err error) {
+	who, wanted, paid := call.Of(ctx), body.Selection, body.Payment
+	if err := who.MayAskFor(body.UserID, body.Metadata); err != nil {
+		return order, err
+	}
+	if paid.Method == contract.PaymentDraftMethodExternal && who.Role == resource.User {
+		return order, fault.New(fault.Forbidden, "only an app may say that it has collected the money (payment.method external)")
+	}
+	order = sale.Order{UserID: body.UserID, Metadata: metadata.Map(body.Metadata), Payment: sale.Payment{Method: purchase.PaymentMethod(paid.Method),
+		Reference: paid.Reference, PaymentMethod: paid.PaymentMethod, ReturnURL: paid.ReturnURL}}
+	if order.Payment.Method == purchase.Wallet {
+		order.By = who.Signature() // for its entry of the ledger
+	}
+	order.Selection, err = s.selection(ctx, campaignID, inventory.Selection{Layer: response.ValueOf(wanted.Layer), Quantity: wanted.Quantity, Adjacent: wanted.Adjacent,
+		HoldID: response.ValueOf(wanted.HoldID)}, wanted.Positions, "/selection", s.settings.Campaigns.MaxQuantity)
+	if err == nil {
+		err = checkPayment(order.Payment, s.settings.Payments)
+	}
+	return order, err
 }
 
 // GetPurchase answers with a purchase that the caller may see.
@@ -126,9 +127,6 @@ func (s *Server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
-		return nil, err
-	}
-	if err := who.MayPayBy(string(purchase.Card)); err != nil {
 		return nil, err
 	}
 	if !s.settings.Payments.Stripe.Enabled() {
@@ -315,12 +313,11 @@ const notPage = "must be the address of a page: https://…"
 // errNoCards refuses every request that needs a payment provider, where there is none.
 var errNoCards = fault.New(fault.CardsNotAccepted, "cards are not accepted here: this installation has no payment provider (payments.stripe.key)")
 
-// paymentOf checks how a purchase is to be paid. A card has a payment method of the
+// checkPayment checks how a purchase is to be paid. A card has a payment method of the
 // provider and no reference of the app; with the others it is the other way round.
 //
 // Without a page to return to, a card that must be authenticated could only be declined.
-func paymentOf(body contract.PaymentDraft, defaults config.Payments) (sale.Payment, error) {
-	p := sale.Payment{Method: purchase.PaymentMethod(body.Method), Reference: body.Reference, PaymentMethod: body.PaymentMethod, ReturnURL: body.ReturnURL}
+func checkPayment(p sale.Payment, defaults config.Payments) error {
 	var faults []fault.Field
 	wrong := func(field, detail string) {
 		faults = append(faults, fault.Field{Pointer: "/payment/" + field, Detail: detail})
@@ -346,10 +343,13 @@ func paymentOf(body contract.PaymentDraft, defaults config.Payments) (sale.Payme
 			wrong("return_url", "goes with the method card only")
 		}
 	}
-	if len(faults) > 0 {
-		return p, fault.Invalid(faults...)
+	switch {
+	case len(faults) > 0:
+		return fault.Invalid(faults...)
+	case p.Method == purchase.Card && !defaults.Stripe.Enabled():
+		return errNoCards
 	}
-	return p, nil
+	return nil
 }
 
 // isPage tells whether a text is the address of a page that a browser can be sent to.

@@ -9,33 +9,22 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/store/inventory"
 )
 
-// selection returns what a request wants of a campaign, in at most so many positions, or an
-// invalid-request Error if the campaign can never give it: its key can then be used again, as no
-// job is made of it. at is the JSON pointer of the selection. The sale checks what can change.
-func (s *Server) selection(ctx context.Context, id uuid.UUID, w contract.Selection, at string, most int) (selection inventory.Selection, err error) {
-	invalid := func(pointer, format string, args ...any) error {
-		return fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf(format, args...)})
-	}
-	selection = inventory.Selection{Layer: response.ValueOf(w.Layer), Quantity: w.Quantity, Adjacent: w.Adjacent, HoldID: response.ValueOf(w.HoldID)}
-	switch {
-	case w.Quantity > most:
-		return selection, invalid("/quantity", "must be at most %d", most)
-	case len(w.Positions) > most:
-		return selection, invalid("/positions", "must have at most %d elements", most)
-	case selection.Layer > 0 && w.Quantity == 0:
-		return selection, invalid("/layer", "goes with quantity only")
-	case w.Adjacent && w.Quantity == 0:
-		return selection, invalid("/adjacent", "goes with quantity only")
+// selection adds the chosen positions to what a request wants of a campaign, in at most so many, or returns
+// an invalid-request Error if the campaign can never give it: its key can then be used again, as no
+// job is made of it. at is the JSON pointer of the selection. The contract has checked what goes
+// with what; the sale checks what can change.
+func (s *Server) selection(ctx context.Context, id uuid.UUID, selection inventory.Selection, chosen []contract.PlaceDraft, at string, most int) (inventory.Selection, error) {
+	if selection.Quantity > most {
+		return selection, fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
 	}
 	known, err := s.facts.Of(ctx, s.db, id)
-	if err != nil || len(w.Positions) == 0 && w.Quantity == 0 { // a hold has its positions already
+	if err != nil || len(chosen) == 0 && selection.Quantity == 0 { // a hold has its positions already
 		return selection, err
 	}
-	if selection.Positions, selection.Numbers, err = placesOf(w.Positions, at, known.Shape); err != nil {
+	if selection.Positions, selection.Numbers, err = placesOf(chosen, at, known.Shape); err != nil {
 		return selection, err
 	}
 	if err := selection.Check(known.Shape, at); err != nil {
@@ -46,10 +35,10 @@ func (s *Server) selection(ctx context.Context, id uuid.UUID, w contract.Selecti
 	}
 	if known, err = s.facts.Read(ctx, s.db, id); err == nil && known.CheckLimit(0, selection.Size()) != nil { // the limit may have been raised
 		pointer := "/quantity"
-		if len(w.Positions) > 0 {
+		if len(chosen) > 0 {
 			pointer = "/positions"
 		}
-		err = invalid(pointer, "the campaign allows %d positions per user", *known.PurchaseLimit)
+		err = fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf("the campaign allows %d positions per user", *known.PurchaseLimit)})
 	}
 	return selection, err
 }

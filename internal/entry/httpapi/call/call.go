@@ -154,15 +154,6 @@ func (who Caller) MaySeeJob(j job.Job) bool {
 	return who.Role == resource.Operator || j.Client == who.App && strings.HasPrefix(j.Key, who.KeyScope())
 }
 
-// MayPayBy returns a forbidden Error when the caller may not use a payment method:
-// only apps and operators may say that they have collected the money (external).
-func (who Caller) MayPayBy(paymentMethod string) error {
-	if paymentMethod == "external" && who.Role == resource.User {
-		return fault.New(fault.Forbidden, "only an app may say that it has collected the money (payment.method external)")
-	}
-	return nil
-}
-
 // SeesOwners tells whether the caller may see the owners of all positions.
 func (who Caller) SeesOwners() bool { return who.Role == resource.Operator }
 
@@ -201,10 +192,13 @@ func CheckMetadata(given contract.Metadata) error {
 	return nil
 }
 
-// MayWrite returns a forbidden Error when the caller may not give metadata: an app reads in
-// them what it has written itself, and not what a buyer has.
-func (who Caller) MayWrite(given contract.Metadata) error {
-	if len(given) > 0 && !who.Role.SeesMetadata() {
+// MayAskFor returns a forbidden Error when the caller may not ask for something for a user, or give
+// metadata with it: an app reads in them what it has written itself, and not what a buyer has.
+func (who Caller) MayAskFor(userID string, given contract.Metadata) error {
+	switch {
+	case !who.MayActFor(userID):
+		return fault.New(fault.Forbidden, "user_id must be the sub of your token")
+	case len(given) > 0 && !who.Role.SeesMetadata():
 		return fault.New(fault.Forbidden, "metadata is for apps and operators: a user's token cannot give any")
 	}
 	return CheckMetadata(given)
