@@ -25,6 +25,33 @@ func Exactly(n int, what string) func(tag pgconn.CommandTag) error {
 	}
 }
 
+// Send sends a batch in one round trip. An empty one does nothing.
+func Send(ctx context.Context, db interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	return db.SendBatch(ctx, b).Close()
+}
+
+// Each returns a function for (*pgx.QueuedQuery).Query that calls do for each row, whose columns it has scanned into targets.
+func Each(do func(), targets ...any) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, targets, func() error { do(); return nil })
+		return err
+	}
+}
+
+// Scan calls do for each row of a query, whose columns it has scanned into targets.
+func Scan(ctx context.Context, db DB, do func(), targets []any, sql string, args ...any) error {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	return Each(do, targets...)(rows)
+}
+
 // Collect returns every row of a query.
 func Collect[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)

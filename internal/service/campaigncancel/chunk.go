@@ -78,10 +78,8 @@ func (c *Canceller) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid
 	if cancelled.Reason != nil {
 		g.reason = *cancelled.Reason
 	}
-	var ids []uuid.UUID
-	var buyers pgx.Batch
-	inventory.QueueBuyers(&buyers, ref.CampaignID, after, chunkSize, &ids)
-	if err := tx.SendBatch(ctx, &buyers).Close(); err != nil || len(ids) == 0 {
+	ids, err := inventory.Buyers(ctx, tx, ref.CampaignID, after, chunkSize)
+	if err != nil || len(ids) == 0 {
 		return err
 	}
 	g.found, g.last = len(ids), ids[len(ids)-1]

@@ -140,10 +140,7 @@ func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
 			e.changes.Add(h.CampaignID, campaign.Change{Reserved: -len(h.Positions)})
 		}
 	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "end")
+	return fault.At(postgres.Send(ctx, tx, &b), "end")
 }
 
 func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
@@ -172,10 +169,7 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx, turns inventory.Turns) e
 			return err
 		}
 	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
+	return fault.At(postgres.Send(ctx, tx, &b), "write")
 }
 
 // remember caches, after the commit, which positions are taken and which are free

@@ -113,32 +113,15 @@ func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uu
 // queueUsages reads what users and campaigns have.
 func (f *facts) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []inventory.User, settings config.Holds) {
 	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
-		b.Queue(heldSQL, campaigns).Query(f.scanHeld)
+		var id uuid.UUID
+		var n int
+		b.Queue(heldSQL, campaigns).Query(postgres.Each(func() { f.held[id] = n }, &id, &n))
 	}
-	of, ids := inventory.ColumnsOf(users)
-	b.Queue(usageSQL, of, ids).Query(f.scanUsages)
-	inventory.QueueHeldTimes(b, f.turns, users, f.kept)
-}
-
-func (f *facts) scanHeld(rows pgx.Rows) error {
-	var id uuid.UUID
-	var n int
-	_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
-		f.held[id] = n
-		return nil
-	})
-	return err
-}
-
-func (f *facts) scanUsages(rows pgx.Rows) error {
 	var who inventory.User
-	var owned, holds, held int
-	_, err := pgx.ForEachRow(rows, []any{&who.CampaignID, &who.ID, &owned, &holds, &held}, func() error {
-		u := f.usages[who]
-		u.owned, u.holds, u.held = owned, holds, held
-		return nil
-	})
-	return err
+	var has usage
+	of, ids := inventory.ColumnsOf(users)
+	b.Queue(usageSQL, of, ids).Query(postgres.Each(func() { *f.usages[who] = has }, &who.CampaignID, &who.ID, &has.owned, &has.holds, &has.held))
+	inventory.QueueHeldTimes(b, f.turns, users, f.kept)
 }
 
 // discountOver takes holds that are over out of every count. Which holds are over was

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
@@ -199,12 +198,9 @@ func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	var b pgx.Batch
-	found := make(map[uuid.UUID]uuid.UUID)
-	inventory.QueueUsedHolds(&b, ids, found)
-	err := tx.SendBatch(ctx, &b).Close()
+	found, err := inventory.UsedHolds(ctx, tx, ids)
 	for _, c := range in.payments {
 		c.hold = found[c.PurchaseID]
 	}
-	return fault.At(err, "findHolds")
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -131,10 +132,7 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	}
 	e.wallets.Queue(&b)
 	e.queueJobs(&b)
-	if b.Len() == 0 {
-		return nil
-	}
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
+	return fault.At(postgres.Send(ctx, tx, &b), "write")
 }
 
 func (e *effects) queuePayments(b *pgx.Batch) {

@@ -126,15 +126,12 @@ func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e 
 
 // releaseHolds ends holds of a campaign.
 func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, held []*inventory.Hold) error {
-	if len(held) == 0 {
-		return nil
-	}
 	for _, h := range held {
 		e.changes.Add(id, campaign.Change{Reserved: -len(h.Positions)})
 	}
 	var b pgx.Batch
-	inventory.QueueRelease(&b, held)
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "releaseHolds")
+	queueSome(&b, held, inventory.QueueRelease)
+	return fault.At(postgres.Send(ctx, tx, &b), "releaseHolds")
 }
 
 // ExpireReservations gives up to limit payments up whose deadline is over and that no

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -109,7 +110,7 @@ func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inp
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
 	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
-	b.Queue(hasSQL, jobs, campaigns).Query(func(rows pgx.Rows) error { return inventory.ScanCounts(rows, in.has) })
+	b.Queue(hasSQL, jobs, campaigns).Query(inventory.Counts(in.has))
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockOrders: %w", err)
 	}
@@ -188,10 +189,7 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 		inventory.QueueGetHolds(&b, named, func(h inventory.Hold) { in.holds[h.ID] = h })
 	}
 	in.queueCards(&b)
-	if b.Len() == 0 {
-		return nil
-	}
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "endHolds")
+	return fault.At(postgres.Send(ctx, tx, &b), "endHolds")
 }
 
 // queueCards reads about users who order by card: how long they have kept positions lately, and how

@@ -87,12 +87,9 @@ func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, lim
 // CountOpen counts the open differences, by kind.
 func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 	counts := map[Kind]int{UnknownHere: 0, UnknownThere: 0, Differs: 0, UnknownCategory: 0}
-	rows, err := db.Query(ctx, `SELECT kind, count(*) FROM payment_differences WHERE closed_at IS NULL AND explained_at IS NULL GROUP BY kind`)
-	if err == nil {
-		var kind Kind
-		var n int
-		_, err = pgx.ForEachRow(rows, []any{&kind, &n}, func() error { counts[kind] = n; return nil })
-	}
+	var kind Kind
+	var n int
+	err := postgres.Scan(ctx, db, func() { counts[kind] = n }, []any{&kind, &n}, `SELECT kind, count(*) FROM payment_differences WHERE closed_at IS NULL AND explained_at IS NULL GROUP BY kind`)
 	return counts, fault.At(err, "balance.CountOpen")
 }
 

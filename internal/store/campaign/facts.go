@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/singleflight"
 
 	"triprize/internal/domain/fault"
@@ -32,16 +31,12 @@ func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.
 	var id uuid.UUID
 	var layer shape.Layer
 	layers := make(map[uuid.UUID][]shape.Layer, len(ids))
-	rows, err := db.Query(ctx, `
+	err := postgres.Scan(ctx, db, func() {
+		layers[id] = append(layers[id], layer)
+		layer.Aisles = nil // the next row gets a slice of its own
+	}, []any{&id, &layer.Positions, &layer.Label, &layer.Aisles}, `
 		SELECT campaign_id, positions, coalesce(label, ''), nullif(aisles, '{}') FROM layers
 		WHERE campaign_id = ANY($1) ORDER BY campaign_id, layer`, ids)
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&id, &layer.Positions, &layer.Label, &layer.Aisles}, func() error {
-			layers[id] = append(layers[id], layer)
-			layer.Aisles = nil // the next row gets a slice of its own
-			return nil
-		})
-	}
 	if err != nil {
 		return nil, fault.At(err, "campaign.readShapes")
 	}

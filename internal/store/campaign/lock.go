@@ -45,20 +45,14 @@ func LockDrawing(ctx context.Context, tx pgx.Tx, id uuid.UUID) (drawing bool, er
 // that were free. Statements queued after it see what was committed before the
 // locks were granted.
 func QueueLock(b *pgx.Batch, ids []uuid.UUID, mode postgres.LockMode, each func(id uuid.UUID)) {
-	b.Queue(`SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id`+mode.SQL(), ids).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil })
-		return err
-	})
+	var id uuid.UUID
+	b.Queue(`SELECT id FROM campaigns WHERE id = ANY($1) ORDER BY id`+mode.SQL(), ids).Query(postgres.Each(func() { each(id) }, &id))
 }
 
 // QueueMissing calls each for those of the ids that name no campaign.
 func QueueMissing(b *pgx.Batch, ids []uuid.UUID, each func(id uuid.UUID)) {
-	b.Queue(`SELECT i.id FROM unnest($1::uuid[]) AS i (id) WHERE NOT EXISTS (SELECT FROM campaigns c WHERE c.id = i.id)`, ids).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { each(id); return nil })
-		return err
-	})
+	var id uuid.UUID
+	b.Queue(`SELECT i.id FROM unnest($1::uuid[]) AS i (id) WHERE NOT EXISTS (SELECT FROM campaigns c WHERE c.id = i.id)`, ids).Query(postgres.Each(func() { each(id) }, &id))
 }
 
 // Status is what decisions on purchases and holds need to know of a campaign.

@@ -123,6 +123,10 @@ func (q Quota) Refuse(at string, positions []shape.Position, form shape.Shape, w
 // an expired hold adds counts before a sweep has ended the hold; the time before that
 // hold ended a Rest and Most ago at the latest.
 func QueueHeldTimes(b *pgx.Batch, turns Turns, users []User, into map[User]HeldTimes) {
+	var u User
+	var p shape.Position
+	var t HeldTime
+	var held, pause float64
 	campaigns, ids := ColumnsOf(users)
 	b.Queue(`
 		SELECT u.campaign_id, u.user_id, t.layer, t.col, t.held_seconds, t.ended_at, least(t.pause_seconds, $4)
@@ -134,18 +138,10 @@ func QueueHeldTimes(b *pgx.Batch, turns Turns, users []User, into map[User]HeldT
 			SELECT (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, h.expires_at, 'Infinity'
 			FROM holds h CROSS JOIN LATERAL jsonb_array_elements(h.positions) p
 			WHERE h.campaign_id = u.campaign_id AND h.user_id = u.user_id AND h.state = 'active' AND h.expires_at <= (SELECT clock_timestamp())) t`,
-		campaigns, ids, max(turns.Rest+turns.Most, turns.CoolDown).Seconds(), turns.CoolDown.Seconds()).Query(func(rows pgx.Rows) error {
-		var u User
-		var p shape.Position
-		var t HeldTime
-		var held, pause float64
-		_, err := pgx.ForEachRow(rows, []any{&u.CampaignID, &u.ID, &p.Layer, &p.Column, &held, &t.EndedAt, &pause}, func() error {
-			t.Held, t.Pause = seconds(held), seconds(pause)
-			into[u].Add(p, t)
-			return nil
-		})
-		return err
-	})
+		campaigns, ids, max(turns.Rest+turns.Most, turns.CoolDown).Seconds(), turns.CoolDown.Seconds()).Query(postgres.Each(func() {
+		t.Held, t.Pause = seconds(held), seconds(pause)
+		into[u].Add(p, t)
+	}, &u.CampaignID, &u.ID, &p.Layer, &p.Column, &held, &t.EndedAt, &pause))
 }
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

@@ -34,18 +34,15 @@ func QueueSellReserved(b *pgx.Batch, sold []Owned) {
 // that has none is not in it.
 func QueueCountReserved(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]int) {
 	// By the index of what users have in a campaign: positions have none of their purchases.
+	var id uuid.UUID
+	var n int
 	b.Queue(`
 		SELECT i.id, s.n FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT campaign_id, user_id FROM purchases WHERE id = i.id) p
 		CROSS JOIN LATERAL (
 			SELECT count(*)::int AS n FROM positions
 			WHERE campaign_id = p.campaign_id AND user_id = p.user_id AND purchase_id = i.id AND state = 'reserved') s
-		WHERE s.n > 0`, purchases).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		var n int
-		_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error { into[id] = n; return nil })
-		return err
-	})
+		WHERE s.n > 0`, purchases).Query(postgres.Each(func() { into[id] = n }, &id, &n))
 }
 
 // User is a user in a campaign.
@@ -84,15 +81,14 @@ func queueCountOfUsers(b *pgx.Batch, which string, users []User, into map[User]i
 	b.Queue(`
 		SELECT u.campaign_id, u.user_id, p.`+which+` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
 		CROSS JOIN LATERAL `+CountsOfUser+` p`, campaigns, ids).
-		Query(func(rows pgx.Rows) error { return ScanCounts(rows, into) })
+		Query(Counts(into))
 }
 
-// ScanCounts reads rows of campaign, user and a number into a map.
-func ScanCounts(rows pgx.Rows, into map[User]int) error {
+// Counts returns what puts rows of campaign, user and a number into a map.
+func Counts(into map[User]int) func(pgx.Rows) error {
 	var u User
 	var n int
-	_, err := pgx.ForEachRow(rows, []any{&u.CampaignID, &u.ID, &n}, func() error { into[u] = n; return nil })
-	return err
+	return postgres.Each(func() { into[u] = n }, &u.CampaignID, &u.ID, &n)
 }
 
 // Owned is what a purchase has: positions that are sold to it, or reserved for it.
@@ -139,16 +135,14 @@ func queueChange(b *pgx.Batch, purchased []Owned, state State, set string) {
 		Exec(postgres.Exactly(len(campaigns), string(state)+" positions"))
 }
 
-// QueueBuyers reads the purchases that have sold positions of a campaign, each once, in
+// Buyers returns the purchases that have sold positions of a campaign, each once, in
 // the order of their ids: at most limit of them, after the given one (zero: from the
 // start).
-func QueueBuyers(b *pgx.Batch, campaignID, after uuid.UUID, limit int, purchases *[]uuid.UUID) {
-	b.Queue(`
+func Buyers(ctx context.Context, db postgres.DB, campaignID, after uuid.UUID, limit int) ([]uuid.UUID, error) {
+	purchases, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		SELECT DISTINCT purchase_id FROM positions WHERE campaign_id = $1 AND state = 'sold' AND purchase_id > $2
-		ORDER BY purchase_id LIMIT $3`, campaignID, after, limit).Query(func(rows pgx.Rows) (err error) {
-		*purchases, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		return err
-	})
+		ORDER BY purchase_id LIMIT $3`, campaignID, after, limit)
+	return purchases, fault.At(err, "inventory.Buyers(%s)", campaignID)
 }
 
 // NotIn returns those of chosen positions that are not in a state, each with its place in the
@@ -195,20 +189,19 @@ func queueBlocking(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Positio
 		append([]any{campaignID, layers, cols, string(state)}, args...)...).Exec(postgres.Exactly(len(positions), string(state)+" positions"))
 }
 
-// QueueUsedHolds finds the holds that purchases have used and whose time is not over, by
+// UsedHolds finds the holds that purchases have used and whose time is not over, by
 // purchase.
-func QueueUsedHolds(b *pgx.Batch, purchases []uuid.UUID, found map[uuid.UUID]uuid.UUID) {
-	b.Queue(`
+func UsedHolds(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	found := make(map[uuid.UUID]uuid.UUID)
+	var purchaseID, holdID uuid.UUID
+	err := postgres.Scan(ctx, db, func() { found[purchaseID] = holdID }, []any{&purchaseID, &holdID}, `
 		SELECT h.purchase_id, h.id FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT campaign_id, user_id FROM purchases WHERE id = i.id) p
 		CROSS JOIN LATERAL (
 			SELECT id, purchase_id FROM holds
 			WHERE campaign_id = p.campaign_id AND user_id = p.user_id AND expires_at > (SELECT clock_timestamp())
-			  AND purchase_id = i.id) h`, purchases).Query(func(rows pgx.Rows) error {
-		var purchaseID, holdID uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&purchaseID, &holdID}, func() error { found[purchaseID] = holdID; return nil })
-		return err
-	})
+			  AND purchase_id = i.id) h`, purchases)
+	return found, fault.At(err, "inventory.UsedHolds")
 }
 
 // QueueHoldAgain gives the positions of unpaid purchases back to the holds that these have

@@ -179,13 +179,8 @@ func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
 				WHERE campaign_id = n.campaign_id AND layer = n.layer AND state = 'available'
 				ORDER BY rank LIMIT n.count FOR UPDATE SKIP LOCKED) p`, ids, layers, counts).Query(collect)
 	}
-	if b.Len() == 0 {
-		return nil, nil
-	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, fmt.Errorf("inventory.findFree: %w", err)
-	}
-	return found, nil
+	err := postgres.Send(ctx, tx, &b)
+	return found, fault.At(err, "inventory.findFree")
 }
 
 func columns(needs []need) (ids []uuid.UUID, layers, counts []int) {

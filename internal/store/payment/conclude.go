@@ -25,11 +25,8 @@ func QueueOfJobs(b *pgx.Batch, jobs []uuid.UUID, found *[]Ref) {
 // payments that another transaction has locked. locked gets the payments that it has
 // locked, and into all of them.
 func QueueLock(b *pgx.Batch, purchases []uuid.UUID, mode postgres.LockMode, locked map[uuid.UUID]bool, into map[uuid.UUID]*Payment) {
-	b.Queue(`SELECT purchase_id FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id`+mode.SQL(), purchases).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { locked[id] = true; return nil })
-		return err
-	})
+	var id uuid.UUID
+	b.Queue(`SELECT purchase_id FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id`+mode.SQL(), purchases).Query(postgres.Each(func() { locked[id] = true }, &id))
 	QueueGet(b, purchases, into)
 }
 

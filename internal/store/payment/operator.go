@@ -96,16 +96,10 @@ func Waiting(ctx context.Context, db postgres.DB, waiter Waiter, after uuid.UUID
 // CountWaiting counts the payments that wait, by what for.
 func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, err error) {
 	counts = map[Waiter]int{Operator: 0, Key: 0, Provider: 0}
-	rows, err := db.Query(ctx, `SELECT `+waiterSQL+`, count(*) FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`)
-	if err != nil {
-		return nil, fmt.Errorf("payment.CountWaiting: %w", err)
-	}
 	var waiter Waiter
 	var n int
-	if _, err = pgx.ForEachRow(rows, []any{&waiter, &n}, func() error { counts[waiter] = n; return nil }); err != nil {
-		return nil, fmt.Errorf("payment.CountWaiting: %w", err)
-	}
-	return counts, nil
+	err = postgres.Scan(ctx, db, func() { counts[waiter] = n }, []any{&waiter, &n}, `SELECT `+waiterSQL+`, count(*) FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`)
+	return counts, fault.At(err, "payment.CountWaiting")
 }
 
 // Escalate gives up to limit payments to the operators that have waited for a key or the

@@ -76,10 +76,7 @@ func QueueCards(b *pgx.Batch, buyers []Buyer, except uuid.UUID, wait bool, busy 
 	var buyer Buyer
 	b.Queue(`
 		SELECT u.client, u.id FROM unnest($1::text[], $2::text[]) AS u (client, id)
-		WHERE NOT (SELECT `+lock+`(hashtextextended('cards ' || u.client || chr(10) || u.id, 0)))`, clients, users).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&buyer.Client, &buyer.ID}, func() error { busy(buyer); return nil })
-		return err
-	})
+		WHERE NOT (SELECT `+lock+`(hashtextextended('cards ' || u.client || chr(10) || u.id, 0)))`, clients, users).Query(postgres.Each(func() { busy(buyer) }, &buyer.Client, &buyer.ID))
 	var cards Cards
 	b.Queue(`
 		SELECT u.client, u.id, c.n, c.again FROM unnest($1::text[], $2::text[]) AS u (client, id) CROSS JOIN LATERAL (
@@ -91,10 +88,7 @@ func QueueCards(b *pgx.Batch, buyers []Buyer, except uuid.UUID, wait bool, busy 
 				WHERE p.client = u.client AND p.user_id = u.id AND p.state IN ('pending', 'awaiting_action') AND p.id <> $5
 				  AND y.phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')
 				ORDER BY until DESC LIMIT $4) newest) c
-		WHERE c.n > 0`, clients, users, declinesIn.Seconds(), MostDeclines, except).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&buyer.Client, &buyer.ID, &cards.Count, &cards.Again}, func() error { each(buyer, cards); return nil })
-		return err
-	})
+		WHERE c.n > 0`, clients, users, declinesIn.Seconds(), MostDeclines, except).Query(postgres.Each(func() { each(buyer, cards) }, &buyer.Client, &buyer.ID, &cards.Count, &cards.Again))
 }
 
 // HasTooManyDeclines reports whether the buyer of a purchase has too many declines now; one

@@ -28,12 +28,9 @@ func QueueWait(ctx context.Context, db postgres.DB) (wait time.Duration, err err
 // OpenByPhase counts the open payments, by phase.
 func OpenByPhase(ctx context.Context, db postgres.DB) (map[Phase]int, error) {
 	counts := make(map[Phase]int)
-	rows, err := db.Query(ctx, `SELECT phase, count(*) FROM payments WHERE finished_at IS NULL GROUP BY phase`)
-	if err == nil {
-		var phase Phase
-		var n int
-		_, err = pgx.ForEachRow(rows, []any{&phase, &n}, func() error { counts[phase] = n; return nil })
-	}
+	var phase Phase
+	var n int
+	err := postgres.Scan(ctx, db, func() { counts[phase] = n }, []any{&phase, &n}, `SELECT phase, count(*) FROM payments WHERE finished_at IS NULL GROUP BY phase`)
 	return counts, fault.At(err, "payment.OpenByPhase")
 }
 

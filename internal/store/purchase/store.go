@@ -105,18 +105,12 @@ func Owners(ctx context.Context, db postgres.DB, who access.Grant, ids []uuid.UU
 	if len(ids) == 0 {
 		return owners, nil
 	}
-	rows, err := db.Query(ctx, `
-		SELECT i.id, p.user_id FROM (SELECT DISTINCT unnest($1::uuid[]) AS id) i
-		CROSS JOIN LATERAL (SELECT user_id FROM purchases WHERE id = i.id AND `+seen+`) p`, ids, who.Client(), who.User())
-	if err != nil {
-		return nil, fmt.Errorf("purchase.Owners: %w", err)
-	}
 	var id uuid.UUID
 	var user string
-	if _, err := pgx.ForEachRow(rows, []any{&id, &user}, func() error { owners[id] = user; return nil }); err != nil {
-		return nil, fmt.Errorf("purchase.Owners: %w", err)
-	}
-	return owners, nil
+	err := postgres.Scan(ctx, db, func() { owners[id] = user }, []any{&id, &user}, `
+		SELECT i.id, p.user_id FROM (SELECT DISTINCT unnest($1::uuid[]) AS id) i
+		CROSS JOIN LATERAL (SELECT user_id FROM purchases WHERE id = i.id AND `+seen+`) p`, ids, who.Client(), who.User())
+	return owners, fault.At(err, "purchase.Owners")
 }
 
 // QueueGet reads purchases into a map. It leaves out those that do not exist.

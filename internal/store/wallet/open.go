@@ -74,11 +74,8 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 	ids = slices.Compact(ids)
 	locked := make(map[uuid.UUID]bool, len(ids))
 	var p pgx.Batch
-	p.Queue(`SELECT id FROM wallets WHERE id = ANY($1) AND ($2::text[] IS NULL OR client = ANY($2)) ORDER BY id`+mode.SQL(), ids, want.Clients).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { locked[id] = true; return nil })
-		return err
-	})
+	var id uuid.UUID
+	p.Queue(`SELECT id FROM wallets WHERE id = ANY($1) AND ($2::text[] IS NULL OR client = ANY($2)) ORDER BY id`+mode.SQL(), ids, want.Clients).Query(postgres.Each(func() { locked[id] = true }, &id))
 	p.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&u.now) })
 	p.Queue(stateSQL, ids).Query(func(rows pgx.Rows) error { return u.scanState(rows, locked) })
 	p.Queue(authorizationsSQL, ids, want.Authorizations).Query(u.scanAuthorizations)
@@ -87,12 +84,9 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 		for i, r := range want.References {
 			scopes[i], texts[i] = r.Scope, r.Text
 		}
-		p.Queue(takenSQL, scopes, texts).Query(func(rows pgx.Rows) error {
-			var r Reference
-			var id uuid.UUID
-			_, err := pgx.ForEachRow(rows, []any{&r.Scope, &r.Text, &id}, func() error { u.references[r] = id; return nil })
-			return err
-		})
+		var r Reference
+		var id uuid.UUID
+		p.Queue(takenSQL, scopes, texts).Query(postgres.Each(func() { u.references[r] = id }, &r.Scope, &r.Text, &id))
 	}
 	if err := tx.SendBatch(ctx, &p).Close(); err != nil {
 		return nil, fmt.Errorf("wallet.Open: %w", err)

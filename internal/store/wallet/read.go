@@ -118,7 +118,10 @@ func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
 		clients[i], texts[i] = o.Client, o.Metadata.Text()
 	}
-	rows, err := tx.Query(ctx, `
+	made := make(map[Owner]Created, n)
+	var id uuid.UUID
+	var o Owner
+	err := postgres.Scan(ctx, tx, func() { made[o] = Created{ID: id, Fresh: true} }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
 		WITH wanted AS MATERIALIZED (
 			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[]) AS w (id, owner_id, currency, client, metadata)
 		), made AS (
@@ -131,16 +134,6 @@ func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 			SELECT id, wanted.metadata FROM made JOIN wanted USING (id) WHERE wanted.metadata IS NOT NULL
 		)
 		SELECT id, owner_id, currency, client FROM made`, fresh, names, currencies, clients, texts)
-	if err != nil {
-		return nil, err
-	}
-	made := make(map[Owner]Created, n)
-	var id uuid.UUID
-	var o Owner
-	_, err = pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency, &o.Client}, func() error {
-		made[o] = Created{ID: id, Fresh: true}
-		return nil
-	})
 	return made, err
 }
 
@@ -159,16 +152,10 @@ func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.U
 	for i, o := range owners {
 		names[i], currencies[i], clients[i] = o.ID, o.Currency, o.Client
 	}
-	rows, err := db.Query(ctx, `
-		SELECT w.id, w.owner_id, w.currency, w.client FROM unnest($1::text[], $2::text[], $3::text[]) AS o (owner_id, currency, client)
-		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency AND client = o.client) w`, names, currencies, clients)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.Find: %w", err)
-	}
 	var id uuid.UUID
 	var o Owner
-	if _, err := pgx.ForEachRow(rows, []any{&id, &o.ID, &o.Currency, &o.Client}, func() error { found[o] = id; return nil }); err != nil {
-		return nil, fmt.Errorf("wallet.Find: %w", err)
-	}
-	return found, nil
+	err := postgres.Scan(ctx, db, func() { found[o] = id }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
+		SELECT w.id, w.owner_id, w.currency, w.client FROM unnest($1::text[], $2::text[], $3::text[]) AS o (owner_id, currency, client)
+		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency AND client = o.client) w`, names, currencies, clients)
+	return found, fault.At(err, "wallet.Find")
 }

@@ -31,10 +31,7 @@ func Lost(err error) bool {
 func (u *UnitOfWork) Write(ctx context.Context, tx pgx.Tx) error {
 	var p pgx.Batch
 	u.Queue(&p)
-	if p.Len() == 0 {
-		return nil
-	}
-	return fault.At(tx.SendBatch(ctx, &p).Close(), "wallet.Write")
+	return fault.At(postgres.Send(ctx, tx, &p), "wallet.Write")
 }
 
 // Queue adds the statements of Write to a batch, for callers that write more in the
