@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 )
 
@@ -82,14 +80,12 @@ func ProgressOf(c Campaign) Progress {
 // exist. It has no counts per layer: they would mean counting all positions at
 // every read, while this reads one row per campaign.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progress, error) {
-	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s Progress, err error) {
-		err = row.Scan(&s.CampaignID, &s.State, &s.Paused, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board, &s.Waiting)
-		s.Version = s.hash()
-		return s, err
-	}, `
-		SELECT id, state, paused_at IS NOT NULL, positions_total, `+reservedNow+`, positions_sold, positions_blocked, board_version, `+waiting+`
-		FROM campaigns WHERE id = ANY($1)`, ids)
-	return list, fault.At(err, "campaign.ReadProgress")
+	found, err := GetAll(ctx, db, ids)
+	list := make([]Progress, len(found))
+	for i, c := range found {
+		list[i] = ProgressOf(c)
+	}
+	return list, err
 }
 
 // hash returns 72 bits in 12 characters. The number at the front changes with the list of
