@@ -155,7 +155,7 @@ func (c *Canceller) cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[
 	if len(held) > 0 {
 		changes := make(campaign.Changes)
 		for _, h := range held {
-			changes.Add(ref.CampaignID, campaign.Change{Reserved: -len(h.Positions)})
+			changes.Add(ref.CampaignID, campaign.Counts{Reserved: -len(h.Positions)})
 		}
 		inventory.QueueRelease(&b, held)
 		changes.QueueBack(&b)

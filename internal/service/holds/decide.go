@@ -15,6 +15,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/tracing"
+	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
 )
@@ -158,7 +159,10 @@ func (t *transaction) lockFacts(ctx context.Context, tx pgx.Tx, mine []int) (*fa
 			holds = append(holds, one.hold)
 		}
 	}
-	return t.service.lockFacts(ctx, tx, t.tasks[0].Job.CampaignID, requests, holds)
+	var b pgx.Batch
+	campaigns := []uuid.UUID{t.tasks[0].Job.CampaignID}
+	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
+	return t.service.readFacts(ctx, tx, &b, campaigns, requests, holds)
 }
 
 // create makes the holds that tasks ask for. Users who give positions back in this

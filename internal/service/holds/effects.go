@@ -125,19 +125,19 @@ func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
 	if len(e.over) > 0 {
 		inventory.QueueExpire(&b, e.over)
 		for _, h := range e.over {
-			e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
+			e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -h.Size})
 		}
 	}
 	if len(e.extended) > 0 {
 		inventory.QueueExtend(&b, e.extended)
 		for _, h := range e.extended {
-			e.changes.Add(h.CampaignID, campaign.Change{})
+			e.changes.Add(h.CampaignID, campaign.Counts{})
 		}
 	}
 	if len(e.released) > 0 {
 		inventory.QueueRelease(&b, e.released)
 		for _, h := range e.released {
-			e.changes.Add(h.CampaignID, campaign.Change{Reserved: -len(h.Positions)})
+			e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -len(h.Positions)})
 		}
 	}
 	return fault.At(postgres.Send(ctx, tx, &b), "end")
@@ -145,7 +145,7 @@ func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
 
 func (e *effects) hold(made inventory.NewHold, ttl time.Duration) {
 	e.made = append(e.made, made)
-	e.changes.Add(made.CampaignID, campaign.Change{Reserved: len(made.Picked)})
+	e.changes.Add(made.CampaignID, campaign.Counts{Reserved: len(made.Picked)})
 	for _, p := range made.Picked {
 		e.taken[p.PositionID] = taking{remaining: ttl, userID: made.UserID}
 	}

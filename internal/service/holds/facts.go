@@ -53,21 +53,6 @@ const usageSQL = `
 
 const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
 
-// readFacts reads the facts about requests without locks.
-func (s *Service) readFacts(ctx context.Context, requests []Request) (*facts, error) {
-	return s.queueFacts(ctx, s.db, campaignsOf(requests), requests, nil, new(pgx.Batch))
-}
-
-// lockFacts locks a campaign, waits where it must, and reads the facts about requests
-// for new holds, and about other holds, in later statements. Those see what was
-// committed before the lock was granted.
-func (s *Service) lockFacts(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, requests []Request, holds []uuid.UUID) (*facts, error) {
-	var b pgx.Batch
-	campaigns := []uuid.UUID{campaignID}
-	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
-	return s.queueFacts(ctx, tx, campaigns, requests, holds, &b)
-}
-
 func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 	for _, r := range requests {
 		if !slices.Contains(campaigns, r.Job.CampaignID) {
@@ -77,9 +62,9 @@ func campaignsOf(requests []Request) (campaigns []uuid.UUID) {
 	return campaigns
 }
 
-// queueFacts adds the statements that read facts to a batch, sends it and returns the
-// facts.
-func (s *Service) queueFacts(ctx context.Context, db postgres.DB, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID, b *pgx.Batch) (*facts, error) {
+// readFacts reads the facts about requests for new holds, and about other holds, in statements after
+// those of b. Behind that of a lock they see what was committed before it was granted.
+func (s *Service) readFacts(ctx context.Context, db postgres.DB, b *pgx.Batch, campaigns []uuid.UUID, requests []Request, holds []uuid.UUID) (*facts, error) {
 	f := &facts{turns: Turns(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[inventory.User]*usage), kept: make(map[inventory.User]inventory.HeldTimes), held: make(map[uuid.UUID]int),
 		holds: make(map[uuid.UUID]*inventory.Hold)}
 	var users []inventory.User

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -150,7 +151,7 @@ func (s *Service) lookAgain(ctx context.Context, requests []Request) ([]precheck
 // when the hold of the same key already counts against the limit, the request is
 // then known to be a retry.
 func (s *Service) precheck(ctx context.Context, requests []Request) ([]precheck, error) {
-	f, err := s.readFacts(ctx, requests)
+	f, err := s.readFacts(ctx, s.db, new(pgx.Batch), campaignsOf(requests), requests, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -18,29 +18,20 @@ import (
 // none. Only a campaign that is drawn at the end of its sale can have blocked positions.
 func (s *Service) Block(ctx context.Context, r job.Request, chosen []shape.Position, reason string) (job.Accepted, error) {
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error {
-		return block(ctx, tx, id, chosen, blocking{inventory.Available, fault.PositionTaken, len(chosen),
-			func(b *pgx.Batch) { inventory.QueueBlock(b, id, chosen, reason) }})
+		return change(ctx, tx, id, chosen, inventory.Available, fault.PositionTaken, reason)
 	})
 }
 
 // Unblock puts blocked positions of a campaign on sale again, all of them or none.
 func (s *Service) Unblock(ctx context.Context, r job.Request, chosen []shape.Position) (job.Accepted, error) {
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error {
-		return block(ctx, tx, id, chosen, blocking{inventory.Blocked, fault.StateConflict, -len(chosen),
-			func(b *pgx.Batch) { inventory.QueueUnblock(b, id, chosen) }})
+		return change(ctx, tx, id, chosen, inventory.Blocked, fault.StateConflict, "")
 	})
 }
 
-// blocking is a change of positions by an operator.
-type blocking struct {
-	from    inventory.State
-	refusal fault.Code // when a position is in another state
-	more    int        // blocked positions
-	queue   func(b *pgx.Batch)
-}
-
-// block locks the campaign, ends the holds that are over, and changes the chosen positions.
-func block(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Position, do blocking) error {
+// change locks the campaign, ends the holds that are over, and blocks chosen positions that are Available, or
+// unblocks those that are Blocked. When others are among them, it refuses all with a code.
+func change(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Position, from inventory.State, code fault.Code, reason string) error {
 	changes, err := lockSale(ctx, tx, id)
 	if err != nil {
 		return err
@@ -49,20 +40,24 @@ func block(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Position
 	if err != nil {
 		return err
 	}
-	others, err := inventory.NotIn(ctx, tx, id, form, chosen, do.from)
+	others, err := inventory.NotIn(ctx, tx, id, form, chosen, from)
 	if err != nil {
 		return err
 	}
 	if len(others) > 0 {
 		refusal := fault.Taken(others...)
-		refusal.Code = do.refusal
+		refusal.Code = code
 		return refusal
 	}
-	changes.Add(id, campaign.Change{Blocked: do.more})
+	more := len(chosen)
+	if from == inventory.Blocked {
+		more = -more
+	}
+	changes.Add(id, campaign.Counts{Blocked: more})
 	var b pgx.Batch
 	changes.Queue(&b)
-	do.queue(&b)
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "lifecycle.block(%s)", id)
+	inventory.QueueBlocking(&b, id, chosen, from, reason)
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "lifecycle.change(%s)", id)
 }
 
 // lockSale locks a campaign whose positions can be blocked, and frees what holds keep that are
@@ -85,7 +80,7 @@ func lockSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (campaign.Changes, e
 	}
 	inventory.QueueExpire(&end, over)
 	for _, h := range over {
-		changes.Add(id, campaign.Change{Reserved: -h.Size})
+		changes.Add(id, campaign.Counts{Reserved: -h.Size})
 	}
 	return changes, fault.At(tx.SendBatch(ctx, &end).Close(), "lifecycle.lockSale(%s)", id)
 }

@@ -158,9 +158,9 @@ func (a *allocation) charge(o *Order, p *purchase.Purchase) error {
 // is paid by card.
 func (a *allocation) take(o *Order, p purchase.Purchase, picked []*inventory.Free) error {
 	n, hold := len(picked), a.holds[o.Selection.HoldID] // the zero hold when it names none
-	given, change := inventory.Sale{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked}, campaign.Change{Sold: n}
+	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked}, campaign.Counts{Sold: n}
 	if p.State == purchase.Pending {
-		given.For, change = a.reservedFor(o, picked, hold.CreatedAt), campaign.Change{Reserved: n}
+		given.For, change = a.reservedFor(o, picked, hold.CreatedAt), campaign.Counts{Reserved: n}
 		a.reserve(o, &p, given, hold.CreatedAt)
 	} else {
 		a.stock.Sell(picked)
@@ -183,7 +183,7 @@ func (a *allocation) take(o *Order, p purchase.Purchase, picked []*inventory.Fre
 
 // reserve begins the payment by card of a purchase, whose positions are reserved. heldSince is when the
 // hold was made that it uses; zero: it uses none.
-func (a *allocation) reserve(o *Order, p *purchase.Purchase, given inventory.Sale, heldSince time.Time) {
+func (a *allocation) reserve(o *Order, p *purchase.Purchase, given inventory.Owned, heldSince time.Time) {
 	a.stock.Keep(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID, o.job.ID))
 	a.pending[o.buyer()] += len(given.Picked)
 	cards := a.cards[o.cardholder()]

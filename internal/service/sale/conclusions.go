@@ -77,7 +77,7 @@ func (e *effects) release(c *conclusion) {
 // holdAgain gives the positions of a purchase back to the hold that it has used.
 func (e *effects) holdAgain(c *conclusion) {
 	e.heldAgain = append(e.heldAgain, c.owned())
-	e.changes.Add(c.CampaignID, campaign.Change{})
+	e.changes.Add(c.CampaignID, campaign.Counts{})
 	e.step(c, payment.StepHeldAgain)
 }
 
@@ -87,7 +87,7 @@ func (e *effects) free(c *conclusion) {
 		return
 	}
 	e.freed = append(e.freed, c.owned())
-	e.changes.Add(c.CampaignID, campaign.Change{Reserved: -len(c.bought.Items)})
+	e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -len(c.bought.Items)})
 	e.step(c, payment.StepReleased)
 }
 
@@ -95,7 +95,7 @@ func (e *effects) free(c *conclusion) {
 func (e *effects) sellReserved(c *conclusion) error {
 	n := len(c.bought.Items)
 	e.paid = append(e.paid, c.owned())
-	e.changes.Add(c.CampaignID, campaign.Change{Reserved: -n, Sold: n})
+	e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -n, Sold: n})
 	return e.complete(c)
 }
 

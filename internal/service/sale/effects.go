@@ -41,8 +41,8 @@ type effects struct {
 	steps        []payment.Step
 	refunds      []refund.Refund
 
-	reserved  []inventory.Sale
-	sold      []inventory.Sale  // that were free or held
+	reserved  []inventory.Owned
+	sold      []inventory.Owned // that were free or held
 	paid      []inventory.Owned // that were reserved, and are sold
 	freed     []inventory.Owned // that were reserved
 	unpaid    []inventory.Owned // whose positions are freed, too
@@ -99,7 +99,7 @@ func (e *effects) expire(b *pgx.Batch, over []inventory.Over) {
 	}
 	inventory.QueueExpire(b, over)
 	for _, h := range over {
-		e.changes.Add(h.CampaignID, campaign.Change{Reserved: -h.Size})
+		e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -h.Size})
 	}
 	e.HoldsReclaimed += len(over)
 }

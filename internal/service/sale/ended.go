@@ -127,7 +127,7 @@ func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e 
 // releaseHolds ends holds of a campaign.
 func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, held []*inventory.Hold) error {
 	for _, h := range held {
-		e.changes.Add(id, campaign.Change{Reserved: -len(h.Positions)})
+		e.changes.Add(id, campaign.Counts{Reserved: -len(h.Positions)})
 	}
 	var b pgx.Batch
 	queueSome(&b, held, inventory.QueueRelease)

@@ -121,8 +121,8 @@ func (e *effects) sellOthers(c *conclusion, picked []*inventory.Free) error {
 	}
 	e.step(c, payment.StepLate)
 	e.step(c, payment.StepReassigned)
-	e.sold = append(e.sold, inventory.Sale{PurchaseID: c.PurchaseID, UserID: c.bought.UserID, Picked: picked})
+	e.sold = append(e.sold, inventory.Owned{PurchaseID: c.PurchaseID, UserID: c.bought.UserID, Picked: picked})
 	e.reassigned = append(e.reassigned, *c.bought)
-	e.changes.Add(c.CampaignID, campaign.Change{Sold: len(picked)})
+	e.changes.Add(c.CampaignID, campaign.Counts{Sold: len(picked)})
 	return e.complete(c)
 }

@@ -78,7 +78,7 @@ func (e *effects) cancel(c *cancellation) error {
 	}
 	e.refund(p, done.Amount, refund.PurchaseCancelled)
 	e.takenBack = append(e.takenBack, inventory.Owned{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: done.Positions})
-	e.changes.Add(p.CampaignID, campaign.Change{Sold: -len(done.Positions)})
+	e.changes.Add(p.CampaignID, campaign.Counts{Sold: -len(done.Positions)})
 	done.State = p.State
 	return e.succeed(c.ID, done)
 }

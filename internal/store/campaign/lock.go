@@ -160,17 +160,14 @@ func FindLocker(ctx context.Context, db postgres.DB, id uuid.UUID) (l Locker, er
 	return l, fault.At(err, "campaign.FindLocker(%s)", id)
 }
 
-// Change is what a transaction adds to a campaign's counters.
-type Change struct{ Reserved, Sold, Blocked int }
-
-// Changes has the Change of every campaign in a transaction. A campaign whose
+// Changes is what a transaction adds to the counters of campaigns. A campaign whose
 // positions change while its counters stay the same is in it too, with zeros.
-type Changes map[uuid.UUID]Change
+type Changes map[uuid.UUID]Counts
 
 // Add adds to the change of a campaign.
-func (c Changes) Add(id uuid.UUID, change Change) {
+func (c Changes) Add(id uuid.UUID, change Counts) {
 	now := c[id]
-	c[id] = Change{now.Reserved + change.Reserved, now.Sold + change.Sold, now.Blocked + change.Blocked}
+	c[id] = Counts{Reserved: now.Reserved + change.Reserved, Sold: now.Sold + change.Sold, Blocked: now.Blocked + change.Blocked}
 }
 
 // Queue adds the changes to the counters, in one statement. The statement fails

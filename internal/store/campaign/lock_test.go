@@ -179,9 +179,9 @@ func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 	a, b, untouched, ended := put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Completed)
 	for range 2 {
 		changes := make(campaign.Changes)
-		changes.Add(a, campaign.Change{Reserved: 1, Sold: 3})
-		changes.Add(a, campaign.Change{Sold: -1})
-		changes.Add(b, campaign.Change{Sold: 5})
+		changes.Add(a, campaign.Counts{Reserved: 1, Sold: 3})
+		changes.Add(a, campaign.Counts{Sold: -1})
+		changes.Add(b, campaign.Counts{Sold: 5})
 		if err := attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }); err != nil {
 			t.Fatal(err)
 		}

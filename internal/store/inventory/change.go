@@ -138,24 +138,15 @@ func queueFreeHeld(b *pgx.Batch, holds []uuid.UUID, n int) {
 		Exec(postgres.Exactly(n, "held positions"))
 }
 
-// Sale gives positions to a purchase: free ones, or those that its buyer holds.
-type Sale struct {
-	PurchaseID uuid.UUID
-	UserID     string
-	HoldID     uuid.UUID     // the buyer's hold; zero: the positions are free
-	For        time.Duration // until the deadline of a reservation
-	Picked     []*Free
-}
-
 // QueueSell marks positions as sold and ends the holds that purchases use. The
 // positions must still have the version at which they were found. It comes after
 // campaign.Changes.
-func QueueSell(b *pgx.Batch, sales []Sale) {
+func QueueSell(b *pgx.Batch, sales []Owned) {
 	queueTake(b, sales, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`, ``)
 }
 
 // queueTake gives positions to purchases, in the state that set says, under a condition.
-func queueTake(b *pgx.Batch, sales []Sale, set, condition string, args ...any) {
+func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
 	var owners []string

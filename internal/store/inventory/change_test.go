@@ -159,7 +159,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 	id := fill(t, db, 8)
 	ends := map[inventory.HoldState]func(b *pgx.Batch, h inventory.Hold){
 		inventory.HoldUsed: func(b *pgx.Batch, h inventory.Hold) {
-			inventory.QueueSell(b, []inventory.Sale{{PurchaseID: uuid.New(), UserID: "holder", HoldID: h.ID, Picked: foundKept(t, db, h)}})
+			inventory.QueueSell(b, []inventory.Owned{{PurchaseID: uuid.New(), UserID: "holder", HoldID: h.ID, Picked: foundKept(t, db, h)}})
 		},
 		inventory.HoldReleased: queueRelease,
 		inventory.HoldExpired:  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{over(h)}) },
@@ -225,11 +225,11 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 	for i := range 2 {
 		free[i].Version++
 	}
-	sale := func(holdID uuid.UUID, f inventory.Free) inventory.Sale {
-		return inventory.Sale{Picked: []*inventory.Free{&f}, HoldID: holdID, UserID: "holder", PurchaseID: uuid.New()}
+	sale := func(holdID uuid.UUID, f inventory.Free) inventory.Owned {
+		return inventory.Owned{Picked: []*inventory.Free{&f}, HoldID: holdID, UserID: "holder", PurchaseID: uuid.New()}
 	}
 	before := rows(t, db, id)
-	for what, sales := range map[string][]inventory.Sale{
+	for what, sales := range map[string][]inventory.Owned{
 		"without a hold":        {sale(uuid.Nil, free[0])},
 		"by another hold":       {sale(others.ID, free[0])},
 		"a free one by a hold":  {sale(mine.ID, free[2])},
@@ -244,7 +244,7 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 	if after := rows(t, db, id); !maps.Equal(after, before) {
 		t.Errorf("the positions were %+v, they are %+v", before, after)
 	}
-	right := []inventory.Sale{sale(mine.ID, free[0]), sale(others.ID, free[1]), sale(uuid.Nil, free[2])}
+	right := []inventory.Owned{sale(mine.ID, free[0]), sale(others.ID, free[1]), sale(uuid.Nil, free[2])}
 	if !change(t, db, func(b *pgx.Batch) { inventory.QueueSell(b, right) }) {
 		t.Error("each by its own, and a free one: not sold")
 	}
@@ -384,7 +384,7 @@ func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
 		var done bool
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 			var b pgx.Batch
-			inventory.QueueReserve(&b, []inventory.Sale{{UserID: user, PurchaseID: uuid.New(), Picked: pointers([]inventory.Free{f}), For: d}}, time.Now(), turns, time.Hour)
+			inventory.QueueReserve(&b, []inventory.Owned{{UserID: user, PurchaseID: uuid.New(), Picked: pointers([]inventory.Free{f}), For: d}}, time.Now(), turns, time.Hour)
 			done = tx.SendBatch(t.Context(), &b).Close() == nil
 			return errNotNow
 		})
@@ -426,11 +426,11 @@ func TestOnlyFreePositionsAreBlocked(t *testing.T) {
 			set(t, db, state, uuid.New(), f)
 		}
 		chosen := []shape.Position{f.Position}
-		unblock := func(b *pgx.Batch) { inventory.QueueUnblock(b, id, chosen) }
+		unblock := func(b *pgx.Batch) { inventory.QueueBlocking(b, id, chosen, inventory.Blocked, "") }
 		if change(t, db, unblock) {
 			t.Errorf("%s: it was unblocked", state)
 		}
-		blocked := change(t, db, func(b *pgx.Batch) { inventory.QueueBlock(b, id, chosen, "wheelchair") })
+		blocked := change(t, db, func(b *pgx.Batch) { inventory.QueueBlocking(b, id, chosen, inventory.Available, "wheelchair") })
 		if blocked != (state == inventory.Available) || blocked && !change(t, db, unblock) {
 			t.Errorf("%s: blocked: %t", state, blocked)
 		}

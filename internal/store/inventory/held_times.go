@@ -204,7 +204,7 @@ const mayReserve = ` AND (s.hold_id IS NOT NULL OR NOT EXISTS (
 	  AND t.ended_at + $10 * interval '1 second' > clock_timestamp() AND t.held_seconds + s.seconds > $11 + 0.001))`
 
 // queueForgetBefore is queueForget for reservations of free positions.
-func queueForgetBefore(b *pgx.Batch, sales []Sale, now time.Time, turns Turns) {
+func queueForgetBefore(b *pgx.Batch, sales []Owned, now time.Time, turns Turns) {
 	var campaigns []uuid.UUID
 	var layers, cols []int
 	var users []string

@@ -106,7 +106,7 @@ func pointers(free []inventory.Free) []*inventory.Free {
 func sell(t *testing.T, db postgres.Beginner, user string, purchase uuid.UUID, free ...inventory.Free) (done bool) {
 	t.Helper()
 	return change(t, db, func(b *pgx.Batch) {
-		inventory.QueueSell(b, []inventory.Sale{{UserID: user, PurchaseID: purchase, Picked: pointers(free)}})
+		inventory.QueueSell(b, []inventory.Owned{{UserID: user, PurchaseID: purchase, Picked: pointers(free)}})
 	})
 }
 

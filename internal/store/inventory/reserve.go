@@ -18,7 +18,7 @@ import (
 // found, and turns must allow their users to keep free ones until the deadline. Nothing
 // frees them by itself, not even when they expire, maxExtension after the deadline: their
 // payments decide. now is when the transaction decided. It comes after campaign.Changes.
-func QueueReserve(b *pgx.Batch, sales []Sale, now time.Time, turns Turns, maxExtension time.Duration) {
+func QueueReserve(b *pgx.Batch, sales []Owned, now time.Time, turns Turns, maxExtension time.Duration) {
 	queueForgetBefore(b, sales, now, turns)
 	queueTake(b, sales, `state = 'reserved', expires_at = clock_timestamp() + (s.seconds + $9) * interval '1 second'`, mayReserve,
 		maxExtension.Seconds(), turns.Rest.Seconds(), turns.Most.Seconds())
@@ -91,15 +91,18 @@ func Counts(into map[User]int) func(pgx.Rows) error {
 	return postgres.Each(func() { into[u] = n }, &u.CampaignID, &u.ID, &n)
 }
 
-// Owned is what a purchase has: positions that are sold to it, or reserved for it.
+// Owned is what a purchase gets, has or gives back: positions that are sold to it, or reserved for it.
 type Owned struct {
 	CampaignID, PurchaseID uuid.UUID
-	Items                  []shape.Item
+	UserID                 string
+	Items                  []shape.Item // that it has
+	HoldID                 uuid.UUID    // the buyer's hold that it uses; zero: none
 
-	HoldID uuid.UUID // for QueueHoldAgain: it has used this hold
+	// For QueueSell and QueueReserve.
+	Picked []*Free       // that it gets: free ones, or those of the hold
+	For    time.Duration // until the deadline of a reservation
 
 	// For QueueUnpaid.
-	UserID     string
 	KeptSince  time.Time // from when the user's time counts
 	ReservedAt time.Time
 	Deadline   time.Time // nothing counts after it: from there on only the provider can end the reservation
@@ -165,28 +168,22 @@ func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, form shape.Shap
 	return others, err
 }
 
-// QueueBlock keeps free positions from sale. An empty reason is none. It comes after
-// campaign.Changes.
-func QueueBlock(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position, reason string) {
-	queueBlocking(b, campaignID, positions, Available, `state = 'blocked', block_reason = nullif($5, '')`, reason)
-}
-
-// QueueUnblock puts blocked positions on sale again. It comes after campaign.Changes.
-func QueueUnblock(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position) {
-	queueBlocking(b, campaignID, positions, Blocked, `state = 'available', block_reason = NULL`)
-}
-
-// queueBlocking changes positions that are in a state.
-func queueBlocking(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position, state State, set string, args ...any) {
+// QueueBlocking keeps positions from sale that are Available, or puts those that are Blocked on sale
+// again. An empty reason is none. It comes after campaign.Changes.
+func QueueBlocking(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position, from State, reason string) {
+	to := Blocked
+	if from == Blocked {
+		to = Available
+	}
 	layers, cols := make([]int, len(positions)), make([]int, len(positions))
 	for i, p := range positions {
 		layers[i], cols[i] = p.Layer, p.Column
 	}
 	b.Queue(`
-		UPDATE positions p SET version = p.version + 1, board_version = `+counted+`, `+set+`
+		UPDATE positions p SET version = p.version + 1, board_version = `+counted+`, state = $5, block_reason = nullif($6, '')
 		FROM unnest($2::int[], $3::int[]) AS c (layer, col)
 		WHERE p.campaign_id = $1 AND p.layer = c.layer AND p.col = c.col AND p.state = $4`,
-		append([]any{campaignID, layers, cols, string(state)}, args...)...).Exec(postgres.Exactly(len(positions), string(state)+" positions"))
+		campaignID, layers, cols, from, to, reason).Exec(postgres.Exactly(len(positions), string(from)+" positions"))
 }
 
 // UsedHolds finds the holds that purchases have used and whose time is not over, by
