@@ -108,7 +108,9 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 		case one.Err != nil:
 		case one.Replayed:
 			a.replayed.Inc()
-			a.rememberFinal(one.Job)
+			if one.Job.State.Final() && time.Since(one.Job.AcceptedAt) < jobRemembered {
+				_ = a.remember.Submit(one.Job) // full: Redis does not have it, Postgres does
+			}
 		default:
 			a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
 			if one.Job.Kind == job.KindDraw {
@@ -187,11 +189,3 @@ func (a *acceptor) replay(request job.Request) (id uuid.UUID, answer []byte, ok 
 // may delete its job, which is a day old then. After that the key is free for another
 // job, and a record of the first must not answer for it.
 const jobRemembered = 11 * time.Hour
-
-// rememberFinal stores the answer of a final job in Redis, for later requests with
-// the same key.
-func (a *acceptor) rememberFinal(j job.Job) {
-	if j.State.Final() && time.Since(j.AcceptedAt) < jobRemembered {
-		_ = a.remember.Submit(j) // full: Redis does not have it, Postgres does
-	}
-}

@@ -21,7 +21,6 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/config"
 	"triprize/internal/service/campaigncancel"
-	"triprize/internal/service/lifecycle"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/inventory"
 	"triprize/internal/store/job"
@@ -226,22 +225,4 @@ func layersOf(drafts []contract.LayerDraft) []campaign.Layer {
 		}
 	}
 	return layers
-}
-
-// campaignBounds are the limits of the settings on campaigns.
-func campaignBounds(settings config.Settings) campaign.Bounds {
-	return campaign.Bounds{MaxPositions: settings.Campaigns.MaxPositions, Beacon: settings.Beacon.Enabled()}
-}
-
-// bindingsOf are what campaigns can bind themselves to in an installation with these settings.
-func bindingsOf(settings config.Settings) (bindings lifecycle.Bindings, err error) {
-	if !settings.Beacon.Enabled() {
-		return bindings, nil
-	}
-	chain, err := settings.Beacon.Chain()
-	if err != nil {
-		return bindings, err
-	}
-	bindings.Chain = &chain
-	return bindings, nil
 }

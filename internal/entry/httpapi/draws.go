@@ -25,7 +25,6 @@ import (
 	"triprize/internal/platform/stream"
 	"triprize/internal/service/draw"
 	"triprize/internal/service/proof"
-	"triprize/internal/service/subscription"
 	"triprize/internal/store/campaign"
 	"triprize/internal/store/job"
 	"triprize/internal/store/purchase"
@@ -59,10 +58,8 @@ func (s *Server) refusalTo(ctx context.Context, who call.Caller, id uuid.UUID, r
 	if _, published, err := campaign.CommitmentOf(ctx, s.db, id); err != nil || published {
 		return errors.Join(err, refusal)
 	}
-	return noCampaign(id)
+	return campaign.NotFound(id)
 }
-
-func noCampaign(id uuid.UUID) error { return fault.New(fault.NotFound, "there is no campaign %s", id) }
 
 // drawAnswer is an encoded contract.Draw.
 type drawAnswer struct {
@@ -89,7 +86,7 @@ func (a drawAnswer) Send(c *fiber.Ctx) error {
 func readPublicDraw(ctx context.Context, db postgres.DB, id uuid.UUID) (drawAnswer, error) {
 	now, err := proof.StateOf(ctx, db, id)
 	if err == nil && now.Commitment == nil {
-		err = noCampaign(id)
+		err = campaign.NotFound(id)
 	}
 	if err != nil {
 		return drawAnswer{}, err
@@ -169,29 +166,29 @@ func (s *Server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestO
 		return nil, err
 	}
 	changes := s.changes.Subscribe(r.Campaign, "")
-	f := drawFollower{server: s, id: r.Campaign, changes: changes, seen: seen}
 	return response.Stream{Call: who, Draining: s.draining, Stop: func() { changes.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
-		s.relay(ctx, w, f.follow)
+		events := make(chan stream.Event)
+		passing, stop := context.WithCancel(context.WithoutCancel(ctx)) // Relay says why it ends
+		go func() {
+			defer close(events)
+			s.followDraw(passing, r.Campaign, seen, changes.Progress(), events)
+		}()
+		_ = stream.Relay(ctx, w, s.settings.Streams, events, func(e stream.Event) stream.Event { return e }) // the client is gone
+		stop()
+		for range events { // lets it end
+		}
 	}}, nil
 }
 
-// drawFollower makes the events of one stream.
-type drawFollower struct {
-	server  *Server
-	id      uuid.UUID
-	changes *subscription.Subscription
-	seen    string // tag of the draw that the client has
-}
-
-// follow passes on the draw whenever it differs from what the client has, until it is over
+// followDraw passes on the draw whenever it differs from what the client has, by its tag, until it is over
 // or ctx ends. A sale changes a campaign all the time, and its draw hardly ever: that is
 // read only when it can have changed. One that cannot be read is read again.
-func (f *drawFollower) follow(ctx context.Context, out chan<- stream.Event) {
+func (s *Server) followDraw(ctx context.Context, id uuid.UUID, seen string, changes <-chan campaign.Progress, out chan<- stream.Event) {
 	known := ""
 	var again <-chan time.Time
 	for {
 		select {
-		case now := <-f.changes.Progress():
+		case now := <-changes:
 			version := now.DrawVersion()
 			if version == known {
 				continue
@@ -201,14 +198,15 @@ func (f *drawFollower) follow(ctx context.Context, out chan<- stream.Event) {
 		case <-ctx.Done():
 			return
 		}
-		draw, err := f.read(ctx)
-		if err != nil {
-			again = time.After(f.server.settings.Streams.Interval)
+		reading, cancel := context.WithTimeout(ctx, s.settings.API.RequestTimeout)
+		draw, err := s.publicDraw(reading, id)
+		if cancel(); err != nil {
+			again = time.After(s.settings.Streams.Interval)
 			continue
 		}
 		again = nil
-		if draw.tag != f.seen {
-			f.seen = draw.tag
+		if draw.tag != seen {
+			seen = draw.tag
 			select {
 			case out <- stream.Event{ID: draw.tag, Name: "draw", Data: draw.body, Last: draw.isOver}:
 			case <-ctx.Done():
@@ -218,26 +216,5 @@ func (f *drawFollower) follow(ctx context.Context, out chan<- stream.Event) {
 		if draw.isOver {
 			return
 		}
-	}
-}
-
-func (f *drawFollower) read(ctx context.Context) (drawAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.server.settings.API.RequestTimeout)
-	defer cancel()
-	return f.server.publicDraw(ctx, f.id)
-}
-
-// relay sends what events passes on until that returns, or the stream ends: its context ends
-// then.
-func (s *Server) relay(ctx context.Context, w *bufio.Writer, events func(ctx context.Context, out chan<- stream.Event)) {
-	source := make(chan stream.Event)
-	passing, stop := context.WithCancel(context.WithoutCancel(ctx)) // Relay says why it ends
-	go func() {
-		defer close(source)
-		events(passing, source)
-	}()
-	_ = stream.Relay(ctx, w, s.settings.Streams, source, func(e stream.Event) stream.Event { return e }) // the client is gone
-	stop()
-	for range source { // lets events end
 	}
 }

@@ -36,7 +36,7 @@ func (s *Server) mount(router fiber.Router) {
 			router.Add(o.Method, o.Path, func(c *fiber.Ctx) error { return s.stripeWebhook(c, o) })
 		}
 		if len(o.Roles) == 0 {
-			continue // open to anybody: mountOperations and mountDocs register these
+			continue // open to anybody: registered in New
 		}
 		path := strings.NewReplacer("{", ":", "}", "").Replace(o.Path)
 		guarded := s.guard(o)
@@ -53,7 +53,7 @@ func (s *Server) mount(router fiber.Router) {
 // client, and only then anything else is looked at, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
-	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
+	within, kind, isRead := body.BoundsOf(o, s.settings), transactionsOf(o.Path), o.Method == http.MethodGet
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.contextOf(c)
 		defer func() { cancel() }()
@@ -69,7 +69,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		}
 		known, _ := loggedOf(c)
 		known.who, known.operation = who, o.ID
-		charged := s.charge(ctx, who, o.Method == http.MethodGet)
+		charged := s.charge(ctx, who, isRead)
 		if err := overLimit(c, charged); err != nil {
 			if who.User != "" { // one person, and not the backend of many
 				err = s.slowDown(ctx, err)
@@ -81,19 +81,19 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), WantsCSV: o.Method == http.MethodGet && response.Accepted(c, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
+		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), IsRead: isRead, WantsCSV: isRead && response.Accepted(c, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
 			RequestID: requestID(c), Traceparent: known.traced, Connection: c.Context().Conn(), Watch: s.keys.Watch}
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
 		}
 		renew() // the body may have taken long to arrive
-		if o.Method != http.MethodGet && who.User == "" && actsFor != "" {
+		if !isRead && who.User == "" && actsFor != "" {
 			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
 				return err
 			}
 		}
-		if request.Leave, err = s.shares.enterRequest(ctx, o.Method == http.MethodGet, who); err != nil {
+		if request.Leave, err = s.shares.enterRequest(ctx, isRead, who); err != nil {
 			return err
 		}
 		defer request.EndShare()
@@ -145,7 +145,6 @@ func (s *Server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Ca
 		return nil, err
 	}
 	defer done()
-	wait.UntilFinal = false // as for the first one
 	switch earlier.Job.Kind {
 	case job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation:
 		s.acceptor.replayed.Inc()

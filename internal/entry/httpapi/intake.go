@@ -112,8 +112,11 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		return response.Job{}, err
 	}
 	defer done()
-	wait.UntilFinal = false // the buyer's next step is news to every client that sends a request
-	batch, isClosed := s.acceptor.requests, s.isClosed(ctx, request)
+	batch, isClosed := s.acceptor.requests, false // isClosed: this process knows that the campaign never sells again
+	if request.Kind == job.KindPurchase {
+		known, err := s.facts.Of(ctx, s.db, request.CampaignID)
+		isClosed = err == nil && known.Closed
+	}
 	if isClosed {
 		batch, request.Unless = s.acceptor.closed, nil
 	} else if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
@@ -160,18 +163,9 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	return s.answerJob(ctx, c, made.Job, wait, waiter, made.Replayed)
 }
 
-// isClosed reports whether this process knows that a purchase is of a campaign that never sells
-// again.
-func (s *Server) isClosed(ctx context.Context, request job.Request) bool {
-	if request.Kind != job.KindPurchase {
-		return false
-	}
-	known, err := s.facts.Of(ctx, s.db, request.CampaignID)
-	return err == nil && known.Closed
-}
-
 // waitOf returns how long a request waits for its job, and what ends the count of it
-// among the waits of its sender.
+// among the waits of its sender. Only who asks for a job may wait until it is final: the buyer's next step
+// is news to every client that sends a request.
 func (s *Server) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
 	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
 		return response.Wait{}, func() {}, nil
@@ -180,6 +174,7 @@ func (s *Server) waitOf(c *call.Call) (wait response.Wait, done func(), err erro
 	if c.Role == resource.User {
 		most = cmp.Or(s.settings.API.WaitsPerUser, 50)
 	}
+	wait.UntilFinal = wait.UntilFinal && c.IsRead
 	done, err = s.waits.Acquire(c.Client, most)
 	return wait, done, err
 }

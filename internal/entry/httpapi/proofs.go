@@ -54,7 +54,7 @@ func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *st
 		}
 		release, err = s.proofs.enter(who.Caller, most)
 	}
-	return sender(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err
+	return sender(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err //nolint:contextcheck // it is sent after the request
 }
 
 const (

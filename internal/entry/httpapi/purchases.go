@@ -146,7 +146,6 @@ func (s *Server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 		return nil, err
 	}
 	defer done()
-	wait.UntilFinal = false // as for the purchase
 	request := s.command(ctx, job.KindPaymentTry, http.StatusAccepted)
 	request.CampaignID, request.UserID = p.CampaignID, p.UserID
 	tried, err := s.payments.Try(ctx, request, p.ID, payment.Buyer{Client: p.Client, ID: p.UserID}, r.Body.PaymentMethod, page)
@@ -216,7 +215,7 @@ func (s *Server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 		if r.Params.Cursor != nil || r.Params.Limit != nil {
 			return nil, fault.Invalid(fault.Field{Pointer: "?cursor", Detail: "and limit are for JSON: text/csv has all pages"})
 		}
-		return s.exportPurchases(who.Caller, f)
+		return s.exportPurchases(who.Caller, f) //nolint:contextcheck // it is sent after the request
 	}
 	list, err := s.purchaseList(ctx, who.Caller, f, page, false)
 	return sender(func(c *fiber.Ctx) error {

@@ -14,6 +14,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,7 @@ import (
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
+	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/endpoints"
 	"triprize/internal/service/holds"
 	"triprize/internal/service/lifecycle"
@@ -55,6 +57,7 @@ import (
 	"triprize/internal/service/refunds"
 	"triprize/internal/service/subscription"
 	"triprize/internal/service/wallets"
+	outgoing "triprize/internal/service/webhooks"
 	"triprize/internal/store/apikey"
 	"triprize/internal/store/balance"
 	"triprize/internal/store/campaign"
@@ -166,8 +169,18 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.app = s.newApp()
 	s.app.Server().HeaderReceived = s.beginBody
 	s.app.Server().Handler = s.frame(s.app.Server().Handler)
-	s.mountFirst()
-	s.mountOperations(s.app)
+	s.app.Use(s.observe, protect) // what every request passes
+	if settings.API.CORSOrigins != "" {
+		s.app.Use("/v1", shareAcrossOrigins(settings.API.AllowsOrigin))
+	}
+	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: func(c *fiber.Ctx, e any) {
+		logger.Error("handler panicked", "request_id", requestID(c), "path", c.Path(), "panic", e)
+	}}))
+	s.app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"status": telemetry.StatusOK}) })
+	s.app.Get("/readyz", func(c *fiber.Ctx) error { // 200 when Postgres answers and has the schema. Without Redis the process is degraded, but ready.
+		ready := health.Ready()
+		return c.Status(ready.HTTPStatus()).JSON(ready)
+	})
 	if err := docs.Mount(s.app, s.contract.JSON); err != nil {
 		return nil, err
 	}
@@ -199,24 +212,22 @@ func (s *Server) newApp() *fiber.App {
 	})
 }
 
-// mountFirst registers what every request passes before anything else.
-func (s *Server) mountFirst() {
-	s.app.Use(s.observe, protect)
-	if s.settings.API.CORSOrigins != "" {
-		s.app.Use("/v1", shareAcrossOrigins(s.settings.API.AllowsOrigin))
-	}
-	s.app.Use(recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: s.logPanic}))
-}
-
 // openHandlers makes what the operations need.
 func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
-	bindings, err := bindingsOf(s.settings)
+	var bindings lifecycle.Bindings
+	if s.settings.Beacon.Enabled() {
+		chain, err := s.settings.Beacon.Chain()
+		if err != nil {
+			return err
+		}
+		bindings.Chain = &chain
+	}
+	guard, err := webhookhttp.NewGuard(s.settings.Webhooks.AllowNetworks)
 	if err != nil {
-		return err
+		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
-	if s.endpoints, err = newEndpoints(s.settings, gate, key); err != nil {
-		return err
-	}
+	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
+	s.endpoints = endpoints.New(gate.Retry(0), sealed, endpoints.Most, guard, webhookDocuments)
 	metrics := inventory.NewHoldMetrics(s.registry)
 	s.sweeper = recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, metrics, s.logger)
 	s.sweeper.CountDraws(s.acceptor.draws)
@@ -227,7 +238,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.openCaches()
 	s.proof, s.proofs, s.exports = proof.NewService(s.db), newProofs(s.registry), newExports(s.registry)
-	s.lifecycle = lifecycle.New(gate, key, campaignBounds(s.settings), bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
+	s.lifecycle = lifecycle.New(gate, key, campaign.Bounds{MaxPositions: s.settings.Campaigns.MaxPositions, Beacon: s.settings.Beacon.Enabled()}, bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.differences = reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })
@@ -313,8 +324,4 @@ func (s *Server) logCutOff(ctx context.Context) {
 	if n := s.inFlight.Load(); n > 0 && ctx.Err() != nil {
 		s.logger.Warn("requests were cut off at shutdown", "requests", n)
 	}
-}
-
-func (s *Server) logPanic(c *fiber.Ctx, e any) {
-	s.logger.Error("handler panicked", "request_id", requestID(c), "path", c.Path(), "panic", e)
 }

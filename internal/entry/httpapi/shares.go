@@ -117,7 +117,8 @@ func (s *shares) enter(ctx context.Context, of *fair.Semaphore, who call.Caller)
 }
 
 // enterRequest waits for the turn of a request. Anonymous callers have turns of their own for what is
-// no read: those that read leave a way to those that bring a round.
+// no read: those that read leave a way to those that bring a round. A command of a client counts as under way
+// until leave, for a short time at most.
 func (s *shares) enterRequest(ctx context.Context, isRead bool, who call.Caller) (leave func(), err error) {
 	switch {
 	case isRead:
@@ -125,12 +126,6 @@ func (s *shares) enterRequest(ctx context.Context, isRead bool, who call.Caller)
 	case who.Role == resource.Anonymous:
 		return s.enter(ctx, s.commands, who)
 	}
-	return s.enterCommand(ctx, who)
-}
-
-// enterCommand waits for the turn of a command. It counts as under way until leave, for a
-// short time at most.
-func (s *shares) enterCommand(ctx context.Context, who call.Caller) (leave func(), err error) {
 	done, err := s.enter(ctx, s.commands, who)
 	if err != nil {
 		return nil, err

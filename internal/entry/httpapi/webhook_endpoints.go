@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -14,12 +13,7 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/platform/config"
-	"triprize/internal/platform/keyring"
-	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/webhookhttp"
 	"triprize/internal/service/endpoints"
-	outgoing "triprize/internal/service/webhooks"
 	"triprize/internal/store/job"
 	"triprize/internal/store/webhook"
 )
@@ -127,15 +121,15 @@ func (s *Server) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteW
 
 // EnableWebhookEndpoint has events sent to an endpoint again.
 func (s *Server) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.Answer, error) {
-	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request, owner string) (job.Accepted, error) {
-		return s.endpoints.Enable(ctx, request, owner, call.Of(ctx).KeyPrefix, r.Endpoint)
+	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request) (job.Accepted, error) {
+		return s.endpoints.Enable(ctx, request, endpointsOf(ctx), call.Of(ctx).KeyPrefix, r.Endpoint)
 	})
 }
 
 // DisableWebhookEndpoint stops an endpoint.
 func (s *Server) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.Answer, error) {
-	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request, owner string) (job.Accepted, error) {
-		return s.endpoints.Disable(ctx, request, owner, r.Endpoint)
+	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request) (job.Accepted, error) {
+		return s.endpoints.Disable(ctx, request, endpointsOf(ctx), r.Endpoint)
 	})
 }
 
@@ -146,8 +140,8 @@ func (s *Server) RotateWebhookSecret(ctx context.Context, r operations.RotateWeb
 		overlap = time.Duration(*r.Body.OverlapSeconds) * time.Second
 	}
 	var secret string
-	answer, err := s.onEndpoint(ctx, job.KindSecretRotate, func(request job.Request, owner string) (done job.Accepted, err error) {
-		done, secret, err = s.endpoints.Rotate(ctx, request, owner, r.Endpoint, overlap)
+	answer, err := s.onEndpoint(ctx, job.KindSecretRotate, func(request job.Request) (done job.Accepted, err error) {
+		done, secret, err = s.endpoints.Rotate(ctx, request, endpointsOf(ctx), r.Endpoint, overlap)
 		return done, err
 	})
 	if err != nil {
@@ -160,20 +154,9 @@ func (s *Server) RotateWebhookSecret(ctx context.Context, r operations.RotateWeb
 const defaultOverlap = 24 * time.Hour
 
 // onEndpoint runs a command on an endpoint and answers with its result.
-func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request, owner string) (job.Accepted, error)) (response.Command, error) {
-	owner := endpointsOf(ctx)
-	request := s.command(ctx, kind, http.StatusOK)
-	done, err := do(request, owner)
+func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request) (job.Accepted, error)) (response.Command, error) {
+	done, err := do(s.command(ctx, kind, http.StatusOK))
 	return s.commandDone(ctx, done, err, "")
-}
-
-func newEndpoints(settings config.Settings, gate *postgres.Gate, key keyring.Keyring) (*endpoints.Service, error) {
-	guard, err := webhookhttp.NewGuard(settings.Webhooks.AllowNetworks)
-	if err != nil {
-		return nil, fmt.Errorf("setting webhooks.allow_networks: %w", err)
-	}
-	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
-	return endpoints.New(gate.Retry(0), sealed, endpoints.Most, guard, webhookDocuments), nil
 }
 
 // attemptsShown is how many attempts of a delivery are shown: the newest.
@@ -181,15 +164,15 @@ const attemptsShown = 100
 
 // TestWebhookEndpoint sends a test event.
 func (s *Server) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.Answer, error) {
-	return s.onEndpoint(ctx, job.KindEndpointTest, func(request job.Request, owner string) (job.Accepted, error) {
-		return s.endpoints.Test(ctx, request, owner, r.Endpoint)
+	return s.onEndpoint(ctx, job.KindEndpointTest, func(request job.Request) (job.Accepted, error) {
+		return s.endpoints.Test(ctx, request, endpointsOf(ctx), r.Endpoint)
 	})
 }
 
 // ReplayWebhookDelivery sends one event again.
 func (s *Server) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.Answer, error) {
-	return s.onEndpoint(ctx, job.KindDeliveryReplay, func(request job.Request, owner string) (job.Accepted, error) {
-		return s.endpoints.Replay(ctx, request, owner, r.Endpoint, r.Event)
+	return s.onEndpoint(ctx, job.KindDeliveryReplay, func(request job.Request) (job.Accepted, error) {
+		return s.endpoints.Replay(ctx, request, endpointsOf(ctx), r.Endpoint, r.Event)
 	})
 }
 
@@ -199,8 +182,8 @@ func (s *Server) ReplayWebhookDeliveries(ctx context.Context, r operations.Repla
 	if r.Body.Types != nil {
 		span.Types = textsOf(*r.Body.Types)
 	}
-	return s.onEndpoint(ctx, job.KindDeliveriesReplay, func(request job.Request, owner string) (job.Accepted, error) {
-		return s.endpoints.ReplaySpan(ctx, request, owner, r.Endpoint, span)
+	return s.onEndpoint(ctx, job.KindDeliveriesReplay, func(request job.Request) (job.Accepted, error) {
+		return s.endpoints.ReplaySpan(ctx, request, endpointsOf(ctx), r.Endpoint, span)
 	})
 }
 

@@ -27,6 +27,7 @@ type Call struct {
 	Key         string            // the idempotency key, without quotes, in the caller's KeyScope
 	Fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	Prefer      string            // the Prefer header
+	IsRead      bool              // it is a GET
 	WantsCSV    bool              // it accepts text/csv rather than JSON
 	RequestID   string            // its X-Request-ID
 	Traceparent string            // the trace that the request is in (W3C Trace Context); empty: none
