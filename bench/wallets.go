@@ -74,7 +74,7 @@ func newExecutor(db *pgxpool.Pool) *wallets.Executor {
 // once makes one command with a fresh key.
 func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
 	details := wallets.Details{Amount: 1}
-	var action wallets.Action = wallets.Action{Kind: wallet.KindCredit, Wallet: ids[0], Details: details}
+	action := wallets.Action{Kind: wallet.KindCredit, Wallet: ids[0], Details: details}
 	if len(ids) > 1 {
 		from := rand.IntN(len(ids))
 		to := (from + 1 + rand.IntN(len(ids)-1)) % len(ids)

@@ -68,7 +68,7 @@ func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, 
 	if err := in.write(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	failpoint.Hit("cancellation.commit", in.users)
+	failpoint.Hit("cancellation.commit", names(in.wanted, (*cancellation).buyer))
 	return in.Report, nil
 }
 
@@ -97,14 +97,12 @@ type cancellations struct {
 	wanted []*cancellation // in the order of arrival
 }
 
-// users returns the users of the purchases.
-func (in *cancellations) users() (users []string) {
-	for _, c := range in.wanted {
-		if c.bought != nil {
-			users = append(users, c.bought.UserID)
-		}
+// buyer returns the user of the purchase; empty: there is none.
+func (c *cancellation) buyer() string {
+	if c.bought == nil {
+		return ""
 	}
-	return users
+	return c.bought.UserID
 }
 
 // wantedSQL reads those of the jobs $1 uuid[] that are queued cancellations of the campaigns $2

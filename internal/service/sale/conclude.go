@@ -67,7 +67,7 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
 		return Report{}, err
 	}
-	failpoint.Hit("conclusion.commit", in.users)
+	failpoint.Hit("conclusion.commit", names(in.payments, func(c *conclusion) string { return c.bought.UserID }))
 	return in.Report, nil
 }
 
@@ -105,15 +105,6 @@ func newUnconcluded() *unconcluded {
 	in := &unconcluded{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
 	in.back = true
 	return in
-}
-
-// users returns the user of each purchase.
-func (in *unconcluded) users() []string {
-	users := make([]string, len(in.payments))
-	for i, c := range in.payments {
-		users[i] = c.bought.UserID
-	}
-	return users
 }
 
 // lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in

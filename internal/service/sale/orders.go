@@ -89,15 +89,6 @@ func (in *inputs) owner(o *Order) wallet.Owner {
 	return wallet.Owner{Client: o.client, ID: o.UserID, Currency: in.campaigns[o.job.CampaignID].Currency}
 }
 
-// users returns the user of each order.
-func (in *inputs) users() []string {
-	users := make([]string, len(in.orders))
-	for i, o := range in.orders {
-		users[i] = o.UserID
-	}
-	return users
-}
-
 // lockOrders locks the campaigns of jobs and reads everything that does not depend
 // on the content of the orders, in one round trip. The lock is a statement of its own;
 // those after it see what was committed before it was granted.
@@ -105,12 +96,14 @@ func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inp
 	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var who inventory.User
+	var n int
 	var b pgx.Batch
 	wait.queueLock(&b, campaigns, locked)
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
 	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
-	b.Queue(hasSQL, jobs, campaigns).Query(inventory.Counts(in.has))
+	b.Queue(hasSQL, jobs, campaigns).Query(postgres.Each(func() { in.has[who] = n }, &who.CampaignID, &who.ID, &n))
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockOrders: %w", err)
 	}
@@ -218,7 +211,7 @@ func (in *inputs) queueCards(b *pgx.Batch) {
 	inventory.QueueHeldTimes(b, in.reservations.Turns, users, in.kept)
 	payment.QueueCards(b, buyers, uuid.Nil, false, func(who payment.Buyer) { in.trying[who] = true }, func(who payment.Buyer, cards payment.Cards) { in.cards[who] = cards })
 	if in.reservations.MostPerUser > 0 {
-		inventory.QueueCountReservedOfUsers(b, users, in.pending)
+		inventory.QueueCountOfUsers(b, users, func(u inventory.User, _, reserved int) { in.pending[u] = reserved })
 	}
 }
 

@@ -66,7 +66,7 @@ func (e *effects) findStock(ctx context.Context, tx pgx.Tx, late []*conclusion) 
 	}
 	e.expire(&read, over)
 	r := &reassignment{has: make(map[inventory.User]int)}
-	inventory.QueueCountOfUsers(&read, slices.Collect(maps.Keys(users)), r.has)
+	inventory.QueueCountOfUsers(&read, slices.Collect(maps.Keys(users)), func(u inventory.User, n, _ int) { r.has[u] = n })
 	err := tx.SendBatch(ctx, &read).Close()
 	if err == nil {
 		r.stock, err = inventory.FindStock(ctx, tx, requests)

@@ -97,6 +97,17 @@ func (w Wait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, err
 	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, w.Wallets)
 }
 
+// names returns the users of items, for failpoints.
+func names[T any](items []T, user func(T) string) func() []string {
+	return func() []string {
+		users := make([]string, len(items))
+		for i, item := range items {
+			users[i] = user(item)
+		}
+		return users
+	}
+}
+
 // idsOf returns the ids of jobs, and of their campaigns.
 func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
 	seen := make(map[uuid.UUID]bool, 1)
@@ -176,19 +187,11 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
 		return Report{}, err
 	}
-	failpoint.Hit("sale.commit", in.users)
+	failpoint.Hit("sale.commit", names(in.orders, func(o *Order) string { return o.UserID }))
 	return in.Report, nil
 }
 
-// finish writes effects, and starts the draws that they make due.
-func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
-	if err := e.write(ctx, tx); err != nil {
-		return err
-	}
-	return s.startDraws(ctx, tx, campaigns, e)
-}
-
-// startDraws ends the sale of every campaign whose last position this transaction sells:
+// finish writes effects, and ends the sale of every campaign whose last position this transaction sells:
 // the campaign is drawing from its commit on, and a job draws it. The sold list is frozen
 // by the draw's first step: this transaction has others to serve, and the list cannot
 // change any more. It happens once per campaign, so its round trips do not matter.
@@ -196,7 +199,10 @@ func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]
 // Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
 // sold at the end is drawn, the last payment that was waited for begins the draw, however
 // it has ended.
-func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
+func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
+	if err := e.write(ctx, tx); err != nil {
+		return err
+	}
 	for _, id := range slices.SortedFunc(maps.Keys(e.changes), uuidv7.Compare) {
 		counts, sold := campaigns[id].Counts, e.changes[id].Sold
 		if sold <= 0 || counts.Sold+sold < counts.Total {
@@ -206,7 +212,7 @@ func (s *Seller) startDraws(ctx context.Context, tx pgx.Tx, campaigns map[uuid.U
 			continue
 		}
 		if err := campaign.StartDraw(ctx, tx, id); err != nil {
-			return fmt.Errorf("startDraws: %w", err)
+			return fmt.Errorf("finish: %w", err)
 		}
 		if err := s.draw(ctx, tx, id, job.BySellOut, e); err != nil {
 			return err

@@ -65,30 +65,16 @@ func ColumnsOf(users []User) (campaigns []uuid.UUID, ids []string) {
 const CountsOfUser = `(SELECT count(*)::int AS n, count(*) FILTER (WHERE state = 'reserved')::int AS reserved
 	FROM positions WHERE campaign_id = u.campaign_id AND user_id = u.user_id)`
 
-// QueueCountOfUsers counts what users have in campaigns: held, reserved and sold
-// positions. A user who has none is in the map, with 0.
-func QueueCountOfUsers(b *pgx.Batch, users []User, into map[User]int) {
-	queueCountOfUsers(b, "n", users, into)
-}
-
-// QueueCountReservedOfUsers counts the reserved positions of users in campaigns.
-func QueueCountReservedOfUsers(b *pgx.Batch, users []User, into map[User]int) {
-	queueCountOfUsers(b, "reserved", users, into)
-}
-
-func queueCountOfUsers(b *pgx.Batch, which string, users []User, into map[User]int) {
+// QueueCountOfUsers counts what users have in campaigns: n positions that are held, reserved or sold, and
+// how many of them are reserved.
+func QueueCountOfUsers(b *pgx.Batch, users []User, each func(u User, n, reserved int)) {
 	campaigns, ids := ColumnsOf(users)
-	b.Queue(`
-		SELECT u.campaign_id, u.user_id, p.`+which+` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
-		CROSS JOIN LATERAL `+CountsOfUser+` p`, campaigns, ids).
-		Query(Counts(into))
-}
-
-// Counts returns what puts rows of campaign, user and a number into a map.
-func Counts(into map[User]int) func(pgx.Rows) error {
 	var u User
-	var n int
-	return postgres.Each(func() { into[u] = n }, &u.CampaignID, &u.ID, &n)
+	var n, reserved int
+	b.Queue(`
+		SELECT u.campaign_id, u.user_id, p.n, p.reserved FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
+		CROSS JOIN LATERAL `+CountsOfUser+` p`, campaigns, ids).
+		Query(postgres.Each(func() { each(u, n, reserved) }, &u.CampaignID, &u.ID, &n, &reserved))
 }
 
 // Owned is what a purchase gets, has or gives back: positions that are sold to it, or reserved for it.
