@@ -38,8 +38,7 @@ type endpoints struct {
 // watchEndpoints begins to do that for commits of some pools; close ends it.
 func (p *Process) watchEndpoints(pools ...*pgxpool.Pool) *endpoints {
 	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace)}
-	e.looks = batch.New(batch.Options{Size: dueCommits, Every: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout,
-		Whole: func(error) bool { return true }}, e.look)
+	e.looks = batch.NewQuiet(batch.Options{Size: dueCommits, Every: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout}, e.look)
 	for _, pool := range pools {
 		postgres.OnNotice(pool, webhook.DueNotice, func(ids string) { _ = e.looks.Submit(ids) }) // full: the sweep due-items sees to it
 	}
@@ -50,9 +49,9 @@ func (e *endpoints) close() { e.looks.Close() }
 
 // look takes those that are due and that no worker has, and enqueues their tasks. One that a worker
 // has is named again when the worker gives it back.
-func (e *endpoints) look(ctx context.Context, commits []string) ([]struct{}, error) {
+func (e *endpoints) look(ctx context.Context, commits []string) error {
 	if time.Since(e.failed) < dueRest {
-		return make([]struct{}, len(commits)), nil
+		return nil
 	}
 	var ids []uuid.UUID
 	for _, named := range commits {
@@ -73,8 +72,8 @@ func (e *endpoints) look(ctx context.Context, commits []string) ([]struct{}, err
 				e.told = e.failed
 				e.p.Logger.Warn("webhook endpoints are due, and have no tasks; the sweep due-items will enqueue them", "error", err)
 			}
-			return nil, err
+			return err
 		}
 	}
-	return make([]struct{}, len(commits)), nil
+	return nil
 }

@@ -110,7 +110,7 @@ func TestAfterALookThatFailedThereIsNoneForAWhileAndTheLogSaysItOnce(t *testing.
 	look := func(db *pgxpool.Pool, fails bool, tasks int64) {
 		t.Helper()
 		s.DB = db
-		if _, err := e.look(t.Context(), []string{id.String()}); fails != (err != nil) {
+		if err := e.look(t.Context(), []string{id.String()}); fails != (err != nil) {
 			t.Errorf("it has %v", err)
 		}
 		s.DB = there

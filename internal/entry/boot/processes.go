@@ -238,7 +238,6 @@ func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (pools []*pgx
 		return nil, nil, err
 	}
 	w.TakeCards(worker.Cards{Provider: client, Events: client, DB: db}, settings, p.Registry)
-	w.TakeRefunds(client, db, settings, p.Registry)
 	return []*pgxpool.Pool{db}, func() { client.Close(); closePool(db) }, nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/uuidv7"
 	announce "triprize/internal/service/subscription"
@@ -58,10 +57,7 @@ func progress(s *fleet.System, job uuid.UUID, state, progress string) {
 		problem = CASE WHEN $2 = 'failed' THEN '{"code":"payment-declined","detail":"Your card has insufficient funds.","decline_code":"insufficient_funds","advice":"try_again_later"}'::json END
 		WHERE id = $1`, job, state, progress)
 	announcements := announce.NewAnnouncements(s.Redis, s.Settings.Redis.Namespace)
-	if _, err := s.Redis.Pipelined(s.T.Context(), func(pipe redis.Pipeliner) error {
-		announcements.Publish(s.T.Context(), pipe, []uuid.UUID{job})
-		return nil
-	}); err != nil {
+	if err := announcements.Publish(s.T.Context(), []uuid.UUID{job}); err != nil {
 		s.T.Fatal(err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
@@ -31,29 +30,23 @@ const (
 	deleteTimeout = 5 * time.Second       // what a shutdown may wait for it; the sweep lost-jobs deletes the rest
 )
 
-func newAfterCommit(rdb redis.UniversalClient, db postgres.DB, announcements *subscription.Announcements, logger *slog.Logger) *afterCommit {
-	whole := func(error) bool { return true }
+func newAfterCommit(db postgres.DB, announcements *subscription.Announcements, logger *slog.Logger) *afterCommit {
 	return &afterCommit{
-		news: batch.New(
-			batch.Options{Size: newsMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout, Whole: whole},
-			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
-				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-					announcements.Publish(ctx, pipe, ids)
-					return nil
-				})
+		news: batch.NewQuiet(batch.Options{Size: newsMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout},
+			func(ctx context.Context, ids []uuid.UUID) error {
+				err := announcements.Publish(ctx, ids)
 				if err != nil {
 					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
 				}
-				return make([]struct{}, len(ids)), err
+				return err
 			}),
-		messages: batch.New(
-			batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: deleteTimeout, Whole: whole},
-			func(ctx context.Context, ids []uuid.UUID) ([]struct{}, error) {
+		messages: batch.NewQuiet(batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: deleteTimeout},
+			func(ctx context.Context, ids []uuid.UUID) error {
 				err := outbox.Delete(ctx, db, ids)
 				if err != nil {
 					logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(ids), "error", err)
 				}
-				return make([]struct{}, len(ids)), err
+				return err
 			}),
 	}
 }

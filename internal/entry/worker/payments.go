@@ -23,8 +23,8 @@ import (
 	"triprize/internal/store/refund"
 )
 
-// Cards is what a worker needs to lead payments: a provider, and connections that are
-// for payments alone.
+// Cards is what a worker needs to lead payments and make refunds: a provider, and connections that are
+// for these alone.
 type Cards struct {
 	Provider payprovider.Provider
 	Events   payprovider.Reader
@@ -50,11 +50,6 @@ const eventTasks = 2
 // own, which costs as much as one for many.
 const concludeEvery = 200 * time.Millisecond
 
-// payRunnerSettings returns the runner's part of the settings.
-func payRunnerSettings(s config.Payments) payments.Settings {
-	return payments.Settings{Lease: cmp.Or(s.Lease, lease), CallTimeout: cmp.Or(s.Stripe.Timeout, payprovider.CallTimeout) + callMargin, Recheck: cmp.Or(s.Recheck, payments.Recheck), ReturnURL: s.ReturnURL, Livemode: s.Stripe.Live()}
-}
-
 // concludeAgain is how long a conclusion is put off whose campaign or payment stays locked.
 const concludeAgain = time.Second
 
@@ -65,15 +60,21 @@ const (
 	lease      = 15 * time.Second
 )
 
-// TakeCards lets the worker lead payments, with a queue, slots and connections of their
+// refundShare is how many payments in hand stand beside one refund.
+const refundShare = 4
+
+// TakeCards lets the worker lead payments and make card refunds, with queues, slots and connections of their
 // own, so that a slow provider is felt by nobody else. Call it before Run.
 func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheus.Registerer) {
-	slots := cmp.Or(settings.Concurrency, paymentTasks)
+	slots, leaseFor, recheck := cmp.Or(settings.Concurrency, paymentTasks), cmp.Or(settings.Lease, lease), cmp.Or(settings.Recheck, payments.Recheck)
+	refunder := refunds.NewRunner(c.DB, c.Provider, refunds.Settings{Lease: leaseFor, Recheck: recheck}, w.logger, registry)
 	w.cards = &cards{
-		runner:      payments.NewRunner(c.DB, c.Provider, payRunnerSettings(settings), w.logger, registry),
+		runner: payments.NewRunner(c.DB, c.Provider, payments.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
+			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
 		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
 		conclusions: w.newFinalizer(job.KindPayment, w.seller.Conclude, slots),
 	}
+	w.cards.events.OnRefunds(wakeRefunds)
 	w.cards.conclusions.every = concludeEvery
 	w.metrics.expect(job.KindPayment)
 	for _, l := range w.shards {
@@ -81,7 +82,9 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 	}
 	w.shares = append(w.shares,
 		queue.Share{Kind: string(job.KindPayment), Tasks: slots, Handle: w.lead(w.leadPayment)},
-		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents})
+		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents},
+		queue.Share{Kind: string(job.KindRefund), Tasks: max(slots/refundShare, 1),
+			Handle: w.lead(func(ctx context.Context, item agenda.Item) error { _, err := refunder.Run(ctx, item); return err })})
 	registry.MustRegister(w.paymentGauges(c.DB), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
 		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))
 }
@@ -123,20 +126,6 @@ func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error
 		}
 	}
 	return nil
-}
-
-// refundShare is how many payments in hand stand beside one refund.
-const refundShare = 4
-
-// TakeRefunds lets the worker make card refunds, with a queue and slots of their own; db
-// is the pool of payments. Call it after TakeCards, whose events wake refunds, and before Run.
-func (w *Worker) TakeRefunds(provider payprovider.Provider, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
-	runner := refunds.NewRunner(db, provider, refunds.Settings{Lease: cmp.Or(settings.Lease, lease), Recheck: cmp.Or(settings.Recheck, payments.Recheck)}, w.logger, registry)
-	if w.cards != nil {
-		w.cards.events.OnRefunds(wakeRefunds)
-	}
-	w.shares = append(w.shares, queue.Share{Kind: string(job.KindRefund), Tasks: max(cmp.Or(settings.Concurrency, paymentTasks)/refundShare, 1),
-		Handle: w.lead(func(ctx context.Context, item agenda.Item) error { _, err := runner.Run(ctx, item); return err })})
 }
 
 // wakeRefunds makes the refunds due that events of the provider are about, in the

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/service/campaigncancel"
 	"triprize/internal/store/agenda"
 	"triprize/internal/store/campaign"
@@ -69,7 +70,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	rdb := servers.Redis(t, settings)
 	w := newWorkerWith(t, settings)
 	provider := &generous{given: make(map[string]payprovider.Refund)}
-	w.TakeRefunds(provider, servers.Pool(t, settings), settings.Payments, prometheus.NewRegistry())
+	w.TakeCards(Cards{Provider: provider, Events: stripe.NewReader(false), DB: servers.Pool(t, settings)}, settings.Payments, prometheus.NewRegistry())
 	ctx, end := context.WithCancel(t.Context())
 	running := make(chan error, 1)
 	go func() { running <- w.Run(ctx) }()
@@ -160,7 +161,8 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Payments.Concurrency = 1 })
-	w.TakeRefunds(&generous{given: make(map[string]payprovider.Refund)}, servers.Pool(t, workerSettings(t)), config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
+	w.TakeCards(Cards{&generous{given: make(map[string]payprovider.Refund)}, stripe.NewReader(false), servers.Pool(t, workerSettings(t))},
+		config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
 	handle := w.shares[len(w.shares)-1].Handle
 	for _, payload := range []string{"", "{}", `{"id":"` + uuid.NewString() + `"}`} {
 		if err := handle(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {

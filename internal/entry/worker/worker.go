@@ -83,7 +83,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
-	w.afterCommit = newAfterCommit(rdb, db, subscription.NewAnnouncements(rdb, namespace), logger)
+	w.afterCommit = newAfterCommit(db, subscription.NewAnnouncements(rdb, namespace), logger)
 	w.purchases = w.newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
 	w.cancellations = w.newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Shards {

@@ -63,6 +63,14 @@ func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	return c
 }
 
+// NewQuiet starts a Coalescer whose callers learn only of an error, which concerns the whole flush.
+func NewQuiet[T any](opts Options, flush func(ctx context.Context, items []T) error) *Coalescer[T, struct{}] {
+	opts.Whole = func(error) bool { return true }
+	return New(opts, func(ctx context.Context, items []T) ([]struct{}, error) {
+		return make([]struct{}, len(items)), flush(ctx, items)
+	})
+}
+
 // Do adds one item to a batch and waits for its result. When ctx ends meanwhile,
 // the item may still be flushed: the caller does not know its outcome. When ctx
 // has ended already, nothing is done.

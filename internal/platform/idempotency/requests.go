@@ -124,8 +124,8 @@ func (s *Requests) Remember(ctx context.Context, records map[Request]Record) err
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for request, record := range records {
 			if len(record.Answer) <= maxAnswer {
-				key := requestKey(s.namespace, request)
-				pipe.Set(ctx, key, s.sealer.seal(key, record), s.ttl)
+				key, value := requestKey(s.namespace, request), record.encode()
+				pipe.Set(ctx, key, append(s.sealer.mac(key, value), value...), s.ttl)
 			}
 		}
 		return nil
@@ -210,12 +210,7 @@ func (s sealer) mac(key string, value []byte) []byte {
 	return mac.Sum(nil)
 }
 
-func (s sealer) seal(key string, r Record) []byte {
-	value := r.encode()
-	return append(s.mac(key, value), value...)
-}
-
-// open reads what seal returned; it returns false for anything else.
+// open reads a sealed record; it returns false for anything else.
 func (s sealer) open(key string, sealed []byte) (Record, bool) {
 	if len(sealed) < sha256.Size || !hmac.Equal(sealed[:sha256.Size], s.mac(key, sealed[sha256.Size:])) {
 		return Record{}, false

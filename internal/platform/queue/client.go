@@ -95,14 +95,13 @@ func NewDispatcher(client *Client, logger *slog.Logger, registry prometheus.Regi
 		Help: "Tasks that could not be enqueued at once, and were left to the sweeps lost-jobs and due-items.",
 	})}
 	registry.MustRegister(d.missed)
-	d.tasks = batch.New(
-		batch.Options{Size: 1, InFlight: dispatchInFlight, Pending: dispatchPending, Timeout: dispatchTimeout},
-		func(ctx context.Context, tasks []Task) ([]struct{}, error) {
+	d.tasks = batch.NewQuiet(batch.Options{Size: 1, InFlight: dispatchInFlight, Pending: dispatchPending, Timeout: dispatchTimeout},
+		func(ctx context.Context, tasks []Task) error {
 			err := client.Enqueue(ctx, tasks[0])
 			if err != nil {
 				d.miss(tasks[0], err)
 			}
-			return make([]struct{}, len(tasks)), err
+			return err
 		})
 	return d
 }

@@ -274,13 +274,13 @@ func NewAnnouncements(rdb redis.UniversalClient, namespace string) *Announcement
 	return &Announcements{rdb: rdb, channel: namespace + ":jobs-final"}
 }
 
-// Publish adds to the caller's pipeline a message that jobs are final or have changed.
-func (a *Announcements) Publish(ctx context.Context, pipe redis.Pipeliner, ids []uuid.UUID) {
+// Publish announces that jobs are final or have changed.
+func (a *Announcements) Publish(ctx context.Context, ids []uuid.UUID) error {
 	message := make([]byte, 0, len(ids)*len(uuid.UUID{}))
 	for _, id := range ids {
 		message = append(message, id[:]...)
 	}
-	pipe.Publish(ctx, a.channel, message)
+	return a.rdb.Publish(ctx, a.channel, message).Err()
 }
 
 // parseAnnouncement returns the ids of a message, or none when its length is wrong.

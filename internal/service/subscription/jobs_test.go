@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/service/subscription"
@@ -73,10 +72,7 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	var announcing sync.WaitGroup
 	announcing.Go(func() {
 		for {
-			_, _ = rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-				announcements.Publish(t.Context(), pipe, ids)
-				return nil
-			})
+			_ = announcements.Publish(t.Context(), ids)
 			select {
 			case <-stop:
 				return
