@@ -53,7 +53,7 @@ func TestARedisThatIsSlowOrDeadSlowsHoldsWithinABoundAndOneWins(t *testing.T) {
 
 func TestACommitThatTakesLongerThanTheLockLastsLetsOneIn(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_TTL=6s", "TRIPRIZE_LOCKS_TIMEOUT=100ms"}})
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_TTL=500ms", "TRIPRIZE_LOCKS_TIMEOUT=200ms"}})
 	id := s.Campaign(4)
 	unlock := fixture.LockCampaign(t, s.DB, id) // who got the lock cannot commit
 	at, answers := fixture.At(3, 2), make(chan []fleet.Held)
@@ -63,26 +63,8 @@ func TestACommitThatTakesLongerThanTheLockLastsLetsOneIn(t *testing.T) {
 		})
 	}()
 	servers.AwaitBlocked(t, s.DB, 1)
-	var left time.Duration
-	extensions := 0
-	servers.Eventually(t, "the lock is extended", func() bool {
-		kept := locks(s)
-		if len(kept) != 1 {
-			t.Fatalf("the locks of who waits for Postgres: %v", kept)
-		}
-		before := left
-		left = s.Redis.PTTL(t.Context(), kept[0]).Val()
-		if left > before && before > 0 {
-			extensions++
-		}
-		return extensions == 2
-	})
+	servers.Eventually(t, "its lock is over", func() bool { return len(locks(s)) == 0 })
 	unlock()
 	fleet.WantOneWinner(t, <-answers, at)
 	s.WantHeldOnce(id)
-	for api := range 2 {
-		if n := s.Metric(api, "triprize_lock_lost_total"); n != 0 {
-			t.Errorf("api %d: %.0f locks of holders that live were lost", api, n)
-		}
-	}
 }

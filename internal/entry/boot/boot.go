@@ -115,7 +115,9 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	}
 	defer func() { _ = p.Redis.Close() }()
 	telemetry.RegisterPool(p.Registry, p.DB)
-	if p.apart, err = readinessPool(ctx, settings.Postgres, "triprize-"+name); err != nil {
+	apart := settings.Postgres // a check takes no connection from the work, and a pool that is all in use is no outage of Postgres
+	apart.MaxConnections = 1
+	if p.apart, err = postgres.Open(ctx, apart, "triprize-"+name+"-readyz"); err != nil {
 		return err
 	}
 	defer closePool(p.apart)
@@ -149,14 +151,6 @@ func (p *Process) checkPostgres(ctx context.Context) error {
 // checkRedis writes a key: a Redis that is full, read-only or loading may answer a PING, and carries no task.
 func (p *Process) checkRedis(ctx context.Context) error {
 	return p.Redis.Set(ctx, p.Settings.Redis.Namespace+":health", p.Name, time.Minute).Err()
-}
-
-// readinessPool opens a connection of its own for the checks of /readyz: a check
-// takes none from the work, and a pool that is all in use is no outage of Postgres. The
-// looks at the whole system use it, too.
-func readinessPool(ctx context.Context, settings config.Postgres, application string) (*pgxpool.Pool, error) {
-	settings.MaxConnections = 1
-	return postgres.Open(ctx, settings, application+"-readyz")
 }
 
 // waitNews is how often a process logs that it still waits for the same thing.

@@ -53,7 +53,7 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 		serve := func(ctx context.Context) error {
 			group, running := errgroup.WithContext(ctx)
 			group.Go(func() error { return run(running) })
-			group.Go(func() error { return p.serveMetrics(running, "api.metrics_listen", p.Settings.API.MetricsListen) })
+			group.Go(func() error { return p.metrics("api.metrics_listen", p.Settings.API.MetricsListen)(running) })
 			return group.Wait()
 		}
 		defer p.watchEndpoints(p.DB).close()
@@ -61,14 +61,16 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 	}
 }
 
-// serveMetrics says in the log where the metrics are, and serves them until ctx ends.
-func (p *Process) serveMetrics(ctx context.Context, setting, listen string) error {
-	if listen == "" {
-		p.Logger.Info("metrics are not served", "empty_setting", setting)
-	} else {
-		p.Logger.Info("serving metrics", "address", listen, "path", "/metrics")
+// metrics returns what says in the log where the metrics are, and serves them until ctx ends.
+func (p *Process) metrics(setting, listen string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		if listen == "" {
+			p.Logger.Info("metrics are not served", "empty_setting", setting)
+		} else {
+			p.Logger.Info("serving metrics", "address", listen, "path", "/metrics")
+		}
+		return telemetry.Serve(ctx, listen, p.Health, p.Registry)
 	}
-	return telemetry.Serve(ctx, listen, p.Health, p.Registry)
 }
 
 // Worker finalizes jobs until ctx ends.
@@ -77,12 +79,16 @@ func Worker(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	draws, closeBeacon, err := p.draws()
-	if err != nil {
-		return err
+	var draws draw.Options // without relays, draws of campaigns with a beacon wait for a worker that has them
+	if p.Settings.Beacon.Enabled() {
+		relays, err := drand.New(p.Settings.Beacon, p.Registry, p.Logger)
+		if err != nil {
+			return err
+		}
+		defer relays.Close()
+		draws.Beacon = relays
 	}
-	defer closeBeacon()
-	w := worker.New(p.Settings, p.DB, p.Redis, key, draws, takes, p.Logger, p.Registry)
+	w := worker.New(p.Settings, p.DB, p.Redis, key, draws, stripe.Takes, p.Logger, p.Registry)
 	if err := w.TakeWebhooks(p.Settings.Webhooks, key, p.Registry); err != nil {
 		return err
 	}
@@ -92,10 +98,7 @@ func Worker(ctx context.Context, p *Process) error {
 	}
 	defer closeCards()
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
-	serve := func(ctx context.Context) error {
-		return p.serveMetrics(ctx, "worker.listen", p.Settings.Worker.Listen)
-	}
-	return p.serveAndWork(ctx, serve, func(ctx context.Context) error {
+	return p.serveAndWork(ctx, p.metrics("worker.listen", p.Settings.Worker.Listen), func(ctx context.Context) error {
 		p.Logger.Info("working", "shards", p.Settings.Worker.Shards)
 		return w.Run(ctx)
 	})
@@ -105,10 +108,7 @@ func Worker(ctx context.Context, p *Process) error {
 func Scheduler(ctx context.Context, p *Process) error {
 	s, _ := p.scheduler()
 	defer p.watchEndpoints(p.DB).close()
-	serve := func(ctx context.Context) error {
-		return p.serveMetrics(ctx, "scheduler.listen", p.Settings.Scheduler.Listen)
-	}
-	return p.serveAndWork(ctx, serve, func(ctx context.Context) error { s.Run(ctx); return nil })
+	return p.serveAndWork(ctx, p.metrics("scheduler.listen", p.Settings.Scheduler.Listen), func(ctx context.Context) error { s.Run(ctx); return nil })
 }
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
@@ -150,20 +150,6 @@ func SweepOnce(ctx context.Context, p *Process, only string, out io.Writer) erro
 	return errors.Join(failed...)
 }
 
-// draws returns the relays that draws may ask. Without relays, draws of campaigns with a
-// beacon wait for a worker that has them.
-func (p *Process) draws() (asked draw.Options, closeAll func(), err error) {
-	closeAll = func() {}
-	if p.Settings.Beacon.Enabled() {
-		client, err := drand.New(p.Settings.Beacon, p.Registry, p.Logger)
-		if err != nil {
-			return asked, nil, err
-		}
-		asked.Beacon, closeAll = client, client.Close
-	}
-	return asked, closeAll, nil
-}
-
 // openLocks sets Locks: on the servers of the quorum, if one is configured (quorum
 // is then true), otherwise on the Redis of the process. Servers may be away at
 // start and at any time after.
@@ -192,53 +178,47 @@ func (p *Process) openLocks() (quorum bool, closeAll func(), err error) {
 	return len(opened) > 0, closeAll, nil
 }
 
-// takes reports whether a card can pay in a currency.
-var takes = stripe.Takes
-
-// provider returns the payment provider, nil where cards are not accepted. Call it once in
-// a process.
+// provider returns the payment provider, nil where cards are not accepted. Call it once in a process. It tells
+// whether card payments move money: in /readyz, a gauge and, if they do not, the log.
 func (p *Process) provider() payprovider.Provider {
-	if !p.Settings.Payments.Stripe.Enabled() {
+	settings := p.Settings.Payments.Stripe
+	if !settings.Enabled() {
 		return nil
 	}
-	p.tellMode(p.Settings.Payments.Stripe.Live())
-	return reconciliation.Mark(stripe.New(p.Settings.Payments.Stripe, p.Logger, p.Registry), p.DB)
-}
-
-// tellMode tells whether card payments move money: in /readyz, a gauge and, if they do not, the log.
-func (p *Process) tellMode(live bool) {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_payments_livemode",
 		Help: "1 when the key of the payment provider is live; 0 in test mode, where purchases by card cost nothing. Missing where no cards are taken."})
 	p.Registry.MustRegister(gauge)
-	p.Health.TakeCards(live)
-	if live {
+	p.Health.TakeCards(settings.Live())
+	if settings.Live() {
 		gauge.Set(1)
-		return
+	} else {
+		p.Logger.Warn("the payment provider is in test mode: purchases by card cost nothing", "setting", "payments.allow_test")
 	}
-	p.Logger.Warn("the payment provider is in test mode: purchases by card cost nothing", "setting", "payments.allow_test")
+	return reconciliation.Mark(stripe.New(settings, p.Logger, p.Registry), p.DB)
 }
 
-// takeCards lets a worker lead payments and refunds, with connections of their own: pools. Without a key of
-// a provider it does nothing: payments that exist wait, and the sweep due-items
-// says so.
+// takeCards lets a worker lead payments and refunds, with connections that are for them alone: while many of them
+// wait for a slow provider, they take none from others, and others take none from them. Without a key of
+// a provider it does nothing: payments that exist wait, and the sweep due-items says so.
 func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (pools []*pgxpool.Pool, closeAll func(), err error) {
-	settings := p.Settings.Payments
 	client := p.provider()
 	if client == nil {
 		return nil, func() {}, nil
 	}
-	db, err := p.paymentsPool(ctx)
+	settings := p.Settings.Postgres
+	settings.MaxConnections = 4
+	db, err := postgres.Open(ctx, settings, "triprize-"+p.Name+"-payments", p.pools...)
 	if err != nil {
 		client.Close()
 		return nil, nil, err
 	}
+	closeAll = func() { client.Close(); closePool(db) }
 	if err := p.checkAccount(ctx, client); err != nil {
-		client.Close()
-		closePool(db)
+		closeAll()
 		return nil, nil, err
 	}
-	w.TakeCards(worker.Cards{Provider: client, Events: client, DB: db}, settings, p.Registry)
-	return []*pgxpool.Pool{db}, func() { client.Close(); closePool(db) }, nil
+	w.TakeCards(worker.Cards{Provider: client, Events: client, DB: db}, p.Settings.Payments, p.Registry)
+	return []*pgxpool.Pool{db}, closeAll, nil
 }
 
 // checkAccount refuses the key of another account than payments.stripe.account. While the
@@ -255,12 +235,4 @@ func (p *Process) checkAccount(ctx context.Context, client payprovider.Provider)
 		p.Logger.Error("it is not known whose the key of payments.stripe is: Stripe has not said", "error", err)
 	}
 	return nil
-}
-
-// paymentsPool opens the connections that are for payments alone: while many of them
-// wait for a slow provider, they take none from others, and others take none from them.
-func (p *Process) paymentsPool(ctx context.Context) (*pgxpool.Pool, error) {
-	settings := p.Settings.Postgres
-	settings.MaxConnections = 4
-	return postgres.Open(ctx, settings, "triprize-"+p.Name+"-payments", p.pools...)
 }
