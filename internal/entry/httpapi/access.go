@@ -115,8 +115,8 @@ func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 		return s.chargeWrong(ctx, c, err)
 	}
 	who := callerOf(key)
-	known, _ := loggedOf(c)
-	known.who = who
+	known, _ := callOf(c)
+	known.Caller = who
 	if err := who.May([]string{string(resource.Operator)}); err != nil {
 		return err
 	}

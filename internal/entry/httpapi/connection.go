@@ -20,6 +20,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
 )
@@ -40,8 +41,8 @@ func (s *Server) frame(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		if !ok {
 			return
 		}
-		known, _ := r.UserValue(loggedKey{}).(*logged)
-		if rest := r.RequestBodyStream(); rest != nil && known != nil && known.operation != "" {
+		known, _ := r.UserValue(callKey{}).(*call.Call)
+		if rest := r.RequestBodyStream(); rest != nil && known != nil && known.Operation != "" {
 			_, _ = io.Copy(io.Discard, rest) // it is not too long: see beginBody
 		}
 		if !connection.HasAll() {

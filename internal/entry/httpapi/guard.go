@@ -67,8 +67,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		known, _ := loggedOf(c)
-		known.who, known.operation = who, o.ID
+		request, _ := callOf(c)
+		request.Caller, request.Operation = who, o.ID
 		charged := s.charge(ctx, who, isRead)
 		if err := overLimit(c, charged); err != nil {
 			if who.User != "" { // one person, and not the backend of many
@@ -81,8 +81,8 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 				return err
 			}
 		}
-		request := &call.Call{Caller: who, Prefer: c.Get("Prefer"), IsRead: isRead, WantsCSV: isRead && response.Accepted(c, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV,
-			RequestID: requestID(c), Traceparent: known.traced, Connection: c.Context().Conn(), Watch: s.keys.Watch}
+		request.Prefer, request.IsRead, request.WantsCSV = c.Get("Prefer"), isRead, isRead && response.Accepted(c, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV
+		request.Connection, request.Watch = c.Context().Conn(), s.keys.Watch
 		actsFor, err := s.check(ctx, c, o, request, within)
 		if err != nil {
 			return err
@@ -106,7 +106,6 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 		if o.NeedsKey && request.Job == uuid.Nil && mayHavePassed(err) {
 			err = s.orEarlier(c, request, err)
 		}
-		known.job = request.Job
 		s.answers.Bound(c)
 		return err
 	}

@@ -38,7 +38,7 @@ func BenchmarkTheLineOfARequest(b *testing.B) {
 			r := &fasthttp.RequestCtx{}
 			r.Init2(local{}, nil, false)
 			c := app.AcquireCtx(r)
-			known := &logged{who: call.Caller{Role: resource.App, Client: "shop", KeyPrefix: "0123456789ab"}, operation: "requestPurchase", job: uuid.New()}
+			known := &call.Call{Caller: call.Caller{Role: resource.App, Client: "shop", KeyPrefix: "0123456789ab"}, Operation: "requestPurchase", Job: uuid.New()}
 			b.ReportAllocs()
 			for b.Loop() {
 				s.log(c, known, 202, time.Millisecond)

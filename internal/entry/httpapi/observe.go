@@ -16,7 +16,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
@@ -80,13 +79,12 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 
 // observe gives every request an id, counts it and logs it.
 func (s *Server) observe(c *fiber.Ctx) error {
-	start, known := time.Now(), &logged{}
-	c.Context().SetUserValue(loggedKey{}, known)
-	requestID(c)
+	start, known := time.Now(), &call.Call{RequestID: requestID(c)}
+	c.Context().SetUserValue(callKey{}, known)
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	endSpan := beginSpan(c, known)
-	known.traced = traceparent(c)
+	known.Traceparent = traceparent(c)
 	if err := c.Next(); err != nil {
 		if err := c.App().ErrorHandler(c, err); err != nil {
 			return err
@@ -118,24 +116,13 @@ func protect(c *fiber.Ctx) error {
 	return err
 }
 
-// logged is what the log says of a request, as it becomes known.
-type logged struct {
-	who       call.Caller // its role is empty while the sender is not known
-	operation string      // its id in the contract; empty: the request is none of these
-	span      tracing.Span
-	traced    string     // the trace that it is in, see traceparent; empty: none
-	job       uuid.UUID  // that it has made, or made before with the same key; zero: none
-	code      fault.Code // of the problem that it got; empty: none
-	err       error      // why it was not served, beside the code
-}
+type callKey struct{}
 
-type loggedKey struct{}
-
-// loggedOf returns what is known of a request. A request that is refused before its route has
-// none that is kept: ok is false.
-func loggedOf(c *fiber.Ctx) (known *logged, ok bool) {
-	if known, ok = c.Context().UserValue(loggedKey{}).(*logged); !ok {
-		known = &logged{traced: traceparent(c)}
+// callOf returns what is known of a request. A request that is refused before its route has
+// nothing that is kept: ok is false.
+func callOf(c *fiber.Ctx) (known *call.Call, ok bool) {
+	if known, ok = c.Context().UserValue(callKey{}).(*call.Call); !ok {
+		known = &call.Call{Traceparent: traceparent(c)}
 	}
 	return known, ok
 }
@@ -145,21 +132,21 @@ const longestPath = 200
 
 // log writes the line of a request. Requests to pages and to /healthz, which say nothing of what
 // was done, have none, unless they fail.
-func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration) {
+func (s *Server) log(c *fiber.Ctx, known *call.Call, status int, took time.Duration) {
 	level, message := slog.LevelInfo, "request"
 	isRead := c.Method() == http.MethodGet || c.Method() == http.MethodHead || c.Method() == http.MethodOptions
 	ctx := context.Background()
 	switch {
 	case status == http.StatusInternalServerError:
 		level, message = slog.LevelError, "request failed"
-	case status == http.StatusServiceUnavailable && known.code != "":
+	case status == http.StatusServiceUnavailable && known.Code != "":
 		level, message = slog.LevelWarn, "request not served"
-	case known.operation == "" && isRead && (status < http.StatusBadRequest || known.code == ""):
+	case known.Operation == "" && isRead && (status < http.StatusBadRequest || known.Code == ""):
 		return
-	case status == http.StatusTooManyRequests, status >= http.StatusBadRequest && known.who.Role == "":
+	case status == http.StatusTooManyRequests, status >= http.StatusBadRequest && known.Role == "":
 		ctx = telemetry.Sampled("")
 	case isRead && status < http.StatusBadRequest: // a crowd's reads are one line for each key, operation and address
-		ctx = telemetry.Sampled(known.who.KeyPrefix + " " + known.operation + " " + httpconn.AddressOf(c.Context().Conn()).String())
+		ctx = telemetry.Sampled(known.KeyPrefix + " " + known.Operation + " " + httpconn.AddressOf(c.Context().Conn()).String())
 	}
 	if !s.logger.Enabled(ctx, level) {
 		return
@@ -171,33 +158,33 @@ func (s *Server) log(c *fiber.Ctx, known *logged, status int, took time.Duration
 			line = append(line, slog.String(name, value))
 		}
 	}
-	add("trace_id", telemetry.TraceID(known.traced))
-	add("role", string(known.who.Role))
-	if known.who.Role != resource.Anonymous { // it is its address
-		add("client", known.who.Client)
+	add("trace_id", telemetry.TraceID(known.Traceparent))
+	add("role", string(known.Role))
+	if known.Role != resource.Anonymous { // it is its address
+		add("client", known.Client)
 	}
-	add("key_prefix", known.who.KeyPrefix)
-	if add("operation", known.operation); known.operation == "" {
+	add("key_prefix", known.KeyPrefix)
+	if add("operation", known.Operation); known.Operation == "" {
 		add("method", c.Method())
 	}
 	path := c.Path()
 	add("path", path[:min(len(path), longestPath)])
 	line = append(line, slog.Int("status", status))
-	add("problem", string(known.code))
-	if known.job != uuid.Nil {
-		add("job", known.job.String())
+	add("problem", string(known.Code))
+	if known.Job != uuid.Nil {
+		add("job", known.Job.String())
 	}
 	line = append(line, telemetry.Took(took))
 	add("address", httpconn.AddressOf(c.Context().Conn()).String())
-	if known.err != nil {
-		line = append(line, slog.Any("error", known.err))
+	if known.Err != nil {
+		line = append(line, slog.Any("error", known.Err))
 	}
 	s.logger.LogAttrs(ctx, level, message, line...) //nolint:sloglint // one of three constants
 }
 
 // beginSpan begins the span of a request for an operation. end ends it, once the answer is known;
 // that of a stream, once it begins.
-func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int)) {
+func beginSpan(c *fiber.Ctx, known *call.Call) (end func(route string, status int)) {
 	if !tracing.On() || !strings.HasPrefix(c.Path(), "/v1/") {
 		return func(string, int) {}
 	}
@@ -205,7 +192,7 @@ func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int))
 	if span == (tracing.Span{}) {
 		return func(string, int) {}
 	}
-	known.span = span
+	known.Span = span
 	return func(route string, status int) {
 		if !span.Recorded() {
 			return
@@ -213,8 +200,8 @@ func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int))
 		method := c.Method()
 		span.Rename(method + " " + route)
 		span.Set("http.request.method", method, "http.route", route, "http.response.status_code", strconv.Itoa(status), tracing.RequestID, requestID(c))
-		if known.job != uuid.Nil {
-			span.Set(tracing.JobID, known.job.String())
+		if known.Job != uuid.Nil {
+			span.Set(tracing.JobID, known.Job.String())
 		}
 		var err error
 		if status >= http.StatusInternalServerError {
@@ -227,8 +214,8 @@ func beginSpan(c *fiber.Ctx, known *logged) (end func(route string, status int))
 // traceparent returns the trace that a request is in, with our sampled flag: that of its span or,
 // while tracing is off, that of its sender; "": none.
 func traceparent(c *fiber.Ctx) string {
-	if known, ok := c.Context().UserValue(loggedKey{}).(*logged); ok && known.span != (tracing.Span{}) {
-		return known.span.Traceparent()
+	if known, ok := c.Context().UserValue(callKey{}).(*call.Call); ok && known.Span != (tracing.Span{}) {
+		return known.Span.Traceparent()
 	}
 	sent := telemetry.Traceparent(c.Get(traceParentHeader))
 	if sent == "" {
@@ -240,8 +227,8 @@ func traceparent(c *fiber.Ctx) string {
 // contextOf is context with the span of the request.
 func (s *Server) contextOf(c *fiber.Ctx) (context.Context, context.CancelFunc) {
 	ctx, cancel := s.context()
-	if known, _ := loggedOf(c); known.span != (tracing.Span{}) {
-		ctx = tracing.Into(ctx, known.span)
+	if known, _ := callOf(c); known.Span != (tracing.Span{}) {
+		ctx = tracing.Into(ctx, known.Span)
 	}
 	return ctx, cancel
 }

@@ -19,13 +19,13 @@ func (s *Server) handleError(c *fiber.Ctx, err error) error {
 	f := classify(err)
 	p := resource.Problem(f)
 	p.Instance, p.RequestID = c.Path(), requestID(c)
-	known, observed := loggedOf(c)
-	known.code = f.Code
+	known, observed := callOf(c)
+	known.Code = f.Code
 	switch p.Status {
 	case http.StatusInternalServerError:
-		known.err = err
+		known.Err = err
 	case http.StatusServiceUnavailable:
-		known.err = err
+		known.Err = err
 		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfterError(err)))
 	case http.StatusTooManyRequests:
 		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // too many streams: it is not known when one ends

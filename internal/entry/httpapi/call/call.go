@@ -18,22 +18,27 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/stream"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/store/job"
 )
 
-// Call is what the guard knows about a request when its handler runs.
+// Call is what is known of a request, as it becomes known: for its handler, and for the log.
 type Call struct {
-	Caller
+	Caller                        // its role is empty while the sender is not known
+	Operation   string            // its id in the contract; empty: the request is none of these
 	Key         string            // the idempotency key, without quotes, in the caller's KeyScope
 	Fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	Prefer      string            // the Prefer header
 	IsRead      bool              // it is a GET
 	WantsCSV    bool              // it accepts text/csv rather than JSON
 	RequestID   string            // its X-Request-ID
+	Span        tracing.Span      // zero: none
 	Traceparent string            // the trace that the request is in (W3C Trace Context); empty: none
 	Connection  net.Conn
 	Watch       func(prefix string, revoked func()) (stop func()) // of keys, see apikey.Verifier
 	Job         uuid.UUID                                         // that it has made, or made before with the same key; zero: none yet
+	Code        fault.Code                                        // of the problem that it got; empty: none
+	Err         error                                             // why it was not served, beside the code
 	// Leave ends the share of the process that the request takes; nil: it takes none.
 	Leave func()
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/platform/postgres"
@@ -131,15 +131,9 @@ func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhoo
 }
 
 func (d WebhookDocuments) purchases(ctx context.Context, events []webhook.Event) (map[uuid.UUID]any, error) {
-	found := make(map[uuid.UUID]*purchase.Purchase, len(events))
-	var b pgx.Batch
-	purchase.QueueGet(&b, subjects(events), found)
-	if err := d.DB.SendBatch(ctx, &b).Close(); err != nil {
+	list, err := purchase.GetAll(ctx, d.DB, access.Everything(), subjects(events))
+	if err != nil {
 		return nil, err
-	}
-	list := make([]purchase.Purchase, 0, len(found))
-	for _, p := range found {
-		list = append(list, *p)
 	}
 	details, err := ReadPurchaseDetails(ctx, d.DB, list...)
 	return bySubject(events, list, func(p purchase.Purchase) (uuid.UUID, any) { return p.ID, details.Purchase(p, App) }), err
