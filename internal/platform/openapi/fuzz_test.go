@@ -78,6 +78,7 @@ var almostPlain = []string{
 	`{"user_id":"a","positions":[]}`, `{"user_id":"a","positions":[{}]}`, `{"user_id":"a","positions":[{"number":1},{"number":1}]}`, `{"user_id":"a","positions":[{"number":1}{"number":2}]}`, `{"user_id":"a","positions":[{"number":1},]}`,
 	`{"user_id":"a","quantity":0}`, `{"user_id":"a","quantity":1001}`, `{"user_id":"a","quantity":1.0}`, `{"user_id":"a","quantity":+1}`, `{"user_id":"a","quantity":01}`, `{"user_id":"a","quantity":1e1}`, `{"user_id":"a","quantity":9007199254740993}`,
 	`{"user_id":"a","selection":{},"payment":{"method":"wallet"}}`, `{"user_id":"a","selection":{"quantity":1},"payment":{"method":"gold"}}`, `{"user_id":"a","selection":{"hold_id":"a"},"payment":{"method":"wallet"}}`,
+	`{"amount":1,"metadata":{"":"x"}}`, `{"amount":1,"metadata":{"a":"x","\ue000":"y","🎟":"z"}}`, `{"amount":1,"metadata":{"a":1}}`, `{"amount":1,"metadata":{"a":null}}`,
 	`{"amount":1,"reference":"Ã¤"}`, `{"policies":{"beacon":null}}`, `{"policies":{"beacon":trueish}}`,
 	`{"anyNumber":999999999999999}`, `{"anyNumber":9007199254740993}`, `{"anyNumber":-9007199254740993}`, `{"large":9007199254740993}`, `{"negative":-9007199254740993}`, "{\"text\":\"\n\"}", `{"few":[1,2,3]}`, `{"some":{"b":1}}`, `{"flag":null}`, `{"flag":"true"}`,
 	`{"maybe":null}`, `{"self":{"self":{"few":[1,2,3]}}}`,

@@ -21,3 +21,13 @@ func TestTextsInSmallLettersAndInCapitalsHaveOneForm(t *testing.T) {
 		}
 	}
 }
+
+func TestHalfOfACharacterIsNoText(t *testing.T) {
+	t.Parallel()
+	o := operation(t, "cancelPurchase")
+	for sent, want := range map[string]string{`{"reason":"\ud83d\ude00"}`: `{"reason":"😀"}`, `{"reason":"\ud83d"}`: "", `{"reason":"a\ude00b"}`: ""} {
+		if canonical, _, faults, err := o.ReadBody([]byte(sent), nil); string(canonical) != want || len(faults) > 0 || (err == nil) != (want != "") {
+			t.Errorf("%s is %s: %v %v", sent, canonical, faults, err)
+		}
+	}
+}
