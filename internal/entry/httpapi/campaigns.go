@@ -69,7 +69,7 @@ func (s *Server) ResumeCampaign(ctx context.Context, r operations.ResumeCampaign
 }
 
 // move runs a command that changes the state of a campaign or of its positions.
-func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (response.Command, error) {
+func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (response.Result, error) {
 	request := s.command(ctx, kind, http.StatusOK)
 	request.CampaignID = id
 	done, err := move(ctx, request)

@@ -60,9 +60,9 @@ func (s *Server) command(ctx context.Context, kind job.Kind, status int) job.Req
 // commandDone answers with the result of a command, or of the first request with
 // its key. The Location of a created resource is path and the id in the body;
 // without a path there is none.
-func (s *Server) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Command, error) {
+func (s *Server) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Result, error) {
 	if err != nil {
-		return response.Command{}, err
+		return response.Result{}, err
 	}
 	call.Of(ctx).Job = done.Job.ID
 	if done.Replayed && !done.Reused {
@@ -70,20 +70,20 @@ func (s *Server) commandDone(ctx context.Context, done job.Accepted, err error, 
 	}
 	switch {
 	case done.Reused:
-		return response.Command{}, reused(done.Job)
+		return response.Result{}, reused(done.Job)
 	case done.Job.Problem != nil && done.Replayed:
-		return response.Command{}, &replayedRefusal{done.Job.Problem.Err()}
+		return response.Result{}, &replayedRefusal{done.Job.Problem.Err()}
 	case done.Job.Problem != nil:
-		return response.Command{}, done.Job.Problem.Err()
+		return response.Result{}, done.Job.Problem.Err()
 	}
-	answer := response.Command{Status: http.StatusOK, Body: done.Job.Result, Replayed: done.Replayed}
+	answer := response.Result{Status: http.StatusOK, Body: done.Job.Result, Replayed: done.Replayed}
 	if done.Job.HTTPStatus != nil {
 		answer.Status = *done.Job.HTTPStatus
 	}
 	if answer.Status == http.StatusCreated && path != "" {
 		var created struct{ ID uuid.UUID }
 		if err := json.Unmarshal(answer.Body, &created); err != nil {
-			return response.Command{}, err
+			return response.Result{}, err
 		}
 		answer.Location = path + created.ID.String()
 	}
@@ -103,13 +103,13 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 // A request that was seen before has its answer in Redis, or the batch finds the job of its key.
 // Purchases of closed campaigns have batches of their own, without a look in Redis; when a queue is
 // too long, or with [job.Request.Unless], the batch makes no job.
-func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Job, error) {
+func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
 	request.Origin = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}
 	wait, done, err := s.waitOf(c)
 	if err != nil {
-		return response.Job{}, err
+		return response.Result{}, err
 	}
 	defer done()
 	batch, isClosed := s.acceptor.requests, false // isClosed: this process knows that the campaign never sells again
@@ -122,7 +122,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	} else if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
 		s.acceptor.replayed.Inc()
 		c.Job = id
-		return response.Job{Status: wait.FinalStatus(), ID: id, Wait: wait, Replayed: true, Body: answer}, nil
+		return response.Result{Status: wait.FinalStatus(), Job: id, Wait: wait, Replayed: true, Body: answer}, nil
 	} else if request.Unless == nil {
 		request.Unless = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
 	}
@@ -136,7 +136,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		c.EndShare()
 		leave, err := s.shares.enter(ctx, s.shares.jobs, c.Caller)
 		if err != nil {
-			return response.Job{}, err
+			return response.Result{}, err
 		}
 		finish = s.shares.follow(request.ID, leave)
 	}
@@ -155,9 +155,9 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	switch {
 	case err != nil:
-		return response.Job{}, err
+		return response.Result{}, err
 	case made.Reused:
-		return response.Job{}, reused(made.Job)
+		return response.Result{}, reused(made.Job)
 	}
 	c.EndShare()
 	return s.answerJob(ctx, c, made.Job, wait, waiter, made.Replayed)
@@ -189,13 +189,13 @@ func reused(of job.Job) error {
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *Server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Job, error) {
+func (s *Server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Result, error) {
 	c.Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
-		return response.Job{}, err
+		return response.Result{}, err
 	}
-	answer := response.Job{Status: wait.FinalStatus(), ID: j.ID, Wait: wait, Replayed: replayed, Problem: j.Problem}
+	answer := response.Result{Status: wait.FinalStatus(), Job: j.ID, Wait: wait, Replayed: replayed, Problem: j.Problem}
 	if !j.State.Final() {
 		answer.Status, answer.RetryAfter = http.StatusAccepted, s.askAgainAfter(j)
 	}

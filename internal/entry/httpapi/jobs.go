@@ -48,7 +48,7 @@ func (s *Server) GetJob(ctx context.Context, r operations.GetJobRequestObject) (
 	if !j.State.Final() {
 		c.EndShare()
 	}
-	answer := response.Job{Status: http.StatusOK, ID: j.ID, Wait: wait}
+	answer := response.Result{Status: http.StatusOK, Job: j.ID, Wait: wait}
 	if j, err = s.await(ctx, j, answer.Wait, nil); err != nil {
 		return nil, err
 	}

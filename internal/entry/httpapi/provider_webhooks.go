@@ -141,7 +141,7 @@ func (s *Server) openPayments(provider payprovider.Provider) {
 	}
 	events := payments.NewEvents(s.db, provider, s.logger, s.registry)
 	s.sweeper.UseProvider(events, provider)
-	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(body.Options{Wait: s.settings.API.RequestTimeout, Room: eventBodies, Arrive: eventArrives}), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(eventBodies, s.settings.API.RequestTimeout, eventArrives), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
 	s.registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",

@@ -156,10 +156,10 @@ func (s *Server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 }
 
 // answerPurchase answers with the job of a purchase.
-func (s *Server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Job, error) {
+func (s *Server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Result, error) {
 	j, err := job.Get(ctx, s.db, p.JobID)
 	if err != nil {
-		return response.Job{}, err
+		return response.Result{}, err
 	}
 	who.EndShare()
 	return s.answerJob(ctx, who, j, wait, nil, replayed)

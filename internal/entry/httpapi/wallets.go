@@ -49,9 +49,9 @@ func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
 }
 
 // execute runs a wallet command with these metadata and answers with its result.
-func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallets.Action, path string) (response.Command, error) {
+func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallets.Action, path string) (response.Result, error) {
 	if err := call.CheckMetadata(given); err != nil {
-		return response.Command{}, err
+		return response.Result{}, err
 	}
 	request := s.command(ctx, kind, status)
 	done, err := s.wallets.Do(ctx, wallets.Command{Action: action, Request: request, By: call.Of(ctx).Signature(), Who: call.Of(ctx).Grant()})
@@ -63,7 +63,7 @@ func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given c
 
 // executeOn is execute for commands that are answered with the wallet, with its
 // version as the entity tag.
-func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallets.Action) (response.Command, error) {
+func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallets.Action) (response.Result, error) {
 	answer, err := s.execute(ctx, kind, http.StatusOK, given, action, walletsPath)
 	if err != nil {
 		return answer, err

@@ -154,7 +154,7 @@ func (s *Server) RotateWebhookSecret(ctx context.Context, r operations.RotateWeb
 const defaultOverlap = 24 * time.Hour
 
 // onEndpoint runs a command on an endpoint and answers with its result.
-func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request) (job.Accepted, error)) (response.Command, error) {
+func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request) (job.Accepted, error)) (response.Result, error) {
 	done, err := do(s.command(ctx, kind, http.StatusOK))
 	return s.commandDone(ctx, done, err, "")
 }

@@ -44,24 +44,18 @@ const (
 	positionBody  = 64
 )
 
-// Options bound the long bodies.
-type Options struct {
-	Wait   time.Duration // for room, for a turn
-	Room   int64         // bytes that are in memory at once
-	Arrive time.Duration // how long one may take that has its room; 0: as long as the pace of its connection allows
-}
-
 // Bodies reads the bodies of requests: within a limit of each, and all of them within
 // bounds of memory and work, which are divided among owners.
 type Bodies struct {
-	options Options
-	room    *fair.Room      // bytes of long bodies
-	turn    *fair.Semaphore // bodies that are checked at once: half of the processors is for others
+	wait   time.Duration   // for room, for a turn
+	arrive time.Duration   // how long one may take that has its room; 0: as long as the pace of its connection allows
+	room   *fair.Room      // bytes of long bodies
+	turn   *fair.Semaphore // bodies that are checked at once: half of the processors is for others
 }
 
-// New returns Bodies.
-func New(options Options) Bodies {
-	return Bodies{options, fair.NewRoom(options.Room), fair.New(fair.Options{Total: max(1, runtime.GOMAXPROCS(0)/2), Waiting: math.MaxInt,
+// New returns Bodies, of which so many bytes are in memory at once.
+func New(room int64, wait, arrive time.Duration) Bodies {
+	return Bodies{wait, arrive, fair.NewRoom(room), fair.New(fair.Options{Total: max(1, runtime.GOMAXPROCS(0)/2), Waiting: math.MaxInt,
 		MayWait: func(fair.Caller) (ofClient, ofCaller int) { return math.MaxInt, math.MaxInt }})} // the connections bound them
 }
 
@@ -120,8 +114,8 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, owner string, limit int,
 			return tooMany(err)
 		}
 		defer release()
-		if connection, ok := c.Context().Conn().(*httpconn.Conn); ok && b.options.Arrive > 0 {
-			connection.EndBodyBy(time.Now().Add(b.options.Arrive))
+		if connection, ok := c.Context().Conn().(*httpconn.Conn); ok && b.arrive > 0 {
+			connection.EndBodyBy(time.Now().Add(b.arrive))
 		}
 	}
 	body, err := whole(c.Context().RequestBodyStream(), length, limit)
@@ -130,7 +124,7 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, owner string, limit int,
 	}
 	c.Request().SetBodyRaw(body)
 	if len(body) > smallBody {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.options.Wait) // the body may have taken long to arrive
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.wait) // the body may have taken long to arrive
 		defer cancel()
 		leave, err := b.turn.Enter(ctx, fair.Caller{Client: owner})
 		if err != nil {

@@ -27,7 +27,7 @@ func TestLongBodiesOfAnOwnerLeaveRoomAndTurnsToOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const limit, places, many = 1 << 20, 8, 50
-		bodies, app := body.New(body.Options{Wait: time.Minute, Room: places * limit}), fiber.New()
+		bodies, app := body.New(places*limit, time.Minute, 0), fiber.New()
 		ctx, end := context.WithCancel(t.Context())
 		var slow []*io.PipeWriter
 		for range many {

@@ -5,20 +5,27 @@ package docs
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
+	"embed"
 	"encoding/hex"
+	"fmt"
+	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/swaggest/swgui/v5/static"
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/time/rate"
 
 	"triprize.example/draw/web"
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 )
 
@@ -178,4 +185,99 @@ func (a *File) Send(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}
 	return c.Send(body)
+}
+
+//go:embed home.html problems.html problems.yaml
+var files embed.FS
+
+// problem is what the page says about a code. problems.yaml says what its members mean.
+type problem struct {
+	Code     fault.Code `yaml:"-"`
+	Status   int        `yaml:"-"`
+	Happened string
+	Retry    string
+	Remedy   []string // steps, in order
+	Where    string
+}
+
+// Arrives says where a client finds the problem.
+func (p problem) Arrives() string {
+	inAJob := fmt.Sprintf("the `problem` of a failed job, where the answer has the status 200 or 202, and the problem %d.", p.Status)
+	switch p.Where {
+	case "job":
+		return inAJob
+	case "either":
+		return fmt.Sprintf("the answer to a request, with the status %d; or %s", p.Status, inAJob)
+	default:
+		return fmt.Sprintf("the answer to a request, with the status %d.", p.Status)
+	}
+}
+
+// group is the problems that a client handles in the same way.
+type group struct {
+	Title, Lede string
+	Kinds       []fault.Kind // nil: all others
+	Problems    []problem
+}
+
+// groups returns all problems.
+func groups() ([]group, error) {
+	source, err := files.ReadFile("problems.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var texts map[fault.Code]problem
+	decoder := yaml.NewDecoder(bytes.NewReader(source))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&texts); err != nil {
+		return nil, err
+	}
+	all := []group{
+		{Title: "Take it as an answer", Kinds: []fault.Kind{fault.KindConflict, fault.KindMismatch},
+			Lede: "The request is valid, but the present state does not allow it. Most of these are the `problem` of a failed job."},
+		{Title: "Wait and try again", Kinds: []fault.Kind{fault.KindTimeout, fault.KindLimited, fault.KindUnavailable, fault.KindInternal},
+			Lede: "Nothing is wrong with the request. Send it again, with the same `Idempotency-Key`."},
+		{Title: "Put the request right", Lede: "The same request is refused again: change it first."},
+	}
+	for _, code := range fault.Codes() {
+		p, known := texts[code]
+		if !known {
+			return nil, fmt.Errorf("problems.yaml does not have the code %s", code)
+		}
+		p.Code, p.Status = code, resource.Statuses[code.Kind()]
+		i := slices.IndexFunc(all, func(g group) bool { return g.Kinds == nil || slices.Contains(g.Kinds, code.Kind()) })
+		all[i].Problems = append(all[i].Problems, p)
+	}
+	for _, g := range all {
+		slices.SortFunc(g.Problems, func(a, b problem) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Code, b.Code)) })
+	}
+	return all, nil
+}
+
+// problemsPage returns the page that the type of every problem document links to.
+func problemsPage() ([]byte, error) {
+	all, err := groups()
+	if err != nil {
+		return nil, err
+	}
+	page, err := template.New("").Funcs(template.FuncMap{"prose": prose}).ParseFS(files, "problems.html")
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = page.ExecuteTemplate(&b, "problems.html", all)
+	return b.Bytes(), err
+}
+
+// prose returns a sentence of problems.yaml as HTML: text in `backquotes` is code.
+func prose(sentence string) template.HTML {
+	var b strings.Builder
+	for i, text := range strings.Split(sentence, "`") {
+		text = template.HTMLEscapeString(text)
+		if i%2 == 1 {
+			text = "<code>" + text + "</code>"
+		}
+		b.WriteString(text)
+	}
+	return template.HTML(b.String()) //nolint:gosec // it is escaped
 }

@@ -19,21 +19,31 @@ import (
 	"triprize/internal/store/job"
 )
 
-// Job answers with a job that is already encoded, because the answer of a
-// final job may come from Redis.
-type Job struct {
+// Result answers with a job, or with the result of a command; for a repeated request, with that of
+// the first one. It is encoded already, because the answer of a final job may come from Redis.
+type Result struct {
 	Status     int
-	ID         uuid.UUID
 	Body       []byte
-	Wait       Wait // as it was granted
-	RetryAfter int  // seconds; 0 for a final job
 	Replayed   bool
+	Location   string       // of the job, or of the created resource; empty: there is none
+	Version    *int64       // of a wallet
+	Job        uuid.UUID    // zero: it is no job's
 	Problem    *job.Problem // of a job that has failed, unless it was replayed from Redis
+	Wait       Wait         // as it was granted
+	RetryAfter int          // seconds; 0 for what is final
 }
 
 // Send implements operations.Answer.
-func (a Job) Send(c *fiber.Ctx) error {
-	c.Set(fiber.HeaderLocation, "/v1/jobs/"+a.ID.String())
+func (a Result) Send(c *fiber.Ctx) error {
+	if a.Job != uuid.Nil {
+		a.Location = "/v1/jobs/" + a.Job.String()
+	}
+	if a.Location != "" {
+		c.Set(fiber.HeaderLocation, a.Location)
+	}
+	if a.Version != nil {
+		c.Set(fiber.HeaderETag, VersionTag(*a.Version))
+	}
 	if a.Wait.Longest > 0 {
 		c.Set("Preference-Applied", a.Wait.String())
 	}
@@ -43,35 +53,14 @@ func (a Job) Send(c *fiber.Ctx) error {
 	return SendJSON(c, a.Status, a.Replayed, a.Body)
 }
 
-// Command answers with the result of a command; for a repeated request, with
-// the result of the first one.
-type Command struct {
-	Status   int
-	Location string // of the created resource; empty if it has none
-	Version  *int64 // of a wallet
-	Body     []byte
-	Replayed bool
-}
-
-// Send implements operations.Answer.
-func (a Command) Send(c *fiber.Ctx) error {
-	if a.Location != "" {
-		c.Set(fiber.HeaderLocation, a.Location)
-	}
-	if a.Version != nil {
-		c.Set(fiber.HeaderETag, VersionTag(*a.Version))
-	}
-	return SendJSON(c, a.Status, a.Replayed, a.Body)
-}
-
 // WithSecret adds a secret that was made just now to the answer, which is stored without.
-func (a Command) WithSecret(secret string) (Command, error) {
+func (a Result) WithSecret(secret string) (Result, error) {
 	if secret == "" {
 		return a, nil
 	}
 	var document contract.WebhookEndpoint
 	if err := json.Unmarshal(a.Body, &document); err != nil {
-		return Command{}, err
+		return Result{}, err
 	}
 	document.Secret = secret
 	body, err := json.Marshal(document) //nolint:gosec // the maker of the secret is shown it, once
