@@ -73,12 +73,12 @@ func newExecutor(db *pgxpool.Pool) *wallets.Executor {
 
 // once makes one command with a fresh key.
 func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
-	details := wallets.Details{Amount: 1}
-	action := wallets.Action{Kind: wallet.KindCredit, Wallet: ids[0], Details: details}
+	details := wallet.Movement{Amount: 1}
+	action := wallets.Action{Kind: wallet.KindCredit, Wallet: ids[0], Movement: details}
 	if len(ids) > 1 {
 		from := rand.IntN(len(ids))
 		to := (from + 1 + rand.IntN(len(ids)-1)) % len(ids)
-		action = wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[from], To: ids[to], Details: details}
+		action = wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[from], To: ids[to], Movement: details}
 	}
 	done, err := do(ctx, commandOf(action))
 	if err == nil {
@@ -116,7 +116,7 @@ func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
 		n := min(len(owners), 256)
 		commands := make([]wallets.Command, n)
 		for i, o := range owners[:n] {
-			commands[i] = commandOf(wallets.Action{Owner: o, Details: wallets.Details{Amount: startBalance}})
+			commands[i] = commandOf(wallets.Action{Owner: o, Movement: wallet.Movement{Amount: startBalance}})
 		}
 		if _, err := executor.Do(ctx, commands); err != nil {
 			return err

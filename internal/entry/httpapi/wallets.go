@@ -82,30 +82,30 @@ func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestO
 		return nil, fault.New(fault.Forbidden, "only an operator opens a wallet for another client: leave out client")
 	}
 	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallets.Action{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
-		Details: wallets.Details{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}}, walletsPath)
+		Movement: wallet.Movement{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}}, walletsPath)
 }
 
 // CreditWallet adds money from outside to a wallet.
 func (s *Server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallets.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallets.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
 func (s *Server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallets.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallets.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
-func details(amount int64, description, reference string, given contract.Metadata, ifMatch *string) wallets.Details {
-	return wallets.Details{Amount: money.Amount(amount), Description: description, Reference: reference, Metadata: metadata.Map(given), IfVersion: versionOf(ifMatch)}
+func details(amount int64, description, reference string, given contract.Metadata, ifMatch *string) wallet.Movement {
+	return wallet.Movement{Amount: money.Amount(amount), Description: description, Reference: wallet.Reference{Text: reference}, Metadata: metadata.Map(given), IfVersion: versionOf(ifMatch)}
 }
 
 // Transfer moves money between two wallets.
 func (s *Server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata,
-		wallets.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+		wallets.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // Authorize holds money in a wallet.
@@ -113,21 +113,21 @@ func (s *Server) Authorize(ctx context.Context, r operations.AuthorizeRequestObj
 	b := r.Body
 	ttl := cmp.Or(time.Duration(b.ExpiresInSeconds)*time.Second, s.settings.Wallets.AuthorizationTTL)
 	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallets.Action{Kind: wallet.KindAuthorize, Wallet: r.Wallet, TTL: ttl,
-		Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, walletsPath+r.Wallet.String()+"/authorizations/")
+		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
 func (s *Server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallets.Action{Kind: wallet.KindCapture, Wallet: r.Wallet, Authorization: r.Authorization,
-		Details: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
 func (s *Server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallets.Action{Kind: wallet.KindVoid, Wallet: r.Wallet, Authorization: r.Authorization,
-		Details: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+		Movement: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // walletDocuments makes the bodies of the answers to wallet commands, which only apps and

@@ -159,7 +159,7 @@ func (f *facts) check(r Request, settings config.Holds) error {
 func (f *facts) checkSale(r Request) error {
 	c := f.campaigns[r.Job.CampaignID]
 	if c == nil {
-		return fault.New(fault.NotFound, "there is no campaign %s", r.Job.CampaignID)
+		return campaign.NotFound(r.Job.CampaignID)
 	}
 	if c.State == campaign.Pending {
 		return c.CheckOnSale()

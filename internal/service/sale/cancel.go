@@ -238,7 +238,7 @@ func (c *cancellation) checkPositions() error {
 func (c *cancellation) check() error {
 	switch {
 	case c.campaign == nil:
-		return fault.New(fault.NotFound, "there is no campaign %s", c.CampaignID)
+		return campaign.NotFound(c.CampaignID)
 	case c.bought == nil:
 		return fault.New(fault.NotFound, "there is no purchase %s", c.PurchaseID)
 	case c.bought.State == purchase.Cancelled:

@@ -233,7 +233,7 @@ func (in *inputs) admit() (admitted []*Order) {
 func (in *inputs) check(o *Order) error {
 	c := in.campaigns[o.job.CampaignID]
 	if c == nil {
-		return fault.New(fault.NotFound, "there is no campaign %s", o.job.CampaignID)
+		return campaign.NotFound(o.job.CampaignID)
 	}
 	if c.State == campaign.Pending {
 		return c.CheckOnSale()

@@ -36,7 +36,7 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 	unlock := fixture.LockWallet(t, db, stuck)
 	ended := make(chan job.Done, 1)
 	go func() {
-		done, err := b.Do(t.Context(), command(wallets.Action{Kind: wallet.KindCredit, Wallet: stuck, Details: amount(1)}))
+		done, err := b.Do(t.Context(), command(wallets.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)}))
 		if done.Err == nil {
 			done.Err = err
 		}
@@ -48,7 +48,7 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 	for range 16 { // in every shard
 		free := made(t, at, 100)
 		for range 3 {
-			if done, err := b.Do(inTime, command(wallets.Action{Kind: wallet.KindCredit, Wallet: free, Details: amount(1)})); err != nil || done.Err != nil {
+			if done, err := b.Do(inTime, command(wallets.Action{Kind: wallet.KindCredit, Wallet: free, Movement: amount(1)})); err != nil || done.Err != nil {
 				t.Fatalf("while another wallet is locked: %v, %v", done.Err, err)
 			}
 		}
@@ -74,7 +74,7 @@ func TestATransferThatWaitsHasLockedNothing(t *testing.T) {
 	at := newExecutor(db)
 	a, b := made(t, at, 100), made(t, at, 100) // the first is locked first: a transfer locks by id
 	unlock := fixture.LockWallet(t, db, b)
-	transfer := command(wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Details: amount(1)})
+	transfer := command(wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(1)})
 	ended := make(chan error, 1)
 	go func() {
 		done, err := at.DoAgain(t.Context(), []wallets.Command{transfer}, servers.Patience)
@@ -104,7 +104,7 @@ func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 	settings.Timeout = 300 * time.Millisecond
 	b := wallets.NewBatcher(wallets.NewExecutor(db, documents, wallets.Options{}), settings)
 	t.Cleanup(b.Close)
-	credit := command(wallets.Action{Kind: wallet.KindCredit, Wallet: stuck, Details: amount(1)})
+	credit := command(wallets.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)})
 	if done, err := b.Do(t.Context(), credit); err == nil && fault.CodeOf(done.Err) != fault.Unavailable {
 		t.Errorf("while it is locked: %+v", done)
 	}

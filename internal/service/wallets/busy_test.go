@@ -20,9 +20,9 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 	at := newExecutor(db)
 	stuck, free := made(t, at, 100), made(t, at, 100)
 	batch := []wallets.Command{
-		keyed("1", wallets.Action{Kind: wallet.KindCredit, Wallet: stuck, Details: amount(1)}),
-		keyed("2", wallets.Action{Kind: wallet.KindCredit, Wallet: free, Details: amount(1)}),
-		keyed("3", wallets.Action{Kind: wallet.KindTransfer, Wallet: free, To: stuck, Details: amount(1)}),
+		keyed("1", wallets.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)}),
+		keyed("2", wallets.Action{Kind: wallet.KindCredit, Wallet: free, Movement: amount(1)}),
+		keyed("3", wallets.Action{Kind: wallet.KindTransfer, Wallet: free, To: stuck, Movement: amount(1)}),
 	}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{stuck}}, postgres.WaitForLocks); err != nil {

@@ -9,8 +9,6 @@ import (
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/metadata"
-	"triprize/internal/domain/money"
 	"triprize/internal/store/job"
 	"triprize/internal/store/wallet"
 )
@@ -31,24 +29,20 @@ type Action struct {
 	To            uuid.UUID     // the wallet that a transfer pays to
 	Authorization uuid.UUID     // that it captures or voids
 	TTL           time.Duration // the most that an authorization lasts
-	Details
+
+	// Its reference is optional, and unique among those of the client. Its amount is also the first credit of a
+	// wallet that is opened, or 0; that of a capture may be 0: all that is held; that of a void is ignored. Its
+	// metadata are also those of a wallet that is opened.
+	wallet.Movement
 }
 
-// Details are what all actions have in common.
-type Details struct {
-	Amount      money.Amount // the first credit of a wallet that is opened, or 0; of a capture 0: all that is held; of a void: ignored
-	Reference   string       // optional; unique among those of the client
-	Description string       // optional
-	Metadata    metadata.Map
-	IfVersion   *int64 // refuse unless the first wallet of the action has this version
-}
-
-func (d Details) movement(s *session, scope string) wallet.Movement {
-	m := wallet.Movement{Amount: d.Amount, Actor: s.by, Description: d.Description, Metadata: d.Metadata, IfVersion: d.IfVersion}
-	if d.Reference != "" {
-		m.Reference = wallet.Reference{Scope: scope, Text: d.Reference}
+// movement is that of the action: its reference is one of the client's.
+func (a Action) movement(s *session, scope string) wallet.Movement {
+	a.Movement.Actor = s.by
+	if a.Reference.Text != "" {
+		a.Reference.Scope = scope
 	}
-	return m
+	return a.Movement
 }
 
 // wallets returns the wallets of the action; the first is the one that pays, if one does.
@@ -66,8 +60,8 @@ func (a Action) want(w *wallet.Wanted, scope string) {
 	if a.Authorization != uuid.Nil {
 		w.Authorizations = append(w.Authorizations, a.Authorization)
 	}
-	if a.Reference != "" {
-		w.References = append(w.References, wallet.Reference{Scope: scope, Text: a.Reference})
+	if a.Reference.Text != "" {
+		w.References = append(w.References, wallet.Reference{Scope: scope, Text: a.Reference.Text})
 	}
 }
 

@@ -22,7 +22,7 @@ func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
 		id := made(t, at, 100)
 		codes := make([]fault.Code, 2)
 		together(2, func(i int) {
-			done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindDebit, Wallet: id, Details: amount(100)})})
+			done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(100)})})
 			if err != nil {
 				t.Error(err)
 				return
@@ -46,7 +46,7 @@ func TestParallelCreditsOnOneWalletAllCount(t *testing.T) {
 		for left := 70; left > 0; {
 			batch := make([]wallets.Command, min(left, 1+i*9)) // batches of 1 to 64
 			for c := range batch {
-				batch[c] = command(wallets.Action{Kind: wallet.KindCredit, Wallet: id, Details: amount(3)})
+				batch[c] = command(wallets.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(3)})
 			}
 			if _, err := at.Do(t.Context(), batch); err != nil {
 				t.Error(err)
@@ -69,7 +69,7 @@ func TestCrossingTransfersNeverDeadlock(t *testing.T) {
 	a, b := made(t, at, 1000), made(t, at, 1000)
 	together(12, func(i int) {
 		for range 10 {
-			action := wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Details: amount(1)}
+			action := wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(1)}
 			if i%2 == 1 {
 				action.Wallet, action.To = b, a
 			}
@@ -99,8 +99,8 @@ func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 			var batch []wallets.Command
 			for n := range count {
 				key, next := fmt.Sprint(round, "/", n), ids[(n+1)%count]
-				batch = append(batch, keyed(key, wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[n], To: next, Details: amount(1)}),
-					command(wallets.Action{Kind: wallet.KindTransfer, Wallet: next, To: ids[n], Details: amount(1)}),
+				batch = append(batch, keyed(key, wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[n], To: next, Movement: amount(1)}),
+					command(wallets.Action{Kind: wallet.KindTransfer, Wallet: next, To: ids[n], Movement: amount(1)}),
 					command(wallets.Action{Owner: wallet.Owner{ID: key, Currency: "JPY"}}))
 			}
 			if i%2 == 1 {
@@ -131,7 +131,7 @@ func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
 	for _, times := range []int{1, 2, 3} {
 		d := &disturbed{Pool: db, times: times, sql: `UPDATE wallets SET version = version + 1 WHERE id = $1`, id: id}
 		at := newExecutor(d)
-		done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindDebit, Wallet: id, Details: amount(1)})})
+		done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(1)})})
 		if times < 3 && (err != nil || codeOf(done[0]) != "") || times == 3 && fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("disturbed %d times: %+v, %v", times, done, err)
 		}
@@ -148,7 +148,7 @@ func TestAnErrorThatIsNoLostRaceIsNotTriedAgain(t *testing.T) {
 	db := servers.DB(t)
 	id := made(t, newExecutor(db), 100)
 	at := newExecutor(&disturbed{Pool: db, times: 9, sql: `SELECT 1 / (version - version) FROM wallets WHERE id = $1`, id: id})
-	if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindDebit, Wallet: id, Details: amount(1)})}); err == nil || at.Lost() != 0 {
+	if _, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(1)})}); err == nil || at.Lost() != 0 {
 		t.Errorf("%v, %+v", err, at.Lost())
 	}
 	expect(t, db, id, 100, 0, 1)
@@ -163,7 +163,7 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 		ids[i] = made(t, at, 0)
 	}
 	credit := func(i int, reference string) wallets.Command {
-		return command(wallets.Action{Kind: wallet.KindCredit, Wallet: ids[i], Details: wallets.Details{Amount: 1, Reference: reference}})
+		return command(wallets.Action{Kind: wallet.KindCredit, Wallet: ids[i], Movement: wallet.Movement{Amount: 1, Reference: wallet.Reference{Text: reference}}})
 	}
 	done := do(t, at, credit(0, "a"), credit(1, "a"))
 	if codeOf(done[0]) != "" || codeOf(done[1]) != fault.StateConflict {

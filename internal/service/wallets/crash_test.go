@@ -42,10 +42,10 @@ func TestACrashBeforeTheCommitLeavesNoHalf(t *testing.T) {
 	at := newExecutor(db)
 	a, b := made(t, at, 100), made(t, at, 0)
 	batch := []wallets.Command{
-		keyed("1", wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Details: amount(30)}),
-		keyed("2", wallets.Action{Kind: wallet.KindAuthorize, Wallet: a, TTL: time.Hour, Details: amount(10)}),
-		keyed("3", wallets.Action{Owner: wallet.Owner{ID: "new", Currency: "JPY"}, Details: wallets.Details{Amount: 5}}),
-		keyed("4", wallets.Action{Kind: wallet.KindDebit, Wallet: a, Details: amount(1000)}),
+		keyed("1", wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(30)}),
+		keyed("2", wallets.Action{Kind: wallet.KindAuthorize, Wallet: a, TTL: time.Hour, Movement: amount(10)}),
+		keyed("3", wallets.Action{Owner: wallet.Owner{ID: "new", Currency: "JPY"}, Movement: wallet.Movement{Amount: 5}}),
+		keyed("4", wallets.Action{Kind: wallet.KindDebit, Wallet: a, Movement: amount(1000)}),
 	}
 	if !dying(at, t, "wallets.written", a.String(), batch) {
 		t.Fatal("it did not die: the test does not test")
@@ -73,14 +73,14 @@ func TestACrashAfterTheCommitIsAnsweredWhenAskedAgain(t *testing.T) {
 	db := servers.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 100)
-	batch := []wallets.Command{keyed("k", wallets.Action{Kind: wallet.KindDebit, Wallet: id, Details: amount(30)})}
+	batch := []wallets.Command{keyed("k", wallets.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(30)})}
 	if !dying(at, t, "wallets.committed", id.String(), batch) {
 		t.Fatal("it did not die: the test does not test")
 	}
 	expect(t, db, id, 70, 0, 2)
 	var done job.Done
 	for range 2 {
-		done = do(t, at, keyed("k", wallets.Action{Kind: wallet.KindDebit, Wallet: id, Details: amount(30)}))[0]
+		done = do(t, at, keyed("k", wallets.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(30)}))[0]
 		if w := read[walletDocument](t, done); !done.Replayed || w.Balance != 70 || w.Version != 2 {
 			t.Errorf("asked again: %+v, %+v", done, w)
 		}

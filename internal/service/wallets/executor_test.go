@@ -19,7 +19,7 @@ func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	at := newExecutor(db)
-	d := one(t, at, wallets.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Details: wallets.Details{Amount: 1000, Description: "welcome"}})
+	d := one(t, at, wallets.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Movement: wallet.Movement{Amount: 1000, Description: "welcome"}})
 	a := read[walletDocument](t, d)
 	if a.OwnerID != "alice" || a.Currency != "JPY" || a.Balance != 1000 || a.Available != 1000 || a.Version != 1 {
 		t.Errorf("open: %+v", a)
@@ -30,11 +30,11 @@ func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
 		t.Errorf("open without a balance: %+v", b)
 	}
 	done := do(t, at, // in one transaction: each answer is of its moment
-		command(wallets.Action{Kind: wallet.KindCredit, Wallet: a.ID, Details: wallets.Details{Amount: 500, Description: "top-up", Reference: "r-1"}}),
-		command(wallets.Action{Kind: wallet.KindDebit, Wallet: a.ID, Details: amount(200)}),
-		command(wallets.Action{Kind: wallet.KindTransfer, Wallet: a.ID, To: b.ID, Details: wallets.Details{Amount: 300, Description: "thanks", Reference: "r-2"}}),
-		command(wallets.Action{Kind: wallet.KindTransfer, Wallet: b.ID, To: a.ID, Details: amount(100)}),
-		command(wallets.Action{Kind: wallet.KindAuthorize, Wallet: a.ID, TTL: time.Hour, Details: wallets.Details{Amount: 600, Description: "a hotel"}}))
+		command(wallets.Action{Kind: wallet.KindCredit, Wallet: a.ID, Movement: wallet.Movement{Amount: 500, Description: "top-up", Reference: wallet.Reference{Text: "r-1"}}}),
+		command(wallets.Action{Kind: wallet.KindDebit, Wallet: a.ID, Movement: amount(200)}),
+		command(wallets.Action{Kind: wallet.KindTransfer, Wallet: a.ID, To: b.ID, Movement: wallet.Movement{Amount: 300, Description: "thanks", Reference: wallet.Reference{Text: "r-2"}}}),
+		command(wallets.Action{Kind: wallet.KindTransfer, Wallet: b.ID, To: a.ID, Movement: amount(100)}),
+		command(wallets.Action{Kind: wallet.KindAuthorize, Wallet: a.ID, TTL: time.Hour, Movement: wallet.Movement{Amount: 600, Description: "a hotel"}}))
 	if w := read[walletDocument](t, done[0]); w.Balance != 1500 || w.Version != 2 {
 		t.Errorf("credit: %+v", w)
 	}
@@ -53,7 +53,7 @@ func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
 		t.Errorf("authorize: %+v", h)
 	}
 	expect(t, db, a.ID, 1100, 600, 6)
-	d = one(t, at, wallets.Action{Kind: wallet.KindCapture, Wallet: a.ID, Authorization: h.ID, Details: amount(250)})
+	d = one(t, at, wallets.Action{Kind: wallet.KindCapture, Wallet: a.ID, Authorization: h.ID, Movement: amount(250)})
 	if c := read[authorizationDocument](t, d); c.Captured != 250 || c.State != wallet.Active {
 		t.Errorf("capture: %+v", c)
 	}
@@ -70,7 +70,7 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	at := newExecutor(db)
-	open := wallets.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Details: wallets.Details{Amount: 10}}
+	open := wallets.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}}
 	done := do(t, at, keyed("first", open), keyed("second", open), keyed("first", open), keyed("euros", wallets.Action{Owner: wallet.Owner{ID: "alice", Currency: "EUR"}}))
 	first := read[walletDocument](t, done[0])
 	if !done[2].Replayed || read[walletDocument](t, done[2]) != first || read[walletDocument](t, done[3]).ID == first.ID {
@@ -88,8 +88,8 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 	}
 	expect(t, db, first.ID, 10, 0, 1)
 	for _, bad := range []wallets.Action{{Owner: wallet.Owner{Currency: "JPY"}}, {Owner: wallet.Owner{ID: "b", Currency: "yen"}}, {Owner: wallet.Owner{ID: "b\x00", Currency: "JPY"}},
-		{Owner: wallet.Owner{ID: "b", Currency: "JPY"}, Details: amount(-1)}, {Owner: wallet.Owner{ID: "b", Currency: "JPY"}, Details: amount(wallet.MaxAmount + 1)},
-		{Owner: wallet.Owner{ID: "b", Currency: "JPY"}, Details: wallets.Details{Description: "\x00"}}} {
+		{Owner: wallet.Owner{ID: "b", Currency: "JPY"}, Movement: amount(-1)}, {Owner: wallet.Owner{ID: "b", Currency: "JPY"}, Movement: amount(wallet.MaxAmount + 1)},
+		{Owner: wallet.Owner{ID: "b", Currency: "JPY"}, Movement: wallet.Movement{Description: "\x00"}}} {
 		if d := one(t, at, bad); codeOf(d) != fault.InvalidRequest {
 			t.Errorf("%+v: %+v", bad, d)
 		}
@@ -105,10 +105,10 @@ func TestACommandIsDoneOncePerKeyFromManyAtOnce(t *testing.T) {
 	db := servers.DB(t)
 	at := newExecutor(db)
 	id := made(t, at, 0)
-	action := wallets.Action{Kind: wallet.KindCredit, Wallet: id, Details: amount(100)}
+	action := wallets.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(100)}
 	results := make([]string, 16)
 	together(len(results), func(i int) {
-		done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindCredit, Wallet: id, Details: amount(1)}), keyed("k", action), keyed("k", action)})
+		done, err := at.Do(t.Context(), []wallets.Command{command(wallets.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(1)}), keyed("k", action), keyed("k", action)})
 		if err != nil {
 			t.Error(err)
 			return
@@ -123,7 +123,7 @@ func TestACommandIsDoneOncePerKeyFromManyAtOnce(t *testing.T) {
 			t.Errorf("told %q and %q", r, results[0])
 		}
 	}
-	if d := do(t, at, keyed("k", wallets.Action{Kind: wallet.KindCredit, Wallet: id, Details: amount(101)}))[0]; !d.Reused {
+	if d := do(t, at, keyed("k", wallets.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(101)}))[0]; !d.Reused {
 		t.Errorf("another body: %+v", d)
 	}
 	expect(t, db, id, 116, 0, 17)
@@ -142,14 +142,14 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 		action wallets.Action
 		want   fault.Code
 	}{
-		{wallets.Action{Kind: wallet.KindDebit, Wallet: a, Details: amount(101)}, fault.InsufficientFunds},
-		{wallets.Action{Kind: wallet.KindDebit, Wallet: a, Details: amount(60)}, ""},
-		{wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Details: amount(41)}, fault.InsufficientFunds},
-		{wallets.Action{Kind: wallet.KindCredit, Wallet: nobody, Details: amount(1)}, fault.NotFound},
-		{wallets.Action{Kind: wallet.KindCredit, Wallet: a, Details: wallets.Details{Amount: 1, Description: "\x00"}}, fault.InvalidRequest},
-		{wallets.Action{Kind: wallet.KindCredit, Wallet: broken, Details: amount(1)}, fault.InternalError},
-		{wallets.Action{Kind: wallet.KindDebit, Wallet: a, Details: wallets.Details{Amount: 1, IfVersion: &nine}}, fault.VersionMismatch},
-		{wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Details: amount(40)}, ""},
+		{wallets.Action{Kind: wallet.KindDebit, Wallet: a, Movement: amount(101)}, fault.InsufficientFunds},
+		{wallets.Action{Kind: wallet.KindDebit, Wallet: a, Movement: amount(60)}, ""},
+		{wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(41)}, fault.InsufficientFunds},
+		{wallets.Action{Kind: wallet.KindCredit, Wallet: nobody, Movement: amount(1)}, fault.NotFound},
+		{wallets.Action{Kind: wallet.KindCredit, Wallet: a, Movement: wallet.Movement{Amount: 1, Description: "\x00"}}, fault.InvalidRequest},
+		{wallets.Action{Kind: wallet.KindCredit, Wallet: broken, Movement: amount(1)}, fault.InternalError},
+		{wallets.Action{Kind: wallet.KindDebit, Wallet: a, Movement: wallet.Movement{Amount: 1, IfVersion: &nine}}, fault.VersionMismatch},
+		{wallets.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(40)}, ""},
 	}
 	var batch []wallets.Command
 	for _, c := range commands {
@@ -163,7 +163,7 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 	expect(t, db, a, 0, 0, 3)
 	expect(t, db, b, 40, 0, 1)
 	// A refusal for want of money is an answer: with the same key it stays one.
-	if one(t, at, wallets.Action{Kind: wallet.KindCredit, Wallet: a, Details: amount(500)}); codeOf(do(t, at, batch[0])[0]) != fault.InsufficientFunds {
+	if one(t, at, wallets.Action{Kind: wallet.KindCredit, Wallet: a, Movement: amount(500)}); codeOf(do(t, at, batch[0])[0]) != fault.InsufficientFunds {
 		t.Error("the refusal was forgotten")
 	}
 	servers.Exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, broken)
@@ -175,9 +175,9 @@ func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	at := newExecutor(db)
-	mine := read[walletDocument](t, one(t, at, wallets.Action{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, Details: wallets.Details{Amount: 10}}))
+	mine := read[walletDocument](t, one(t, at, wallets.Action{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}}))
 	theirs := made(t, at, 10)
-	ofKiosk := read[walletDocument](t, one(t, at, wallets.Action{Owner: wallet.Owner{Client: "kiosk", ID: "me", Currency: "JPY"}, Details: wallets.Details{Amount: 10}})).ID
+	ofKiosk := read[walletDocument](t, one(t, at, wallets.Action{Owner: wallet.Owner{Client: "kiosk", ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}})).ID
 	if ofKiosk == mine.ID {
 		t.Fatal("two clients share a wallet")
 	}
@@ -189,9 +189,9 @@ func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
 	if _, err := locked.Exec(t.Context(), `SELECT FROM wallets WHERE id = $1 FOR UPDATE`, ofKiosk); err != nil {
 		t.Fatal(err)
 	}
-	for _, action := range []wallets.Action{{Kind: wallet.KindCredit, Wallet: ofKiosk, Details: amount(1)}, {Kind: wallet.KindDebit, Wallet: ofKiosk, Details: amount(1)},
-		{Kind: wallet.KindTransfer, Wallet: mine.ID, To: ofKiosk, Details: amount(1)}, {Kind: wallet.KindTransfer, Wallet: ofKiosk, To: mine.ID, Details: amount(1)},
-		{Kind: wallet.KindAuthorize, Wallet: ofKiosk, TTL: time.Hour, Details: amount(1)}, {Kind: wallet.KindCapture, Wallet: ofKiosk, Authorization: uuid.New()}, {Kind: wallet.KindVoid, Wallet: ofKiosk, Authorization: uuid.New()}} {
+	for _, action := range []wallets.Action{{Kind: wallet.KindCredit, Wallet: ofKiosk, Movement: amount(1)}, {Kind: wallet.KindDebit, Wallet: ofKiosk, Movement: amount(1)},
+		{Kind: wallet.KindTransfer, Wallet: mine.ID, To: ofKiosk, Movement: amount(1)}, {Kind: wallet.KindTransfer, Wallet: ofKiosk, To: mine.ID, Movement: amount(1)},
+		{Kind: wallet.KindAuthorize, Wallet: ofKiosk, TTL: time.Hour, Movement: amount(1)}, {Kind: wallet.KindCapture, Wallet: ofKiosk, Authorization: uuid.New()}, {Kind: wallet.KindVoid, Wallet: ofKiosk, Authorization: uuid.New()}} {
 		restricted := command(action)
 		restricted.Who = access.OfClient("shop")
 		if d := do(t, at, restricted)[0]; codeOf(d) != fault.NotFound {
@@ -206,10 +206,10 @@ func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
 		action wallets.Action
 		want   fault.Code
 	}{
-		{wallets.Action{Kind: wallet.KindDebit, Wallet: theirs, Details: amount(1)}, fault.NotFound},
-		{wallets.Action{Kind: wallet.KindTransfer, Wallet: theirs, To: mine.ID, Details: amount(1)}, fault.NotFound},
+		{wallets.Action{Kind: wallet.KindDebit, Wallet: theirs, Movement: amount(1)}, fault.NotFound},
+		{wallets.Action{Kind: wallet.KindTransfer, Wallet: theirs, To: mine.ID, Movement: amount(1)}, fault.NotFound},
 		{wallets.Action{Owner: wallet.Owner{ID: "them", Currency: "EUR"}}, fault.Forbidden},
-		{wallets.Action{Kind: wallet.KindTransfer, Wallet: mine.ID, To: theirs, Details: amount(1)}, fault.NotFound},
+		{wallets.Action{Kind: wallet.KindTransfer, Wallet: mine.ID, To: theirs, Movement: amount(1)}, fault.NotFound},
 		{wallets.Action{Owner: wallet.Owner{ID: "me", Currency: "EUR"}}, ""},
 	} {
 		restricted := command(c.action)

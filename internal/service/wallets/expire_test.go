@@ -23,7 +23,7 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 	for range 5 {
 		id := made(t, at, 100)
 		ids = append(ids, id)
-		do(t, at, command(wallets.Action{Kind: wallet.KindAuthorize, Wallet: id, TTL: time.Hour, Details: amount(30)}), command(wallets.Action{Kind: wallet.KindAuthorize, Wallet: id, TTL: time.Hour, Details: amount(20)}))
+		do(t, at, command(wallets.Action{Kind: wallet.KindAuthorize, Wallet: id, TTL: time.Hour, Movement: amount(30)}), command(wallets.Action{Kind: wallet.KindAuthorize, Wallet: id, TTL: time.Hour, Movement: amount(20)}))
 	}
 	for _, id := range ids[:4] {
 		lapse(t, db, id)

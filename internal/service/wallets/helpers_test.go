@@ -80,7 +80,7 @@ func keyed(key string, action wallets.Action) wallets.Command {
 		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", action, action)), Kind: "wallet", Keep: time.Hour}}
 }
 
-func amount(n money.Amount) wallets.Details { return wallets.Details{Amount: n} }
+func amount(n money.Amount) wallet.Movement { return wallet.Movement{Amount: n} }
 
 func do(t *testing.T, at *wallets.Executor, commands ...wallets.Command) []job.Done {
 	t.Helper()
@@ -100,7 +100,7 @@ func one(t *testing.T, at *wallets.Executor, action wallets.Action) job.Done {
 // made opens a wallet in yen.
 func made(t *testing.T, at *wallets.Executor, balance money.Amount) uuid.UUID {
 	t.Helper()
-	return read[walletDocument](t, one(t, at, wallets.Action{Owner: wallet.Owner{ID: uuid.NewString(), Currency: "JPY"}, Details: wallets.Details{Amount: balance}})).ID
+	return read[walletDocument](t, one(t, at, wallets.Action{Owner: wallet.Owner{ID: uuid.NewString(), Currency: "JPY"}, Movement: wallet.Movement{Amount: balance}})).ID
 }
 
 // read returns the document of an answer.

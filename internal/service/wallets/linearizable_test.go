@@ -125,11 +125,11 @@ func carryOut(t *testing.T, at *wallets.Executor, db postgres.DB, ids [2]uuid.UU
 	for _, s := range steps {
 		switch s.kind {
 		case "credit":
-			batch = append(batch, command(wallets.Action{Kind: wallet.KindCredit, Wallet: ids[s.from], Details: amount(s.amount)}))
+			batch = append(batch, command(wallets.Action{Kind: wallet.KindCredit, Wallet: ids[s.from], Movement: amount(s.amount)}))
 		case "debit":
-			batch = append(batch, command(wallets.Action{Kind: wallet.KindDebit, Wallet: ids[s.from], Details: amount(s.amount)}))
+			batch = append(batch, command(wallets.Action{Kind: wallet.KindDebit, Wallet: ids[s.from], Movement: amount(s.amount)}))
 		case "transfer":
-			batch = append(batch, command(wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[s.from], To: ids[s.to], Details: amount(s.amount)}))
+			batch = append(batch, command(wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[s.from], To: ids[s.to], Movement: amount(s.amount)}))
 		}
 	}
 	done, err := at.Do(t.Context(), batch)

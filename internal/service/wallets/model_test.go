@@ -11,19 +11,18 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/service/wallets"
 	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/servers"
 )
 
 // admit is what every movement must keep to.
-func (w *world) admit(of int, d wallets.Details, bounded bool) fault.Code {
+func (w *world) admit(of int, d wallet.Movement, bounded bool) fault.Code {
 	switch {
 	case bounded && d.Amount < 1:
 		return fault.InvalidRequest
 	case d.IfVersion != nil && *d.IfVersion != w.want[of].version:
 		return fault.VersionMismatch
-	case w.used[d.Reference]:
+	case w.used[d.Reference.Text]:
 		return fault.StateConflict
 	}
 	return ""
@@ -60,16 +59,16 @@ func (w *world) move(of int, balance, held money.Amount, reference string) {
 	}
 }
 
-func (w *world) credit(of int, d wallets.Details) fault.Code {
+func (w *world) credit(of int, d wallet.Movement) fault.Code {
 	code := w.admit(of, d, true)
 	if code == "" {
-		w.move(of, d.Amount, 0, d.Reference)
+		w.move(of, d.Amount, 0, d.Reference.Text)
 	}
 	return code
 }
 
 // spend is what debits, transfers and authorizations have in common.
-func (w *world) spend(of int, d wallets.Details, do func()) fault.Code {
+func (w *world) spend(of int, d wallet.Movement, do func()) fault.Code {
 	code := w.admit(of, d, true)
 	if code == "" {
 		code = w.afford(of, d.Amount)
@@ -80,25 +79,25 @@ func (w *world) spend(of int, d wallets.Details, do func()) fault.Code {
 	return code
 }
 
-func (w *world) debit(of int, d wallets.Details) fault.Code {
-	return w.spend(of, d, func() { w.move(of, -d.Amount, 0, d.Reference) })
+func (w *world) debit(of int, d wallet.Movement) fault.Code {
+	return w.spend(of, d, func() { w.move(of, -d.Amount, 0, d.Reference.Text) })
 }
 
-func (w *world) transfer(from, to int, d wallets.Details) fault.Code {
+func (w *world) transfer(from, to int, d wallet.Movement) fault.Code {
 	if from == to || w.want[from].currency != w.want[to].currency {
 		return fault.InvalidRequest
 	}
 	return w.spend(from, d, func() {
-		w.move(from, -d.Amount, 0, d.Reference)
-		w.move(to, d.Amount, 0, d.Reference)
+		w.move(from, -d.Amount, 0, d.Reference.Text)
+		w.move(to, d.Amount, 0, d.Reference.Text)
 	})
 }
 
-func (w *world) authorize(h *authorization, d wallets.Details) fault.Code {
-	return w.spend(h.of, d, func() { w.move(h.of, 0, d.Amount, d.Reference) })
+func (w *world) authorize(h *authorization, d wallet.Movement) fault.Code {
+	return w.spend(h.of, d, func() { w.move(h.of, 0, d.Amount, d.Reference.Text) })
 }
 
-func (w *world) capture(of int, h *authorization, d wallets.Details) fault.Code {
+func (w *world) capture(of int, h *authorization, d wallet.Movement) fault.Code {
 	if h.of != of {
 		return fault.NotFound
 	}
@@ -108,27 +107,27 @@ func (w *world) capture(of int, h *authorization, d wallets.Details) fault.Code 
 		code = fault.StateConflict
 	}
 	if code == "" {
-		w.move(of, -d.Amount, -d.Amount, d.Reference)
+		w.move(of, -d.Amount, -d.Amount, d.Reference.Text)
 		h.captured += d.Amount
 		h.active = h.captured < h.amount
 	}
 	return code
 }
 
-func (w *world) void(of int, h *authorization, d wallets.Details) fault.Code {
+func (w *world) void(of int, h *authorization, d wallet.Movement) fault.Code {
 	if h.of != of {
 		return fault.NotFound
 	}
 	code := w.end(of, h, d, false)
 	if code == "" {
-		w.move(of, 0, h.captured-h.amount, d.Reference)
+		w.move(of, 0, h.captured-h.amount, d.Reference.Text)
 		h.active = false
 	}
 	return code
 }
 
 // end is what captures and voids have in common.
-func (w *world) end(of int, h *authorization, d wallets.Details, capture bool) fault.Code {
+func (w *world) end(of int, h *authorization, d wallet.Movement, capture bool) fault.Code {
 	if !capture || h.active {
 		if code := w.admit(of, d, capture); code != "" {
 			return code

@@ -84,7 +84,7 @@ type authorization struct {
 func newWorld(t *testing.T, db *pgxpool.Pool) *world {
 	w := &world{t: t, db: db, at: newExecutor(db), used: make(map[string]bool)}
 	for i, currency := range []string{"JPY", "JPY", "EUR"} {
-		d := one(t, w.at, wallets.Action{Owner: wallet.Owner{ID: uuid.NewString(), Currency: currency}, Details: wallets.Details{Amount: money.Amount(20 * i)}})
+		d := one(t, w.at, wallets.Action{Owner: wallet.Owner{ID: uuid.NewString(), Currency: currency}, Movement: wallet.Movement{Amount: money.Amount(20 * i)}})
 		w.ids = append(w.ids, read[walletDocument](t, d).ID)
 		w.want = append(w.want, &model{currency: currency, balance: money.Amount(20 * i), version: int64(min(i, 1))})
 	}
@@ -140,7 +140,7 @@ func (w *world) plan(rt *rapid.T) planned {
 	from, to := rapid.SampledFrom([]int{0, 0, 1, 1, 2}).Draw(rt, "from"), rapid.SampledFrom([]int{0, 1, 1, 0, 2}).Draw(rt, "to")
 	d := amount(money.Amount(rapid.Int64Range(0, 40).Draw(rt, "amount")))
 	if rapid.IntRange(0, 5).Draw(rt, "with a reference") == 0 {
-		d.Reference = fmt.Sprint(w.ids[0], rapid.IntRange(0, 3).Draw(rt, "reference"))
+		d.Reference.Text = fmt.Sprint(w.ids[0], rapid.IntRange(0, 3).Draw(rt, "reference"))
 	}
 	if rapid.IntRange(0, 5).Draw(rt, "on a version") == 0 {
 		version := w.want[from].version + rapid.Int64Range(0, 1).Draw(rt, "version")
@@ -149,21 +149,21 @@ func (w *world) plan(rt *rapid.T) planned {
 	id := w.ids[from]
 	switch rapid.IntRange(0, 8).Draw(rt, "action") {
 	case 0, 1:
-		return planned{action: wallets.Action{Kind: wallet.KindCredit, Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.credit(from, d) }}
+		return planned{action: wallets.Action{Kind: wallet.KindCredit, Wallet: id, Movement: d}, on: from, apply: func() fault.Code { return w.credit(from, d) }}
 	case 2:
-		return planned{action: wallets.Action{Kind: wallet.KindDebit, Wallet: id, Details: d}, on: from, apply: func() fault.Code { return w.debit(from, d) }}
+		return planned{action: wallets.Action{Kind: wallet.KindDebit, Wallet: id, Movement: d}, on: from, apply: func() fault.Code { return w.debit(from, d) }}
 	case 3, 4:
-		return planned{action: wallets.Action{Kind: wallet.KindTransfer, Wallet: id, To: w.ids[to], Details: d}, on: from, apply: func() fault.Code { return w.transfer(from, to, d) }}
+		return planned{action: wallets.Action{Kind: wallet.KindTransfer, Wallet: id, To: w.ids[to], Movement: d}, on: from, apply: func() fault.Code { return w.transfer(from, to, d) }}
 	case 5, 6:
 		h := &authorization{of: from, amount: d.Amount, active: true}
-		return planned{action: wallets.Action{Kind: wallet.KindAuthorize, Wallet: id, TTL: time.Hour, Details: d}, on: from, hold: h, apply: func() fault.Code { return w.authorize(h, d) }}
+		return planned{action: wallets.Action{Kind: wallet.KindAuthorize, Wallet: id, TTL: time.Hour, Movement: d}, on: from, hold: h, apply: func() fault.Code { return w.authorize(h, d) }}
 	}
 	h := &authorization{id: uuid.New(), of: -1}
 	if len(w.auth) > 0 {
 		h = rapid.SampledFrom(w.auth).Draw(rt, "authorization")
 	}
 	if rapid.Bool().Draw(rt, "void") {
-		return planned{action: wallets.Action{Kind: wallet.KindVoid, Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.void(from, h, d) }}
+		return planned{action: wallets.Action{Kind: wallet.KindVoid, Wallet: id, Authorization: h.id, Movement: d}, on: from, apply: func() fault.Code { return w.void(from, h, d) }}
 	}
-	return planned{action: wallets.Action{Kind: wallet.KindCapture, Wallet: id, Authorization: h.id, Details: d}, on: from, apply: func() fault.Code { return w.capture(from, h, d) }}
+	return planned{action: wallets.Action{Kind: wallet.KindCapture, Wallet: id, Authorization: h.id, Movement: d}, on: from, apply: func() fault.Code { return w.capture(from, h, d) }}
 }

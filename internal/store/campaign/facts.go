@@ -21,7 +21,7 @@ func ShapeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (shape.Shape, er
 	}
 	form, ok := found[id]
 	if !ok {
-		return shape.Shape{}, fault.New(fault.NotFound, "there is no campaign %s", id)
+		return shape.Shape{}, NotFound(id)
 	}
 	return form, nil
 }

@@ -24,7 +24,7 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	var locked bool
 	err := tx.QueryRow(ctx, `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, id).Scan(&locked)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fault.New(fault.NotFound, "there is no campaign %s", id)
+		return NotFound(id)
 	}
 	return fault.At(err, "campaign.Lock(%s)", id)
 }
