@@ -257,8 +257,8 @@ func TestReleaseWaitsForTheExtensionUnderWay(t *testing.T) {
 		<-entered
 		synctest.Wait()
 		select {
-		case <-released:
-			t.Error("it did not wait")
+		case err := <-released:
+			t.Errorf("it did not wait: %v", err)
 		default:
 		}
 		close(out)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"time"
 
@@ -191,17 +190,4 @@ func logFailure(logger *slog.Logger) func(context.Context, *asynq.Task, error) {
 		}
 		logger.Log(ctx, level, "task not done", "task", id, "kind", t.Type(), "error", err)
 	}
-}
-
-// asynqLog passes asynq's messages to slog.
-type asynqLog struct{ logger *slog.Logger }
-
-func (l asynqLog) Debug(args ...any) { l.logger.Debug("asynq: " + fmt.Sprint(args...)) }
-func (l asynqLog) Info(args ...any)  { l.logger.Info("asynq: " + fmt.Sprint(args...)) }
-func (l asynqLog) Warn(args ...any)  { l.logger.Warn("asynq: " + fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.logger.Error("asynq: " + fmt.Sprint(args...)) }
-
-func (l asynqLog) Fatal(args ...any) {
-	l.logger.Error("asynq: " + fmt.Sprint(args...))
-	os.Exit(1)
 }
