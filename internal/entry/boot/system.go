@@ -104,12 +104,6 @@ func (p *Process) lookAtKeys(ctx context.Context, keys keyring.Keyring) []teleme
 	return []telemetry.Cause{{Name: causeDrawKeyWrong, Holds: wrong}}
 }
 
-// drawFailing tells of draws that fail again and again.
-func (p *Process) drawFailing(ctx context.Context) (telemetry.Cause, error) {
-	failing, err := drawrecord.Failing(ctx, p.apart, mostNamed)
-	return telemetry.Cause{Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}, err
-}
-
 // The gauges of the whole system. A gauge of which the last look could not find out the value is
 // missing.
 var (
@@ -193,14 +187,14 @@ func (p *Process) lookAtPostgres(ctx context.Context) (l look) {
 	if err != nil {
 		return look{}
 	}
-	failing, err := p.drawFailing(ctx)
+	failing, err := drawrecord.Failing(ctx, p.apart, mostNamed) // again and again
 	if err != nil {
 		return look{}
 	}
 	purchases := backlog[job.KindPurchase]
 	stuck := telemetry.Cause{Name: causeSalesStuck, Holds: purchases.Oldest > stuckAfter,
 		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
-	l.causes = []telemetry.Cause{stuck, failing}
+	l.causes = []telemetry.Cause{stuck, {Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
 	for _, kind := range queuedKinds {
 		l.tell(jobsQueued, float64(backlog[kind].Jobs), string(kind))
 		l.tell(jobsQueuedAge, backlog[kind].Oldest.Seconds(), string(kind))

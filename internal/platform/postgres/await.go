@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -27,31 +26,25 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval, delay.MaxInterval = firstProbeDelay, longestProbeDelay
 	var last error
-	_, err := backoff.Retry(bounded, func() (struct{}, error) {
+	for delay := firstProbeDelay; ; delay = min(2*delay, longestProbeDelay) {
 		err := probe(bounded)
-		switch {
-		case err == nil:
-			return struct{}{}, nil
-		case isRefused(err, hopeless):
-			return struct{}{}, backoff.Permanent(err)
-		case bounded.Err() == nil || last == nil: // the error before says more than "the time is over"
+		if err == nil || isRefused(err, hopeless) {
+			return err
+		}
+		if bounded.Err() == nil || last == nil { // the error before says more than "the time is over"
 			last = err
 			notify(err)
 		}
-		return struct{}{}, err
-	}, backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(0)) // the context has the limit
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case isRefused(err, hopeless):
-		return err
+		select {
+		case <-time.After(delay):
+		case <-bounded.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("postgres is not ready after %s: %w", limit, last)
+		}
 	}
-	return fmt.Errorf("postgres is not ready after %s: %w", limit, last)
 }
 
 // isRefused tells whether waiting does not help: the server refuses the user or the

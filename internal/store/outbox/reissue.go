@@ -47,30 +47,10 @@ func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]job.
 	return bundles, fault.At(err, "outbox.Reissue")
 }
 
-// replace writes what bundle returns.
-func replace(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) ([]job.Message, error) {
-	bundles, err := bundle(ctx, tx, ids, orphaned, byCampaign)
-	if err != nil {
-		return nil, err
-	}
-	var b pgx.Batch
-	for _, m := range bundles {
-		ids := make([]uuid.UUID, len(m.Jobs))
-		for i, j := range m.Jobs {
-			ids[i] = j.ID
-		}
-		b.Queue(`INSERT INTO outbox_messages (id, kind, delivery, jobs) VALUES ($1, $2, $3, $4)`, m.ID, m.Kind, m.Delivery, ids)
-	}
-	if b.Len() == 0 {
-		return nil, nil
-	}
-	return bundles, tx.SendBatch(ctx, &b).Close()
-}
-
-// bundle deletes messages and puts those of their jobs that are still queued into new
+// replace deletes messages and puts those of their jobs that are still queued into new
 // messages; on demand one campaign in each of those that were delivered before: their jobs are tried
 // together, and wait for a campaign if it is one.
-func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []job.Message, err error) {
+func replace(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []job.Message, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
 		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
@@ -98,7 +78,18 @@ func bundle(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaig
 		bundles[last].Jobs = append(bundles[last].Jobs, ref.In(trace))
 		return nil
 	})
-	return bundles, err
+	if err != nil || len(bundles) == 0 {
+		return nil, err
+	}
+	var b pgx.Batch
+	for _, m := range bundles {
+		ids := make([]uuid.UUID, len(m.Jobs))
+		for i, j := range m.Jobs {
+			ids[i] = j.ID
+		}
+		b.Queue(`INSERT INTO outbox_messages (id, kind, delivery, jobs) VALUES ($1, $2, $3, $4)`, m.ID, m.Kind, m.Delivery, ids)
+	}
+	return bundles, tx.SendBatch(ctx, &b).Close()
 }
 
 // PutOff replaces a message by one for each campaign, for those of its jobs that are still queued. They
