@@ -88,29 +88,27 @@ func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Ref,
 // counted makes one attempt at jobs under a lock. The attempt is counted and committed
 // first. When the count exceeds job.MaxDeliveries, the jobs are finalized as failed
 // instead. When the attempt fails through its surroundings, the count is taken back.
-func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) error {
-	begun, err := w.begin(ctx, kind, jobs, lock, try)
-	if begun && (isTransient(err) || errors.Is(err, queue.ErrLater)) {
-		w.uncount(ctx, jobs) // when others may run again: it may take long
-	}
-	return err
-}
-
-// begin counts an attempt and makes it. begun tells whether it may have been counted.
-func (w *Worker) begin(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) (begun bool, err error) {
+func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) (err error) {
+	begun := false // it may have been counted
+	defer func() {
+		if begun && (isTransient(err) || errors.Is(err, queue.ErrLater)) {
+			w.uncount(ctx, jobs) // when others may run again: it may take long
+		}
+	}()
 	lock.Lock()
 	defer lock.Unlock()
 	count, err := job.Begin(ctx, w.db, jobs)
-	if err != nil {
-		return !postgres.HadNoEffect(err), err
+	switch {
+	case err != nil:
+		begun = !postgres.HadNoEffect(err)
+		return err
+	case count == 0:
+		return nil
+	case count > w.settings.MaxDeliveries:
+		return w.giveUp(ctx, kind, jobs)
 	}
-	if count == 0 {
-		return false, nil
-	}
-	if count > w.settings.MaxDeliveries {
-		return false, w.giveUp(ctx, kind, jobs)
-	}
-	return true, try(ctx)
+	begun = true
+	return try(ctx)
 }
 
 // uncount takes back the count of an attempt. The cause of the failure may go on, so
