@@ -126,6 +126,25 @@ func TestALockIsExtendedForAsLongAsItsHolderLives(t *testing.T) {
 	}
 }
 
+// A scheduler that shuts down finishes its sweeps: no other one leads meanwhile.
+func TestALockIsHeldUntilTheWorkEndsThoughItsCallerHasEnded(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		ctx, end := context.WithCancel(t.Context())
+		err := c.locker.While(ctx, "a", ttl, func(context.Context) {
+			end()
+			time.Sleep(3 * ttl)
+			if _, err := c.other().Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrTaken) {
+				t.Errorf("got %v", err)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		acquire(t, c.other(), "a")()
+	}, func(s *config.Locks) { s.Tries = 1 })
+}
+
 func TestExtensionsComeAfterAThirdOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	simulate(t, 1, func(t *testing.T, c *cluster) {

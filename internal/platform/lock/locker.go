@@ -89,7 +89,8 @@ func (l *Locker) Acquire(ctx context.Context, names ...string) (release func(), 
 // While takes the named lock, runs do and extends the lock meanwhile.
 // It returns ErrTaken at once when another holder has it, and ErrNoQuorum when the
 // holder is unknown. When the lock is lost, the context of do ends with the cause
-// ErrLost, and While returns after do. Where locks are disabled it just runs do.
+// ErrLost, and While returns after do. A holder whose ctx has ended keeps the lock until do returns. Where
+// locks are disabled it just runs do.
 func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do func(ctx context.Context)) error {
 	if !l.settings.Enabled {
 		do(ctx)
@@ -105,17 +106,19 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 		return err
 	}
 	working, end := context.WithCancelCause(ctx)
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var extending sync.WaitGroup
 	extending.Go(func() {
-		if l.extend(working, held[0], ttl) {
+		if l.extend(keeping, held[0], ttl) {
 			l.metrics.lost.Inc()
 			end(ErrLost)
 		}
 	})
 	do(working)
+	stop()
+	extending.Wait()
 	lost := errors.Is(context.Cause(working), ErrLost)
 	end(nil)
-	extending.Wait()
 	l.giveBack(ctx, held)
 	if lost {
 		return ErrLost

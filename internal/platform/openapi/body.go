@@ -85,6 +85,7 @@ func (r *bodyReader) isFull() bool { return len(r.unknown)+len(r.exceeded) >= ma
 func (r *bodyReader) add(faults *[]fault.Field, details ...string) {
 	if len(*faults) < maxFaults && !r.isFull() {
 		*faults = append(*faults, r.faults("", details...)...)
+		*faults = (*faults)[:min(len(*faults), maxFaults)]
 	}
 }
 

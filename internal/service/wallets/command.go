@@ -46,13 +46,14 @@ func (a Action) movement(s *session, scope string) wallet.Movement {
 }
 
 // wallets returns the wallets of the action; the first is the one that pays, if one does.
-func (a Action) wallets() (ids []uuid.UUID) {
-	for _, id := range [2]uuid.UUID{a.Wallet, a.To} {
-		if id != uuid.Nil {
-			ids = append(ids, id)
-		}
+func (a Action) wallets() []uuid.UUID {
+	switch a.Kind {
+	case "": // it opens one
+		return nil
+	case wallet.KindTransfer:
+		return []uuid.UUID{a.Wallet, a.To}
 	}
-	return ids
+	return []uuid.UUID{a.Wallet}
 }
 
 // want adds what else the action needs to read.
