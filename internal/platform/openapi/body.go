@@ -247,12 +247,10 @@ func (r *bodyReader) object(is *rule) {
 		r.path = r.path[:len(r.path)-1]
 	}
 	r.out = append(bytes.TrimSuffix(r.out, []byte(",")), '}')
-	switch {
-	case len(r.unknown)+len(r.exceeded)+len(r.wrong) > 0 || r.isBroken: // nothing is made of it
-	case is.isOpen:
-		r.out = append(r.out[:begin], r.canonical(r.out[begin:])...)
-	default:
+	if !is.isOpen {
 		r.sort(members, begin)
+	} else if len(r.unknown)+len(r.exceeded)+len(r.wrong) == 0 && !r.isBroken {
+		r.out = append(r.out[:begin], r.canonical(r.out[begin:])...)
 	}
 	r.insert(before, append(r.faults("", is.ofCount(n+len(members), "field")...), r.fields(is, members)...))
 }

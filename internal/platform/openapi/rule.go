@@ -108,6 +108,9 @@ func (r *reader) rule(from *schemaSource) (is *rule, err error) {
 		}
 		is.kind, is.orNull = fmt.Sprint(types[0]), true
 	}
+	if is.enum != nil && is.kind != "string" {
+		return nil, fmt.Errorf("a schema of the type %s has an enum, which is checked for texts only", is.kind)
+	}
 	bounds := func(least, most, otherwise int) {
 		if is.min, is.max = least, most; most == 0 {
 			is.max = otherwise
