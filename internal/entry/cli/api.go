@@ -109,18 +109,22 @@ func idOf(what, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// withDatabase calls do with the settings and a pool for their database.
-func withDatabase(ctx context.Context, file string, do func(*pgxpool.Pool, config.Settings) error) error {
-	settings, err := config.Load(file)
-	if err != nil {
-		return err
+// onDatabase makes c a command that works on the database of the settings.
+func onDatabase(c *cobra.Command, run func(cmd *cobra.Command, args []string, db *pgxpool.Pool, settings config.Settings) error) *cobra.Command {
+	file := configFlag(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		settings, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		pool, err := postgres.Open(cmd.Context(), settings.Postgres, "triprize-cli")
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		return run(cmd, args, pool, settings)
 	}
-	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-cli")
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	return do(pool, settings)
+	return c
 }
 
 // table is how a list is printed.

@@ -29,24 +29,20 @@ newest %d jobs. Older ones are in the log, or in GET /v1/jobs?reference= with a 
 It reads the database, and changes nothing. Status 1 when nothing is found.`, find.Newest),
 		Args: cobra.ExactArgs(1),
 	}
-	file := configFlag(c)
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool, _ config.Settings) error {
-			hits, err := find.Look(cmd.Context(), db, args[0])
-			switch {
-			case err != nil:
-				return err
-			case len(hits) > 0 || *asJSON:
-				err = hitTable.print(cmd.OutOrStdout(), hits, *asJSON)
-			}
-			if err == nil && len(hits) == 0 {
-				err = fmt.Errorf("nothing found; it is no id, key, reference or name of: %s", strings.Join(find.Places(), ", "))
-			}
+	return onDatabase(c, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
+		hits, err := find.Look(cmd.Context(), db, args[0])
+		switch {
+		case err != nil:
 			return err
-		})
-	}
-	return c
+		case len(hits) > 0 || *asJSON:
+			err = hitTable.print(cmd.OutOrStdout(), hits, *asJSON)
+		}
+		if err == nil && len(hits) == 0 {
+			err = fmt.Errorf("nothing found; it is no id, key, reference or name of: %s", strings.Join(find.Places(), ", "))
+		}
+		return err
+	})
 }
 
 var hitTable = table[find.Hit]{"found", "WHAT\tID\tSTATE\tSEE\tFACTS", func(h find.Hit) string {

@@ -24,51 +24,42 @@ func keyCommand() *cobra.Command {
 	parent := group("key", "Create, list and revoke API keys; rotate the key of draw secrets")
 
 	create := &cobra.Command{Use: "create", Short: "Create an API key and print it, once; with the URL of the tables' owner", Args: cobra.NoArgs}
-	file := configFlag(create)
 	role := create.Flags().String("role", "", "operator or app")
 	client := create.Flags().String("client", "", "the client the key belongs to; keys of one client share their idempotency keys")
 	_ = create.MarkFlagRequired("role")
 	_ = create.MarkFlagRequired("client")
-	create.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool, _ config.Settings) error {
-			key, err := apikey.Create(cmd.Context(), db, apikey.Role(*role), *client)
-			if err == nil {
-				say(cmd.OutOrStdout(), "%s", key)
-			}
-			return err
-		})
-	}
+	onDatabase(create, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
+		key, err := apikey.Create(cmd.Context(), db, apikey.Role(*role), *client)
+		if err == nil {
+			say(cmd.OutOrStdout(), "%s", key)
+		}
+		return err
+	})
 
 	list := &cobra.Command{Use: "list", Short: "List the API keys, and when each was last used (UTC)", Args: cobra.NoArgs}
-	listFile := configFlag(list)
 	asJSON := list.Flags().Bool("json", false, "print JSON")
-	list.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd.Context(), *listFile, func(db *pgxpool.Pool, _ config.Settings) error {
-			keys, err := apikey.List(cmd.Context(), db)
-			if err != nil {
-				return err
-			}
-			return keyTable.print(cmd.OutOrStdout(), keys, *asJSON)
-		})
-	}
+	onDatabase(list, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
+		keys, err := apikey.List(cmd.Context(), db)
+		if err != nil {
+			return err
+		}
+		return keyTable.print(cmd.OutOrStdout(), keys, *asJSON)
+	})
 
 	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, and end its streams and webhook endpoints", Args: cobra.ExactArgs(1)}
-	revokeFile := configFlag(revoke)
 	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client, which gets its webhook endpoints; otherwise they are disabled")
-	revoke.RunE = func(cmd *cobra.Command, args []string) error {
-		return withDatabase(cmd.Context(), *revokeFile, func(db *pgxpool.Pool, _ config.Settings) error {
-			endpoints, err := revokeKey(cmd.Context(), db, args[0], *successor)
-			switch {
-			case err != nil:
-				return err
-			case *successor != "":
-				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now", endpoints, *successor)
-			default:
-				say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are disabled", endpoints)
-			}
-			return nil
-		})
-	}
+	onDatabase(revoke, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
+		endpoints, err := revokeKey(cmd.Context(), db, args[0], *successor)
+		switch {
+		case err != nil:
+			return err
+		case *successor != "":
+			say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now", endpoints, *successor)
+		default:
+			say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are disabled", endpoints)
+		}
+		return nil
+	})
 	parent.AddCommand(create, list, revoke, rotateCommand())
 	return parent
 }
@@ -111,30 +102,26 @@ func rotateCommand() *cobra.Command {
 		Long: "Seals the secrets of all draws, and of all webhook endpoints, with draw.secret_key. Those that it does not open are opened with\n" +
 			"draw.previous_secret_keys. Sales and draws go on meanwhile, and it can be repeated. It ends with\n" +
 			"status 1 when a secret is opened by no key: do not take a key away from the settings then."}
-	file := configFlag(c)
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool, settings config.Settings) error {
-			if settings.Draw.SecretKey == "" {
-				return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
-			}
-			keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
-			if err != nil {
-				return err
-			}
-			draws, err := draw.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
-			sayRotated(cmd, "secrets", "campaign", draws.Checked, draws.Resealed, draws.Unopened)
-			if err != nil {
-				return err
-			}
-			hooks, err := webhooks.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
-			sayRotated(cmd, "secrets of webhook endpoints", "webhook endpoint", hooks.Checked, hooks.Resealed, hooks.Unopened)
-			if unopened := len(draws.Unopened) + len(hooks.Unopened); err == nil && unopened > 0 {
-				err = fmt.Errorf("%d secrets are opened by no key of the settings", unopened)
-			}
+	return onDatabase(c, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
+		if settings.Draw.SecretKey == "" {
+			return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
+		}
+		keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
+		if err != nil {
 			return err
-		})
-	}
-	return c
+		}
+		draws, err := draw.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
+		sayRotated(cmd, "secrets", "campaign", draws.Checked, draws.Resealed, draws.Unopened)
+		if err != nil {
+			return err
+		}
+		hooks, err := webhooks.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
+		sayRotated(cmd, "secrets of webhook endpoints", "webhook endpoint", hooks.Checked, hooks.Resealed, hooks.Unopened)
+		if unopened := len(draws.Unopened) + len(hooks.Unopened); err == nil && unopened > 0 {
+			err = fmt.Errorf("%d secrets are opened by no key of the settings", unopened)
+		}
+		return err
+	})
 }
 
 func sayRotated(cmd *cobra.Command, secrets, owner string, checked, resealed int, unopened []uuid.UUID) {

@@ -56,24 +56,20 @@ sum of the payments, and amount, fee and net in the balance, in minor units. A d
 listed 48 hours after its end. Payments of others on the account are counted only.`,
 		Args: cobra.NoArgs,
 	}
-	file := configFlag(c)
 	from := c.Flags().String("from", "", "first day: 2026-11-01")
 	to := c.Flags().String("to", "", "the day after the last one")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
+	return onDatabase(c, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
 		begin, end, err := spanOf(*from, *to)
 		if err != nil {
 			return err
 		}
-		return withDatabase(cmd.Context(), *file, func(db *pgxpool.Pool, _ config.Settings) error {
-			days, sums, err := balance.Report(cmd.Context(), db, begin, end)
-			if err != nil {
-				return err
-			}
-			return printBalance(cmd.OutOrStdout(), days, sums, *asJSON)
-		})
-	}
-	return c
+		days, sums, err := balance.Report(cmd.Context(), db, begin, end)
+		if err != nil {
+			return err
+		}
+		return printBalance(cmd.OutOrStdout(), days, sums, *asJSON)
+	})
 }
 
 // balanceDay is a day of the report in JSON.
