@@ -174,16 +174,6 @@ func (a *acceptor) close() {
 	a.known.Close()
 }
 
-// replay finds the final answer to an earlier request with the same key in Redis. It can
-// be trusted, because it is written only after the commit that made the job final.
-func (a *acceptor) replay(request job.Request) (id uuid.UUID, answer []byte, ok bool) {
-	record, found := a.known.Find(idempotency.Request{Client: request.Client, Key: request.Key})
-	if !found || record.Hash != request.Hash {
-		return uuid.Nil, nil, false // only Postgres may refuse a different request, never a cache
-	}
-	return record.Job, record.Answer, true
-}
-
 // jobRemembered is the age up to which a job is stored in Redis. A record is kept for
 // 12 hours at most, so it is gone before the sweep old-records
 // may delete its job, which is a day old then. After that the key is free for another

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/idempotency"
 	"triprize/internal/service/subscription"
 	"triprize/internal/store/job"
 )
@@ -119,10 +120,11 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	if isClosed {
 		batch, request.Unless = s.acceptor.closed, nil
-	} else if id, answer, ok := s.acceptor.replay(request); ok { //nolint:contextcheck // a look-up has bounds of its own
+	} else if known, ok := s.acceptor.known.Find(idempotency.Request{Client: request.Client, Key: request.Key}); ok && known.Hash == request.Hash { //nolint:contextcheck // a look-up has bounds of its own
+		// It was written only after the commit that made the job final. Only Postgres may refuse a different request.
 		s.acceptor.replayed.Inc()
-		c.Job = id
-		return response.Result{Status: wait.FinalStatus(), Job: id, Wait: wait, Replayed: true, Body: answer}, nil
+		c.Job = known.Job
+		return response.Result{Status: wait.FinalStatus(), Job: known.Job, Wait: wait, Replayed: true, Body: known.Answer}, nil
 	} else if request.Unless == nil {
 		request.Unless = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
 	}
