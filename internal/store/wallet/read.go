@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/google/uuid"
@@ -13,6 +14,7 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
@@ -158,4 +160,137 @@ func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.U
 		SELECT w.id, w.owner_id, w.currency, w.client FROM unnest($1::text[], $2::text[], $3::text[]) AS o (owner_id, currency, client)
 		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency AND client = o.client) w`, names, currencies, clients)
 	return found, fault.At(err, "wallet.Find")
+}
+
+// Page is a part of a wallet's history.
+type Page struct {
+	From   int64 // the version to begin with; 0: the newest, or with Upward the oldest
+	Upward bool  // oldest first instead of newest first
+	Limit  int
+}
+
+// History returns a page of a wallet's events, with the wallet's sums after each.
+// The next page begins with the version after the last one returned, in the
+// direction of the page. A wallet that does not exist has no events.
+func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Event, error) {
+	from, part := page.From, `v.version <= $2 ORDER BY v.version DESC`
+	switch {
+	case page.Upward:
+		part = `v.version >= $2 ORDER BY v.version`
+	case from == 0:
+		from = math.MaxInt64
+	}
+	events, err := postgres.Collect(ctx, db, scanEvent, `
+		SELECT `+eventColumns+`
+		FROM (SELECT * FROM wallet_events v WHERE v.wallet_id = $1 AND `+part+` LIMIT $3) v
+		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
+		ORDER BY v.version`, id, from, page.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
+	}
+	if len(events) == 0 {
+		return events, nil
+	}
+	sum, err := At(ctx, db, id, events[0].Version-1) // events never change, so a second statement sees the same ones
+	if err != nil {
+		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
+	}
+	for i := range events {
+		sum.Balance += events[i].DeltaBalance
+		sum.Held += events[i].DeltaHeld
+		events[i].Balance, events[i].Held = sum.Balance, sum.Held
+	}
+	if !page.Upward {
+		slices.Reverse(events)
+	}
+	return events, nil
+}
+
+// eventColumns are those of an event v and its entry e. A wallet, an authorization or a purchase
+// that there is not is the id zero.
+const eventColumns = `v.version, v.delta_balance, v.delta_held, v.at, e.id, e.kind,
+		       coalesce(e.debit_wallet, ` + none + `), coalesce(e.debit_account, ''), coalesce(e.credit_wallet, ` + none + `), coalesce(e.credit_account, ''),
+		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''),
+		       coalesce(e.authorization_id, ` + none + `), e.created_at, e.metadata, coalesce(e.purchase_id, ` + none + `), e.actor`
+
+const none = `'00000000-0000-0000-0000-000000000000'`
+
+// targets are what eventColumns are scanned into.
+func (v *Event) targets() []any {
+	e := &v.Entry
+	return []any{&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At, &e.ID, &e.Kind,
+		&e.Debit.Wallet, &e.Debit.Account, &e.Credit.Wallet, &e.Credit.Account,
+		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description,
+		&e.Authorization, &e.CreatedAt, &e.Metadata, &e.PurchaseID, &e.Actor}
+}
+
+func scanEvent(row pgx.CollectableRow) (v Event, err error) {
+	err = row.Scan(v.targets()...)
+	return v, err
+}
+
+// Sum is the sum of the events of a wallet up to a version.
+type Sum struct{ Balance, Held money.Amount }
+
+// At computes what a wallet had at a version, from the last snapshot up to it and
+// the events after that. It returns a not-found Error for a version that the wallet
+// does not have.
+func At(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (Sum, error) {
+	var sum Sum
+	var last int64
+	err := db.QueryRow(ctx, `
+		SELECT coalesce(s.version, 0) + e.events, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held
+		FROM wallets w
+		LEFT JOIN LATERAL (
+			SELECT version, balance, held FROM wallet_snapshots WHERE wallet_id = w.id AND version <= $2
+			ORDER BY version DESC LIMIT 1) s ON true
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS events, coalesce(sum(delta_balance), 0)::bigint AS balance, coalesce(sum(delta_held), 0)::bigint AS held
+			FROM wallet_events WHERE wallet_id = w.id AND version > coalesce(s.version, 0) AND version <= $2) e
+		WHERE w.id = $1`, id, version).Scan(&last, &sum.Balance, &sum.Held)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && last != version {
+		return Sum{}, fault.New(fault.NotFound, "there is no version %d of wallet %s", version, id)
+	}
+	return sum, fault.At(err, "wallet.At(%s, %d)", id, version)
+}
+
+// Place is where an event is: in a wallet, at a version.
+type Place struct {
+	Wallet  uuid.UUID
+	Version int64
+}
+
+// EventsAt returns the events at places, with the wallets' sums after each. One that is not
+// there is left out. It is one statement, however many places there are.
+func EventsAt(ctx context.Context, db postgres.DB, places []Place) (map[Place]Event, error) {
+	wallets, versions := make([]uuid.UUID, len(places)), make([]int64, len(places))
+	for i, p := range places {
+		wallets[i], versions[i] = p.Wallet, p.Version
+	}
+	found := make(map[Place]Event, len(places))
+	_, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (p Place, err error) {
+		var v Event
+		if err = row.Scan(append(v.targets(), &p.Wallet, &v.Balance, &v.Held)...); err == nil {
+			p.Version = v.Version
+			found[p] = v
+		}
+		return p, err
+	}, `
+		SELECT `+eventColumns+`, v.wallet_id, coalesce(s.balance, 0) + t.balance, coalesce(s.held, 0) + t.held
+		FROM unnest($1::uuid[], $2::bigint[]) AS p (wallet_id, version)
+		CROSS JOIN LATERAL (SELECT * FROM wallet_events WHERE wallet_id = p.wallet_id AND version = p.version) v
+		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
+		LEFT JOIN LATERAL (
+			SELECT version, balance, held FROM wallet_snapshots WHERE wallet_id = p.wallet_id AND version <= p.version
+			ORDER BY version DESC LIMIT 1) s ON true
+		CROSS JOIN LATERAL (
+			SELECT coalesce(sum(delta_balance), 0)::bigint AS balance, coalesce(sum(delta_held), 0)::bigint AS held
+			FROM wallet_events WHERE wallet_id = p.wallet_id AND version > coalesce(s.version, 0) AND version <= p.version) t`, wallets, versions)
+	return found, fault.At(err, "wallet.EventsAt")
+}
+
+// GetAll returns wallets as they are now, in no order. One that is not there is left out.
+func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Wallet, error) {
+	wallets, err := postgres.Collect(ctx, db, scanWallet, `SELECT `+walletColumns+` FROM wallets WHERE id = ANY($1)`, ids)
+	return wallets, fault.At(err, "wallet.GetAll")
 }
