@@ -78,9 +78,6 @@ func stayLocked(items []*item) error {
 	return err
 }
 
-// errTransient is the error of a task whose jobs could not be tried for now.
-var errTransient = errors.New("the database is away, or too busy")
-
 // jobs finalizes jobs through the shards. Jobs with locked rows are tried again for about a second, while
 // half of the slots are left for other tasks; those of a campaign that has just stayed locked are not.
 func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error {
@@ -155,7 +152,7 @@ func (s *finalizer) pass(ctx context.Context, items []*item) (left []*item, err 
 			s.worker.locked.forget(items)
 			return left, nil
 		case s.kind == job.KindPayment: // it becomes due by itself: no slot waits for the database
-			return nil, queue.Later(errTransient)
+			return nil, queue.Later(errors.New("the database is away, or too busy"))
 		}
 		if err := s.worker.pause(ctx, delays.NextBackOff()); err != nil {
 			return nil, err

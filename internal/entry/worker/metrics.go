@@ -111,12 +111,8 @@ func (m *metrics) finalized(kind job.Kind, outcomes []job.Outcome) {
 	}
 }
 
-// gauges returns a collector of gauges that read reads from Postgres: every worker tells the same, so take
-// the maximum of a gauge over workers, not the sum.
-func (w *Worker) gauges(read func(ctx context.Context) ([]prometheus.Metric, error), descs ...*prometheus.Desc) prometheus.Collector {
-	return telemetry.ReadGauges(read, w.logger, descs...)
-}
-
+// desc describes a gauge that is read from Postgres: every worker tells the same, so take the maximum over
+// workers, not the sum.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("triprize_"+name, help+" Every worker tells the same.", labels, nil)
 }
@@ -136,7 +132,7 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 	draws := desc("draws_waiting", "Draws that wait for a round of the beacon, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
 	oldest := desc("agenda_oldest_due_seconds",
 		"For how long the oldest item is due for which no task was made, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
-	return w.gauges(func(ctx context.Context) (all []prometheus.Metric, err error) {
+	return telemetry.ReadGauges(func(ctx context.Context) (all []prometheus.Metric, err error) {
 		counts, err := payment.CountWaiting(ctx, w.db)
 		if err != nil {
 			return nil, err
@@ -167,27 +163,27 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 			all = append(all, gauge(oldest, age.Seconds(), table.Name))
 		}
 		return append(all, gauge(refunds, float64(stuck)), gauge(draws, float64(waits))), nil
-	}, paid, refunds, differences, draws, oldest)
+	}, w.logger, paid, refunds, differences, draws, oldest)
 }
 
 // auditGauges tells what the sweep audit has found.
 func (w *Worker) auditGauges() prometheus.Collector {
 	violations := desc("audit_violations", "Violations of an invariant that the sweep audit has found and not found gone: triprize audit --stored lists them. Must stay 0.", "check")
 	looked := desc("audit_last_look_timestamp_seconds", "When the sweep audit checked an invariant last, on a part of the rows.", "check")
-	return w.gauges(func(ctx context.Context) (metrics []prometheus.Metric, err error) {
+	return telemetry.ReadGauges(func(ctx context.Context) (metrics []prometheus.Metric, err error) {
 		states, err := audit.States(ctx, w.db)
 		for _, s := range states {
 			metrics = append(metrics, gauge(violations, float64(s.Violations), s.Check), gauge(looked, float64(s.LookedAt.UnixMilli())/1000, s.Check))
 		}
 		return metrics, err
-	}, violations, looked)
+	}, w.logger, violations, looked)
 }
 
 // paymentGauges tells how open payments are.
 func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
 	phases := desc("payments_open", "Payments that are not final, by phase, of all processes together.", "phase")
 	events := desc("payments_oldest_event_seconds", "For how long the oldest event of the provider waits to be worked off.")
-	return w.gauges(func(ctx context.Context) ([]prometheus.Metric, error) {
+	return telemetry.ReadGauges(func(ctx context.Context) ([]prometheus.Metric, error) {
 		wait, err := payment.EventsWait(ctx, db)
 		if err != nil {
 			return nil, err
@@ -205,7 +201,7 @@ func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
 			all = append(all, gauge(phases, float64(n), string(phase)))
 		}
 		return all, nil
-	}, phases, events)
+	}, w.logger, phases, events)
 }
 
 // webhookGauges tells how far deliveries to apps are behind.
@@ -216,12 +212,12 @@ func (w *Worker) webhookGauges() prometheus.Collector {
 	age := desc("webhook_due_age_seconds", "For how long the longest due event has waited, of endpoints that are not paused. More than a minute means that workers are too few, or stopped.")
 	failing := desc("webhook_failing_seconds", "For how long nothing has arrived at the endpoint that has failed for the longest time; 0 when none fails.")
 	backlog := desc("webhook_failing_backlog", "Events that wait for endpoints that fail, 20,000 of each at most.")
-	return w.gauges(func(ctx context.Context) ([]prometheus.Metric, error) {
+	return telemetry.ReadGauges(func(ctx context.Context) ([]prometheus.Metric, error) {
 		now, err := webhook.CountWaiting(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
 		return []prometheus.Metric{gauge(due, float64(now.Endpoints)), gauge(paused, float64(now.Paused)), gauge(disabled, float64(now.Disabled)), gauge(age, now.Oldest.Seconds()),
 			gauge(failing, now.Failing.Seconds()), gauge(backlog, float64(now.Backlog))}, nil
-	}, due, paused, disabled, age, failing, backlog)
+	}, w.logger, due, paused, disabled, age, failing, backlog)
 }

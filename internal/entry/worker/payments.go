@@ -14,6 +14,7 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/service/payments"
 	"triprize/internal/service/refunds"
@@ -113,6 +114,7 @@ func (w *Worker) leadPayment(ctx context.Context, item agenda.Item) error {
 
 // finalizeEvents works off events of the provider until there are none.
 func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error {
+	ctx = postgres.As(ctx, postgres.TxPayment)
 	for w.draining.Err() == nil {
 		done, err := w.cards.events.Work(ctx)
 		if err != nil {

@@ -72,7 +72,7 @@ func (s *scene) enqueue(messages ...job.Message) {
 				s.jobs = append(s.jobs, ref.ID)
 			}
 		}
-		if err := s.w.client.Enqueue(s.t.Context(), m.Task()); err != nil {
+		if err := queue.NewClient(s.w.rdb, s.w.namespace).Enqueue(s.t.Context(), m.Task()); err != nil {
 			s.t.Fatal(err)
 		}
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,13 +112,6 @@ type group struct {
 	wallets  bool      // waits for wallets
 }
 
-func (it *item) group() group {
-	if it.retries == 0 {
-		return group{}
-	}
-	return group{it.CampaignID, it.verdict == busy && it.retries >= walletFrom}
-}
-
 // flush finalizes a batch of jobs of one kind, first those that are tried for the first time.
 func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
@@ -126,7 +120,11 @@ func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdi
 	defer l.turn.Unlock()
 	groups := make(map[group][]*item, 1)
 	for _, it := range items {
-		groups[it.group()] = append(groups[it.group()], it)
+		var g group
+		if it.retries > 0 {
+			g = group{it.CampaignID, it.verdict == busy && it.retries >= walletFrom}
+		}
+		groups[g] = append(groups[g], it)
 	}
 	verdicts, waits := make(map[uuid.UUID]verdict), mostWaits
 	if err := l.try(ctx, s, groups[group{}], false, &waits, verdicts); err != nil {
@@ -181,10 +179,5 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 }
 
 func ofOneCampaign(refs []job.Ref) bool {
-	for _, ref := range refs {
-		if ref.CampaignID != refs[0].CampaignID {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(refs, func(ref job.Ref) bool { return ref.CampaignID != refs[0].CampaignID })
 }

@@ -32,6 +32,7 @@ type finalize func(ctx context.Context, jobs []job.Ref, again bool) error
 // common.
 func (w *Worker) handle(finalize finalize) queue.Handler {
 	return func(ctx context.Context, task queue.Task, redelivered bool) error {
+		ctx = postgres.As(ctx, transactionsOf(task.Kind))
 		message, err := job.MessageOf(task)
 		if err != nil { // the sweep lost-jobs issues its jobs again
 			w.logger.Error("a task that names no jobs was dropped", "kind", task.Kind, "task", task.ID, "error", err)
@@ -82,6 +83,7 @@ func (w *Worker) release(ctx context.Context, task uuid.UUID) {
 // the sweep due-items finds it.
 func (w *Worker) lead(run func(ctx context.Context, item agenda.Item) error) queue.Handler {
 	return func(ctx context.Context, task queue.Task, _ bool) error {
+		ctx = postgres.As(ctx, transactionsOf(task.Kind))
 		item, err := agenda.ItemOf(task)
 		if err != nil {
 			w.logger.Error("a task of no agenda item was dropped", "kind", task.Kind, "error", err)
@@ -112,7 +114,7 @@ func (w *Worker) dispatchDue(items []agenda.Item) {
 	}
 }
 
-// transactionsOf tells what the transactions of a kind of tasks are for.
+// transactionsOf tells what the transactions of a kind of tasks are for. The batches of shards say it themselves.
 func transactionsOf(kind string) postgres.Transaction {
 	switch kind {
 	case string(job.KindCampaignCancellation):
@@ -123,15 +125,6 @@ func transactionsOf(kind string) postgres.Transaction {
 		return postgres.TxWebhook
 	}
 	return postgres.Transaction(kind)
-}
-
-// named is the handler of a share, whose transactions say what they are for. The batches of shards say
-// it themselves.
-func named(s queue.Share) queue.Handler {
-	kind, handle := transactionsOf(s.Kind), s.Handle
-	return func(ctx context.Context, task queue.Task, redelivered bool) error {
-		return handle(postgres.As(ctx, kind), task, redelivered)
-	}
 }
 
 // afterCommit does the work that follows a commit, in the background: it announces jobs

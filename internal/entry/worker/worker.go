@@ -38,7 +38,6 @@ type Worker struct {
 	rdb         *redis.Client
 	namespace   string
 	shares      []queue.Share
-	client      *queue.Client
 	heartbeat   *queue.Heartbeat
 	dispatcher  *queue.Dispatcher
 	afterCommit *afterCommit
@@ -70,7 +69,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	settings.Worker.MaxDeliveries = cmp.Or(settings.Worker.MaxDeliveries, job.MaxDeliveries)
 	client, gate := queue.NewClient(rdb, namespace), postgres.NewGate(db, registry)
 	w := &Worker{
-		id: queue.NewID(), rdb: rdb, namespace: namespace, client: client, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: draw.NewTriggers(registry, logger),
+		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: draw.NewTriggers(registry, logger),
 		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
@@ -106,9 +105,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
-	for i := range w.shares {
-		w.shares[i].Handle = named(w.shares[i])
-	}
 	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.shares...)
 	err := server.Start(alive)
 	if err == nil {
