@@ -111,3 +111,145 @@ func CodeOf(err error) Code {
 	}
 	return From(err).Code
 }
+
+// Kind groups codes by what the caller can do about them.
+type Kind uint8
+
+// The kinds.
+const (
+	KindInternal         Kind = iota // a defect of this system: it retries, then reports
+	KindInvalid                      // the request can never succeed as it is
+	KindUnauthenticated              // the caller is not known
+	KindForbidden                    // the caller is known and may not do this
+	KindNotFound                     // there is no such resource, or none that the caller may see
+	KindMethodNotAllowed             // the path exists, the method does not
+	KindTooLarge                     // the body is over the limit
+	KindUnsupported                  // the content type is not understood
+	KindLength                       // the request does not say in advance how long its body is
+	KindTimeout                      // the request did not arrive in time
+	KindHeaders                      // the header fields are over the limit
+	KindConflict                     // the present state does not allow it: a final answer
+	KindMismatch                     // a stated precondition does not hold
+	KindReused                       // the idempotency key belongs to another request
+	KindLimited                      // too many requests: wait
+	KindUnavailable                  // the outcome is unknown or nothing was done: retry with the same key
+)
+
+// Code is the stable name of one failure, the same in answers, jobs, logs and metrics.
+type Code string
+
+// The codes of the HTTP contract.
+const (
+	InvalidRequest        Code = "invalid-request"
+	KeyMissing            Code = "idempotency-key-missing"
+	KeyInvalid            Code = "idempotency-key-invalid"
+	Unauthenticated       Code = "unauthenticated"
+	Forbidden             Code = "forbidden"
+	NotFound              Code = "not-found"
+	MethodNotAllowed      Code = "method-not-allowed"
+	BodyTooLarge          Code = "body-too-large"
+	UnsupportedMediaType  Code = "unsupported-media-type"
+	LengthRequired        Code = "length-required"
+	RequestTimeout        Code = "request-timeout"
+	HeadersTooLarge       Code = "headers-too-large"
+	CampaignNotActive     Code = "campaign-not-active"
+	CampaignPaused        Code = "campaign-paused"
+	SaleNotOpen           Code = "sale-not-open"
+	SoldOut               Code = "sold-out"
+	NoneAvailable         Code = "none-available"
+	PositionTaken         Code = "position-taken"
+	PurchaseLimitExceeded Code = "purchase-limit-exceeded"
+	HoldExpired           Code = "hold-expired"
+	HoldLimitExceeded     Code = "hold-limit-exceeded"
+	DeclineLimitExceeded  Code = "decline-limit-exceeded"
+	InsufficientFunds     Code = "insufficient-funds"
+	NotSoldOut            Code = "not-sold-out"
+	StateConflict         Code = "state-conflict"
+	VersionMismatch       Code = "version-mismatch"
+	KeyReused             Code = "idempotency-key-reused"
+	RateLimited           Code = "rate-limited"
+	Unavailable           Code = "unavailable"
+	Overloaded            Code = "overloaded"
+	ReservationExpired    Code = "reservation-expired"
+	PaymentDeclined       Code = "payment-declined"
+	PaymentRefused        Code = "payment-refused"
+	PaymentNotReceived    Code = "payment-not-received"
+	PurchaseCancelled     Code = "purchase-cancelled"
+	PurchaseDisputed      Code = "purchase-disputed"
+	CardsNotAccepted      Code = "cards-not-accepted"
+	WalletExists          Code = "wallet-exists"
+	InternalError         Code = "internal-error"
+)
+
+type entry struct {
+	kind  Kind
+	title string
+}
+
+var catalogue = map[Code]entry{
+	InvalidRequest:        {KindInvalid, "The request is not valid"},
+	KeyMissing:            {KindInvalid, "The Idempotency-Key header is missing"},
+	KeyInvalid:            {KindInvalid, "The Idempotency-Key header is not valid"},
+	Unauthenticated:       {KindUnauthenticated, "Authentication is required"},
+	Forbidden:             {KindForbidden, "The credentials may not do that"},
+	NotFound:              {KindNotFound, "There is no such resource"},
+	MethodNotAllowed:      {KindMethodNotAllowed, "The resource does not allow this method"},
+	BodyTooLarge:          {KindTooLarge, "The request body is too large"},
+	UnsupportedMediaType:  {KindUnsupported, "The content type is not supported"},
+	LengthRequired:        {KindLength, "The length of the body is missing"},
+	RequestTimeout:        {KindTimeout, "The request did not arrive in time"},
+	HeadersTooLarge:       {KindHeaders, "The request header fields are too large"},
+	CampaignNotActive:     {KindConflict, "The campaign is not on sale"},
+	CampaignPaused:        {KindConflict, "The campaign is paused"},
+	SaleNotOpen:           {KindConflict, "The sale is not open now"},
+	SoldOut:               {KindConflict, "Every position is sold"},
+	NoneAvailable:         {KindConflict, "Not enough positions are free at the moment"},
+	PositionTaken:         {KindConflict, "A position is taken"},
+	HoldExpired:           {KindConflict, "The hold is over"},
+	HoldLimitExceeded:     {KindConflict, "This user may not hold more"},
+	DeclineLimitExceeded:  {KindConflict, "Too many cards of this user were declined"},
+	PurchaseLimitExceeded: {KindConflict, "The purchase limit of this user is reached"},
+	InsufficientFunds:     {KindConflict, "The wallet does not have enough money"},
+	NotSoldOut:            {KindConflict, "The campaign is not sold out"},
+	StateConflict:         {KindConflict, "The present state does not allow this"},
+	VersionMismatch:       {KindMismatch, "The wallet has changed since it was read"},
+	KeyReused:             {KindReused, "The Idempotency-Key was used for another request"},
+	RateLimited:           {KindLimited, "There are too many requests"},
+	Unavailable:           {KindUnavailable, "The service cannot answer at the moment"},
+	Overloaded:            {KindUnavailable, "The service has more work than it can promise to do"},
+	ReservationExpired:    {KindConflict, "The reservation expired before it was paid"},
+	PaymentDeclined:       {KindConflict, "The card was declined"},
+	PaymentRefused:        {KindConflict, "The payment provider refuses this payment"},
+	PaymentNotReceived:    {KindConflict, "The payment was never received"},
+	PurchaseCancelled:     {KindConflict, "The purchase was cancelled before it was paid"},
+	PurchaseDisputed:      {KindConflict, "The payment of the purchase is disputed"},
+	CardsNotAccepted:      {KindConflict, "This system does not accept cards"},
+	WalletExists:          {KindConflict, "The owner has a wallet in this currency"},
+	InternalError:         {KindInternal, "Something went wrong on our side"},
+}
+
+// Kind returns the kind of c; an unknown code is internal.
+func (c Code) Kind() Kind { return catalogue[c].kind }
+
+// Title returns a short sentence for people, the same for every occurrence of c.
+func (c Code) Title() string {
+	if e, ok := catalogue[c]; ok {
+		return e.title
+	}
+	return catalogue[InternalError].title
+}
+
+// Known tells whether c is in the catalogue.
+func (c Code) Known() bool {
+	_, ok := catalogue[c]
+	return ok
+}
+
+// Codes lists every known code, in no particular order.
+func Codes() []Code {
+	all := make([]Code, 0, len(catalogue))
+	for c := range catalogue {
+		all = append(all, c)
+	}
+	return all
+}

@@ -89,7 +89,7 @@ func TestEveryCodeIsKebabCaseWithAKindAndATitleOfItsOwn(t *testing.T) {
 // A constant that is missing in the catalogue would be an internal error.
 func TestEveryCodeThatIsDeclaredIsInTheCatalogue(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("code.go")
+	source, err := os.ReadFile("fault.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func constantsOf(t *testing.T, path, kind string) (values []string) {
 // those of the purchase itself.
 func TestTheTypesOfTheTimelineAreThoseOfTheProgram(t *testing.T) {
 	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../store/payment/steps.go", nil, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), "../../store/payment/payment.go", nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,18 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
@@ -119,3 +123,195 @@ func (i invariant) among(parts string) string {
 	}
 	return "WITH " + parts + " " + rest
 }
+
+const (
+	subjectsKept = 5                // of one invariant and id
+	recheckAfter = 30 * time.Second // a violation that is stored is looked at again
+	recheckFor   = time.Second      // in one run, and then no other one is begun
+	turnLease    = time.Minute      // so long after its beginning a turn that was cut off is begun again
+	longestPause = 6 * time.Hour    // of a walk
+)
+
+// An Auditor looks at a running system, a part at a time. Several may do so at once.
+//
+// A query sees one snapshot, so sales that go on break nothing. It takes no lock that a sale
+// waits for, and a snapshot ends with its query. All walks together use a hundredth of the time.
+type Auditor struct {
+	db     postgres.Beginner
+	logger *slog.Logger
+}
+
+// NewAuditor returns an Auditor.
+func NewAuditor(db postgres.Beginner, logger *slog.Logger) *Auditor { return &Auditor{db, logger} }
+
+// Done is what turns have looked at and found.
+type Done struct {
+	Turns     int
+	Looked    int // ids
+	Found     int // violations that were not stored
+	Gone      int // violations that were stored and are none any more
+	Unchecked int // invariants that could not be checked
+}
+
+// Run looks again at what is stored, and gives each walk whose pause is over a turn. A query
+// that fails leaves the others: its invariant is not noted as checked.
+func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
+	failed := []error{a.recheck(ctx, &done)}
+	for _, w := range walks {
+		failed = append(failed, a.turn(ctx, w, &done))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return done, fault.At(errors.Join(failed...), "audit.Run")
+}
+
+// recheck looks again at violations that are stored, those first that were not seen for longest.
+func (a *Auditor) recheck(ctx context.Context, done *Done) error {
+	type standing struct {
+		Walk, Invariant string
+		ID              uuid.UUID
+	}
+	var all []standing
+	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) (err error) {
+		all, err = postgres.Collect(ctx, tx, pgx.RowToStructByPos[standing], `
+			SELECT walk, invariant, id FROM audit_violations WHERE seen_at < clock_timestamp() - $1 * interval '1 second' ORDER BY seen_at LIMIT 100`, recheckAfter.Seconds())
+		return err
+	})
+	start := time.Now()
+	for _, v := range all {
+		if time.Since(start) > recheckFor {
+			break
+		}
+		if at := slices.IndexFunc(walks, func(w walk) bool { return w.name == v.Walk }); at >= 0 {
+			w := walks[at]
+			w.invariants = named(v.Invariant)
+			err = errors.Join(err, a.look(ctx, w, []uuid.UUID{v.ID}, done))
+		}
+	}
+	return err
+}
+
+// turn looks at what has changed lately, and at the next few.
+func (a *Auditor) turn(ctx context.Context, w walk, done *Done) error {
+	after, due, err := a.claim(ctx, w)
+	if err != nil || !due {
+		return err
+	}
+	start := time.Now()
+	done.Turns++
+	next, err := a.ids(ctx, w.next, after)
+	if err == nil && len(next) == 0 {
+		next, err = a.ids(ctx, w.next, uuid.Nil)
+	}
+	ids := slices.Clone(next)
+	if err == nil && w.recent != "" {
+		recent, failed := a.ids(ctx, w.recent)
+		ids, err = append(ids, recent...), failed
+	}
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(ids, uuidv7.Compare)
+	err = a.look(ctx, w, slices.Compact(ids), done)
+	if errors.Is(ctx.Err(), context.Canceled) { // it begins again
+		return ctx.Err()
+	}
+	if len(next) > 0 {
+		after = next[len(next)-1]
+	}
+	pause := min(time.Duration(w.pace)*time.Since(start), longestPause)
+	return errors.Join(err, a.release(context.WithoutCancel(ctx), w, after, pause))
+}
+
+// claim takes a walk whose pause is over.
+func (a *Auditor) claim(ctx context.Context, w walk) (after uuid.UUID, due bool, err error) {
+	err = postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
+		claimed, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
+			INSERT INTO audit_walks AS w (walk, after, resume_at) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')
+			ON CONFLICT (walk) DO UPDATE SET resume_at = EXCLUDED.resume_at WHERE w.resume_at <= clock_timestamp() RETURNING after`,
+			w.name, uuid.Nil, turnLease.Seconds())
+		if due = len(claimed) > 0; due {
+			after = claimed[0]
+		}
+		return err
+	})
+	return after, due, err
+}
+
+// release lets the next turn begin after a pause.
+func (a *Auditor) release(ctx context.Context, w walk, after uuid.UUID, pause time.Duration) error {
+	return postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`, w.name, after, pause.Seconds())
+		return err
+	})
+}
+
+// ids returns the ids that a query of a walk names, sorted. They are read in the order of an
+// index, and not all of them to be sorted.
+func (a *Auditor) ids(ctx context.Context, sql string, args ...any) (ids []uuid.UUID, err error) {
+	err = postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off`); err != nil {
+			return err
+		}
+		ids, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], sql, args...)
+		return err
+	})
+	slices.SortFunc(ids, uuidv7.Compare)
+	return ids, err
+}
+
+// look checks every invariant of a walk among ids, and stores what it has found.
+func (a *Auditor) look(ctx context.Context, w walk, ids []uuid.UUID, done *Done) error {
+	seen := looked{walk: w.name, ids: ids}
+	var failed []error
+	for _, i := range w.invariants {
+		found, err := a.broken(ctx, w, i, ids)
+		if err != nil {
+			failed = append(failed, err)
+			done.Unchecked++
+			continue
+		}
+		seen.checked, seen.found = append(seen.checked, i.check), append(seen.found, found...)
+	}
+	done.Looked += len(ids)
+	return errors.Join(append(failed, a.keep(context.WithoutCancel(ctx), seen, done))...)
+}
+
+// finding is what breaks one invariant of one id.
+type finding struct {
+	id       uuid.UUID
+	check    string
+	subjects []string
+}
+
+// broken checks one invariant. When something is wrong with several ids, it looks at each half:
+// what is stored belongs to one id.
+func (a *Auditor) broken(ctx context.Context, w walk, i invariant, ids []uuid.UUID) ([]finding, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var subjects []string
+	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) (err error) {
+		if _, err := tx.Exec(ctx, beginPart); err != nil {
+			return err
+		}
+		subjects, err = i.broken(ctx, tx, i.among(w.parts), subjectsKept, ids)
+		return err
+	})
+	if err != nil || len(subjects) == 0 {
+		return nil, err
+	}
+	if len(ids) == 1 {
+		return []finding{{ids[0], i.check, subjects}}, nil
+	}
+	first, err := a.broken(ctx, w, i, ids[:len(ids)/2])
+	if err != nil {
+		return nil, err
+	}
+	rest, err := a.broken(ctx, w, i, ids[len(ids)/2:])
+	return append(first, rest...), err
+}
+
+// Parts are joined as wholes, and found by an index.
+const beginPart = beginSnapshot + `; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_material = on`

@@ -165,3 +165,148 @@ var invariants = []invariant{
 		      UNION SELECT DISTINCT 'holds', campaign_id FROM holds) r
 		WHERE NOT EXISTS (SELECT FROM campaigns c WHERE c.id = r.campaign_id)`},
 }
+
+// ledger is the invariants of money. Entries and events are the truth; everything else
+// about wallets is computed again from them.
+var ledger = []invariant{
+	{check: "wallets", name: "a wallet is what its events add up to, and their versions have no gap", sql: `
+		SELECT format('wallet %s has version %s, balance %s, held %s; its %s events from %s to %s give %s, %s',
+		              w.id, w.version, w.balance, w.held, e.n, e.first, e.last, e.balance, e.held)
+		FROM wallets w CROSS JOIN LATERAL (
+			SELECT count(*) AS n, coalesce(min(version), 1) AS first, coalesce(max(version), 0) AS last,
+			       coalesce(sum(delta_balance), 0) AS balance, coalesce(sum(delta_held), 0) AS held
+			FROM wallet_events WHERE wallet_id = w.id) e
+		WHERE (w.version, w.version, 1, w.balance, w.held) IS DISTINCT FROM (e.n, e.last, e.first, e.balance, e.held)`},
+	{check: "wallet_minimum", name: "at no version a wallet has less than nothing, or less than it holds", sql: `
+		SELECT format('wallet %s at version %s: balance %s, held %s', wallet_id, version, balance, held)
+		FROM (SELECT wallet_id, version, sum(delta_balance) OVER upward AS balance, sum(delta_held) OVER upward AS held
+		      FROM wallet_events WINDOW upward AS (PARTITION BY wallet_id ORDER BY version)) s
+		WHERE balance < 0 OR held < 0 OR held > balance`},
+	{check: "ledger_entries", name: "every entry has exactly its event in each wallet it touches, and no event is without an entry", sql: `
+		SELECT format('entry %s, wallet %s: balance %s, held %s; its event has %s, %s',
+		              coalesce(m.entry_id, v.entry_id), coalesce(m.wallet_id, v.wallet_id),
+		              m.delta_balance, m.delta_held, v.delta_balance, v.delta_held)
+		FROM (SELECT id AS entry_id, debit_wallet AS wallet_id,
+		             CASE WHEN kind IN ('authorize', 'void', 'expire') THEN 0 ELSE -amount END AS delta_balance,
+		             CASE kind WHEN 'authorize' THEN amount WHEN 'void' THEN -amount WHEN 'expire' THEN -amount
+		                       WHEN 'capture' THEN -amount ELSE 0 END AS delta_held
+		      FROM ledger_entries WHERE debit_wallet IS NOT NULL
+		      UNION ALL SELECT id, credit_wallet, amount, 0 FROM ledger_entries WHERE credit_wallet IS NOT NULL) m
+		FULL JOIN wallet_events v ON v.entry_id = m.entry_id AND v.wallet_id = m.wallet_id
+		WHERE (m.delta_balance, m.delta_held) IS DISTINCT FROM (v.delta_balance, v.delta_held)`},
+	{check: "wallet_snapshots", name: "a snapshot is what the events up to its version add up to", sql: `
+		SELECT format('wallet %s at version %s: balance %s, held %s; its events give %s, %s', s.wallet_id, s.version, s.balance, s.held, e.balance, e.held)
+		FROM wallet_snapshots s LEFT JOIN (
+			SELECT wallet_id, version, sum(delta_balance) OVER upward AS balance, sum(delta_held) OVER upward AS held
+			FROM wallet_events WINDOW upward AS (PARTITION BY wallet_id ORDER BY version)) e USING (wallet_id, version)
+		WHERE (s.balance, s.held) IS DISTINCT FROM (e.balance, e.held)`},
+	{check: "ledger_sum", name: "in every currency what wallets have and what accounts have is zero together", sql: `
+		SELECT format('%s of %s are too many', sum(amount), currency)
+		FROM (SELECT currency, balance AS amount FROM wallets
+		      UNION ALL SELECT currency, amount FROM ledger_entries
+		      WHERE credit_account IS NOT NULL AND kind NOT IN ('authorize', 'void', 'expire')
+		      UNION ALL SELECT currency, -amount FROM ledger_entries
+		      WHERE debit_account IS NOT NULL AND kind NOT IN ('authorize', 'void', 'expire')) a
+		GROUP BY currency HAVING sum(amount) <> 0`},
+	{check: "entry_currencies", name: "an entry is in the currency of its wallets", sql: `
+		SELECT format('entry %s in %s, wallet %s', e.id, e.currency, s.wallet_id)
+		FROM ledger_entries e CROSS JOIN LATERAL (VALUES (e.debit_wallet), (e.credit_wallet)) s (wallet_id)
+		LEFT JOIN wallets w ON w.id = s.wallet_id
+		WHERE s.wallet_id IS NOT NULL AND w.currency IS DISTINCT FROM e.currency`},
+	{check: "held_money", name: "a wallet holds what its active authorizations have left", sql: `
+		SELECT format('wallet %s holds %s; its active authorizations have %s left', w.id, w.held, a.remaining)
+		FROM wallets w CROSS JOIN LATERAL (
+			SELECT coalesce(sum(amount - captured), 0) AS remaining
+			FROM authorizations WHERE wallet_id = w.id AND state = 'active') a
+		WHERE w.held <> a.remaining`},
+	{check: "authorizations", name: "an authorization is what its entries made of it", sql: `
+		SELECT format('authorization %s of wallet %s: %s of %s captured, %s; by its entries %s of %s', coalesce(a.id, e.id),
+		              coalesce(a.wallet_id, e.wallet_id), a.captured, a.amount, a.state, e.captured, e.amount)
+		FROM authorizations a FULL JOIN (
+			SELECT authorization_id AS id, debit_wallet AS wallet_id,
+			       coalesce(sum(amount) FILTER (WHERE kind = 'authorize'), 0) AS amount,
+			       coalesce(sum(amount) FILTER (WHERE kind = 'capture'), 0) AS captured,
+			       coalesce(sum(amount) FILTER (WHERE kind = 'void'), 0) AS voided,
+			       coalesce(sum(amount) FILTER (WHERE kind = 'expire'), 0) AS expired
+			FROM ledger_entries WHERE authorization_id IS NOT NULL GROUP BY 1, 2) e ON e.id = a.id AND e.wallet_id = a.wallet_id
+		WHERE (a.amount, a.captured) IS DISTINCT FROM (e.amount, e.captured)
+		   OR e.voided <> CASE a.state WHEN 'voided' THEN a.amount - a.captured ELSE 0 END
+		   OR e.expired <> CASE a.state WHEN 'expired' THEN a.amount - a.captured ELSE 0 END`},
+	{check: "wallet_payments", name: "what a wallet paid for a purchase of its client, and got back for a cancelled one or a part of one, is one entry each, and none is without its purchase", sql: `
+		SELECT format('%s of wallet %s over %s %s: entry %s; %s: purchase %s of %s over %s %s', coalesce(e.kind, m.kind),
+		              e.wallet_id, e.amount, e.currency, e.id, coalesce(e.reference, m.reference), m.id, m.user_id, m.amount, m.currency)
+		FROM (SELECT id, user_id, client, amount, currency, 'purchase' AS kind, '' AS scope, 'purchase:' || job_id AS reference, payment_reference AS entry_id
+		      FROM purchases WHERE payment_method = 'wallet' AND state IN ('completed', 'cancelled')
+		      UNION ALL
+		      SELECT id, user_id, client, (SELECT sum(price) FROM purchase_items WHERE purchase_id = p.id), currency, 'refund', '', 'refund:' || id, NULL
+		      FROM purchases p WHERE payment_method = 'wallet' AND state = 'cancelled'
+		      UNION ALL
+		      SELECT id, user_id, client, (part ->> 'amount')::bigint, currency, 'refund', '', 'refund:' || id || ':' || (part ->> 'job_id'), NULL
+		      FROM purchases, jsonb_array_elements(partial_cancellations) AS part WHERE payment_method = 'wallet') m
+		FULL JOIN (
+			SELECT l.id, l.kind, l.scope, l.reference, l.amount, l.currency, l.purchase_id, w.id AS wallet_id, w.owner_id, w.client
+			FROM ledger_entries l LEFT JOIN wallets w ON w.id = coalesce(l.debit_wallet, l.credit_wallet)
+			WHERE l.kind IN ('purchase', 'refund')) e USING (kind, scope, reference)
+		WHERE (m.user_id, m.client, m.amount, m.currency, m.id) IS DISTINCT FROM (e.owner_id, e.client, e.amount, e.currency, e.purchase_id)
+		   OR m.kind = 'purchase' AND m.entry_id IS DISTINCT FROM e.id::text`},
+}
+
+// cancelledCampaigns is the invariants of cancelled campaigns and of refunds that are not by card.
+var cancelledCampaigns = []invariant{
+	{check: "cancelled_holds", name: "a cancelled campaign has no active holds", sql: `
+		SELECT format('hold %s of campaign %s', h.id, c.id)
+		FROM campaigns c JOIN holds h ON h.campaign_id = c.id WHERE c.state = 'cancelled' AND h.state = 'active'`},
+	{check: "cancelled_campaigns", name: "a campaign whose cancellation has succeeded is cancelled, and nothing of it is sold", sql: `
+		SELECT format('job %s, campaign %s is %s with %s sold', j.id, c.id, c.state, c.positions_sold)
+		FROM jobs j JOIN campaigns c ON c.id = j.campaign_id
+		WHERE j.kind = 'campaign-cancellation' AND j.state = 'succeeded' AND (c.state <> 'cancelled' OR c.positions_sold <> 0)`},
+	{check: "wallet_refunds", name: "a purchase by wallet or external has a refund of each cancelled part, and of the rest when it is cancelled, to its buyer, and no other has one", sql: `
+		SELECT format('purchase %s by %s of %s over %s %s is %s; refunds by %s to %s over %s %s', coalesce(p.id, r.purchase_id), p.payment_method, p.user_id,
+		              p.cancelled, p.currency, p.state, r.method, r.user_id, r.amounts, r.currency)
+		FROM (WITH few AS MATERIALIZED (SELECT * FROM purchases WHERE payment_method <> 'card' AND (state = 'cancelled' OR partial_cancellations IS NOT NULL))
+		      SELECT few.*, ARRAY(
+		          SELECT (part ->> 'amount')::bigint FROM jsonb_array_elements(few.partial_cancellations) AS part
+		          UNION ALL SELECT sum(price)::bigint FROM purchase_items WHERE purchase_id = few.id AND few.state = 'cancelled' HAVING count(*) > 0
+		          ORDER BY 1) AS cancelled
+		      FROM few) p
+		FULL JOIN (
+			SELECT purchase_id, method, campaign_id, user_id, currency, array_agg(amount ORDER BY amount) AS amounts
+			FROM refunds WHERE method <> 'card' GROUP BY purchase_id, method, campaign_id, user_id, currency) r ON r.purchase_id = p.id
+		WHERE (p.payment_method, p.campaign_id, p.user_id, p.currency, p.cancelled)
+		      IS DISTINCT FROM (r.method, r.campaign_id, r.user_id, r.currency, r.amounts)`},
+}
+
+// webhooks are the invariants of what apps are told. There are no foreign keys there.
+var webhooks = []invariant{
+	{check: "webhook_deliveries", name: "every delivery and every attempt has its event", sql: `
+		SELECT format('event %s for endpoint %s', d.event_id, d.endpoint_id)
+		FROM (SELECT event_id, endpoint_id FROM webhook_deliveries UNION SELECT event_id, endpoint_id FROM webhook_attempts) d
+		LEFT JOIN webhook_events e ON e.id = d.event_id WHERE e.id IS NULL`},
+	{check: "webhook_clients", name: "an endpoint hears of its own client's resources, and of what is everybody's", sql: `
+		SELECT format('event %s of %s went to endpoint %s of %s', e.id, e.client, p.id, p.client)
+		FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id JOIN webhook_endpoints p ON p.id = d.endpoint_id
+		WHERE e.client <> p.client`},
+	{check: "public_events", name: "only an event of a campaign is everybody's", sql: `
+		SELECT format('event %s: %s', id, type) FROM webhook_events WHERE client IS NULL AND type NOT LIKE 'campaign.%'`},
+	{check: "event_clients", name: "an event is its resource's client's", sql: `
+		SELECT format('event %s of %s: its resource is %s''s', e.id, e.client, r.client)
+		FROM webhook_events e JOIN (
+			SELECT id, client, 'purchase' AS kind FROM purchases UNION ALL SELECT id, client, 'dispute' FROM purchases
+			UNION ALL SELECT r.id, p.client, 'refund' FROM refunds r JOIN purchases p ON p.id = r.purchase_id
+			UNION ALL SELECT id, client, 'hold' FROM holds
+			UNION ALL SELECT id, client, 'job' FROM jobs UNION ALL SELECT id, client, 'wallet' FROM wallets
+			UNION ALL SELECT id, client, 'webhook-endpoint' FROM webhook_endpoints) r ON r.id = e.subject AND r.kind = split_part(e.type, '.', 1)
+		WHERE e.client <> r.client`},
+	{check: "webhook_attempts", name: "what was delivered to an endpoint has arrived there", sql: `
+		SELECT format('event %s for endpoint %s', d.event_id, d.endpoint_id)
+		FROM webhook_deliveries d JOIN webhook_endpoints p ON p.id = d.endpoint_id
+		WHERE d.state = 'delivered'
+		  AND NOT EXISTS (SELECT FROM webhook_attempts a WHERE a.event_id = d.event_id AND a.endpoint_id = d.endpoint_id AND a.error IS NULL)`},
+	{check: "webhook_messages", name: "a message says what its event is", sql: `
+		SELECT format('event %s: %s, its message %s', id, type, payload ->> 'type')
+		FROM webhook_events WHERE payload IS NOT NULL AND payload ->> 'type' IS DISTINCT FROM type`},
+	{check: "webhook_secrets", name: "an endpoint has one present secret", sql: `
+		SELECT format('endpoint %s has %s', p.id, s.n)
+		FROM webhook_endpoints p CROSS JOIN LATERAL (SELECT count(*) AS n FROM webhook_secrets WHERE endpoint_id = p.id AND expires_at IS NULL) s
+		WHERE p.deleted_at IS NULL AND s.n <> 1`},
+}

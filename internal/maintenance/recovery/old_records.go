@@ -136,3 +136,14 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	}
 }
+
+// webhookEndpoints deletes what is left of endpoints that were deleted.
+func (s *Sweeper) webhookEndpoints() prune {
+	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
+		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+			deleted, err = webhook.DeleteEndpoints(ctx, tx, limit)
+			return err
+		})
+		return deleted, deleted > 0, err
+	}
+}

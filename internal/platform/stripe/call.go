@@ -1,13 +1,20 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sony/gobreaker/v2"
+	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/config"
 )
 
 // call names a kind of call: in errors, metrics, and for Stripe's limit per endpoint.
@@ -175,4 +182,154 @@ func (q request) checked(e *callError) *callError {
 		e.Kind = payprovider.KindUnavailable
 	}
 	return e
+}
+
+const (
+	failuresToOpen = 5               // requests in a row
+	openTime       = 5 * time.Second // after it one request probes
+	probeTime      = time.Second     // how soon to ask again while a probe is under way
+)
+
+// breaker leaves a part of Stripe alone after failures in a row. Then one request at a
+// time probes. Declines and refusals, of our key too, are answers, so they count as health;
+// 429 and what the caller has cut off count as nothing.
+type breaker struct {
+	*gobreaker.CircuitBreaker[struct{}]
+	reopens atomic.Pointer[time.Time] // when the last opening ends
+}
+
+func newBreakers(logger *slog.Logger, registry prometheus.Registerer) []*breaker {
+	all := make([]*breaker, len(parts))
+	for p, name := range parts {
+		all[p] = newBreaker(name, logger, registry)
+	}
+	return all
+}
+
+func newBreaker(name string, logger *slog.Logger, registry prometheus.Registerer) *breaker {
+	b := &breaker{}
+	b.reopens.Store(&time.Time{})
+	b.CircuitBreaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:         name,
+		MaxRequests:  1,
+		Timeout:      openTime,
+		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
+		IsSuccessful: func(err error) bool { return !failed(err) },
+		IsExcluded:   excluded,
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				end := later(openTime)
+				b.reopens.Store(&end)
+			}
+			logger.Warn("the breaker of Stripe changed", "calls", name, "from", from.String(), "to", to.String())
+		},
+	})
+	state := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "triprize_stripe_breaker_state",
+		Help:        "State of the breakers before Stripe, by calls (payments, refunds, lists): 0 closed (they pass), 1 half open (one probes), 2 open (none passes).",
+		ConstLabels: prometheus.Labels{"calls": name},
+	}, func() float64 { return float64(b.State()) })
+	if registry != nil {
+		registry.MustRegister(state)
+	}
+	return b
+}
+
+// refusal returns the error of a call that the breaker does not let through, or nil.
+func (b *breaker) refusal(err error) *callError {
+	switch {
+	case errors.Is(err, gobreaker.ErrOpenState):
+		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "left alone after failures in a row", RetryAt: *b.reopens.Load(), Err: err}}
+	case errors.Is(err, gobreaker.ErrTooManyRequests):
+		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "another call probes whether Stripe is well again", RetryAt: later(probeTime), Err: err}}
+	}
+	return nil
+}
+
+// open returns the error of a call while the breaker is open, or nil.
+func (b *breaker) open() *callError {
+	if b.State() != gobreaker.StateOpen {
+		return nil
+	}
+	return b.refusal(gobreaker.ErrOpenState)
+}
+
+// failed tells whether a request failed because Stripe is away or ill.
+func failed(err error) bool {
+	var e *callError
+	return errors.As(err, &e) && (e.Kind == payprovider.KindUnavailable || e.Kind == payprovider.KindUnknown)
+}
+
+// excluded tells whether a request says nothing about Stripe's health.
+func excluded(err error) bool {
+	var e *callError
+	return errors.As(err, &e) && (e.Kind == payprovider.KindLimited || e.excluded)
+}
+
+// burstPart of a second's rate may go at once.
+const burstPart = 10
+
+// pace lets requests of a process go one by one, below a rate for all and one for each
+// kind. Requests of one kind wait in a line, in the order of their arrival. A caller that
+// cannot have a turn in time is told at once, and when to come back.
+//
+// Stripe counts requests of each second. With a rate of 20 a second and a burst of 2, no
+// second has more than 23; the rest up to Stripe's 25 is for requests that are late on
+// their way and arrive together with others.
+type pace struct {
+	all     *rate.Limiter
+	lines   map[call]*line
+	metrics *metrics
+}
+
+// line is where requests of one kind wait.
+type line struct {
+	limit   *rate.Limiter
+	first   chan struct{} // has one place: the first of the line, so that no line takes turns of all in advance
+	waiting atomic.Int64
+}
+
+func newPace(settings config.Stripe, m *metrics) *pace {
+	limit := func(perSecond int) *rate.Limiter {
+		return rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/burstPart))
+	}
+	p := &pace{all: limit(settings.Rate), lines: make(map[call]*line), metrics: m}
+	for _, name := range calls {
+		p.lines[name] = &line{limit: limit(cmp.Or(settings.EndpointRate, max(settings.Rate/4, 1))), first: make(chan struct{}, 1)}
+	}
+	return p
+}
+
+// wait returns nil when it is the request's turn, else an error of KindLimited. Of the
+// time that ctx has left, half is for waiting.
+func (p *pace) wait(ctx context.Context, name call) *callError {
+	began := time.Now()
+	if deadline, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, began.Add(deadline.Sub(began)/2))
+		defer cancel()
+	}
+	l := p.lines[name]
+	defer l.waiting.Add(-1)
+	ahead := time.Duration(float64(l.waiting.Add(1)-1) / float64(l.limit.Limit()) * float64(time.Second))
+	until, bounded := ctx.Deadline()
+	if bounded && began.Add(ahead).After(until) {
+		return late(ahead) // those before it alone take longer
+	}
+	select {
+	case l.first <- struct{}{}:
+		defer func() { <-l.first }()
+	case <-ctx.Done():
+		return late(ahead)
+	}
+	if l.limit.Wait(ctx) != nil || p.all.Wait(ctx) != nil { // refused at once when it would take too long
+		return late(ahead)
+	}
+	p.metrics.waited(name, began)
+	return nil
+}
+
+// late is the error of a request that had no turn in time: nothing was done.
+func late(after time.Duration) *callError {
+	return &callError{public: public{Kind: payprovider.KindLimited, Message: "no turn in time: our own pace", RetryAt: later(max(after, time.Second))}}
 }

@@ -4,7 +4,13 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/store/balance"
 	"triprize/internal/store/payment"
 )
 
@@ -203,3 +209,93 @@ func (r *run) whyDeclined() *payprovider.Decline {
 func (r *run) answered(p *payment.Payment) { p.Faults, p.WaitingFor, p.LastError = 0, nil, nil }
 
 func (r *run) waits(err error) (Outcome, error) { return Waits, err }
+
+// noteUnknown notes payments that this installation has made at the provider, with money on
+// them, and that our books do not know: after a restore, or a failover that has lost what
+// was committed last. One that ended without money is no difference. Others use the
+// account, too: theirs are ignored.
+func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) error {
+	if len(work.unknown) == 0 {
+		return nil
+	}
+	ours, err := balance.Installation(ctx, tx)
+	if err != nil {
+		return err
+	}
+	var open, over []balance.Difference
+	for _, event := range work.unknown {
+		in, ok := e.reader.IntentIn([]byte(event.Payload))
+		if !ok || in.Metadata[payprovider.InstallationKey] != ours.String() {
+			continue
+		}
+		switch in.Status {
+		case payprovider.Succeeded, payprovider.RequiresCapture, payprovider.Processing:
+			open = append(open, unknownHere(in))
+		case payprovider.Canceled:
+			over = append(over, unknownHere(in))
+		default:
+			continue
+		}
+		work.outcomes[event.ID] = payment.EventRecorded
+	}
+	if _, err := balance.NoteTold(ctx, tx, over, true); err != nil {
+		return err
+	}
+	work.missing, err = balance.NoteTold(ctx, tx, open, false)
+	return err
+}
+
+func unknownHere(in payprovider.Intent) balance.Difference {
+	amount := int64(in.Amount)
+	d := balance.Difference{Kind: balance.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
+		Detail: "this installation has made the payment, it is " + string(in.Status) + " at the provider, and our books do not know it"}
+	if id, err := uuid.Parse(in.Metadata[purchaseField]); err == nil {
+		d.PurchaseID = &id
+	}
+	return d
+}
+
+// sayUnknown logs what a batch has noted, after its commit.
+func (e *Events) sayUnknown(w *eventWork) {
+	for _, d := range w.missing {
+		e.logger.Error("a payment of ours at the provider is not in our books", "difference", d.ID, "intent", d.ObjectID, "purchase", d.PurchaseID,
+			"amount", *d.ThereAmount, "currency", *d.ThereCurrency)
+	}
+}
+
+type metrics struct {
+	runs       *prometheus.CounterVec // by outcome
+	phases     *prometheus.CounterVec // by phase
+	faults     *prometheus.CounterVec // by call and kind
+	mismatches *prometheus.CounterVec // by call
+	unexpected prometheus.Counter
+	duration   prometheus.Histogram
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_runs_total",
+			Help: "Runs of payments by this worker, by outcome: nothing, waits, fenced, conclude."}, []string{"outcome"}),
+		phases: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_phases_total",
+			Help: "Phases that this worker has stored."}, []string{"phase"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_faults_total",
+			Help: "Calls of the provider for payments that failed, by call and by what it means (kind)."}, []string{"call", "kind"}),
+		mismatches: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_mismatches_total",
+			Help: "Answers of the provider with another amount, currency, mode or purchase than ours, by call. Must stay 0."}, []string{"call"}),
+		unexpected: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_unexpected_states_total",
+			Help: "Looks at payments that wait for an operator, because the provider says what cannot be. Must stay 0."}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_payment_duration_seconds",
+			Help: "Time from the reservation to the capture.", Buckets: []float64{.25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600}}),
+	}
+	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.duration)
+	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Conclude)
+	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
+		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
+	for _, c := range []call{callCreate, callFetch, callConfirm, callCapture, callCancel} {
+		telemetry.Expect(m.mismatches, c)
+		for _, kind := range payprovider.ErrorKinds {
+			m.faults.WithLabelValues(string(c), string(kind))
+		}
+	}
+	return m
+}

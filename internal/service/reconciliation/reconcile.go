@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/store/balance"
+	"triprize/internal/store/job"
 )
 
 const (
@@ -190,4 +194,83 @@ func say(logger *slog.Logger, d balance.Difference, more ...any) {
 		}
 	}
 	logger.Error("the provider's books and ours differ", append(args, more...)...)
+}
+
+// Mark returns the provider with the id of our installation in the metadata of all that it
+// makes. The id is read once; while it cannot be read, nothing is made, and the calls are
+// unavailable.
+func Mark(provider payprovider.Provider, db postgres.DB) payprovider.Provider {
+	return &marked{Provider: provider, db: db}
+}
+
+type marked struct {
+	payprovider.Provider
+	db postgres.DB
+
+	mu sync.Mutex
+	id string // empty: not read yet
+}
+
+// CreateIntent implements payprovider.Provider.
+func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
+	metadata, err := m.mark(ctx, "create", n.Metadata)
+	if err != nil {
+		return payprovider.Intent{}, err
+	}
+	n.Metadata = metadata
+	return m.Provider.CreateIntent(ctx, n)
+}
+
+// CreateRefund implements payprovider.Provider.
+func (m *marked) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
+	metadata, err := m.mark(ctx, "refund", n.Metadata)
+	if err != nil {
+		return payprovider.Refund{}, err
+	}
+	n.Metadata = metadata
+	return m.Provider.CreateRefund(ctx, n)
+}
+
+func (m *marked) mark(ctx context.Context, call string, metadata map[string]string) (map[string]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == "" {
+		id, err := balance.Installation(ctx, m.db)
+		if err != nil {
+			return nil, &payprovider.Error{Kind: payprovider.KindUnavailable, Call: call, Message: "the id of this installation cannot be read", Err: err}
+		}
+		m.id = id.String()
+	}
+	metadata = maps.Clone(metadata)
+	if metadata == nil {
+		metadata = make(map[string]string)
+	}
+	metadata[payprovider.InstallationKey] = m.id
+	return metadata, nil
+}
+
+// Service carries out what operators decide about differences.
+type Service struct {
+	db     postgres.Beginner
+	render func(balance.Difference) any
+}
+
+// NewService returns a Service; db is a pool, or a view of it for transactions that may wait
+// for locks. render makes the answer's body from a difference.
+func NewService(db postgres.Beginner, render func(balance.Difference) any) *Service {
+	return &Service{db: db, render: render}
+}
+
+// Explain notes why a difference is none. One that is not open is a state-conflict Error,
+// and an unknown one a not-found Error.
+func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
+	lock := func(ctx context.Context, tx pgx.Tx) (balance.Difference, error) { return balance.Lock(ctx, tx, id) }
+	_, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, known balance.Difference) error {
+		if state := known.State(); state != balance.Open {
+			return fault.New(fault.StateConflict, "the difference is %s already", state)
+		}
+		balance.QueueExplain(b, id, by, reason)
+		return nil
+	}, s.render)
+	return accepted, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -11,10 +12,16 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/tracing"
 	"triprize/internal/platform/webhookhttp"
+	"triprize/internal/store/agenda"
 	"triprize/internal/store/webhook"
 )
 
@@ -151,4 +158,123 @@ func body(kind string, at time.Time, data json.RawMessage) json.RawMessage {
 
 func (t *turn) hit(name string) {
 	failpoint.Hit(name, func() []string { return []string{t.endpoint.ID.String()} })
+}
+
+// row is what a secret is sealed for: it opens for its endpoint only, and for no draw.
+func row(endpointID uuid.UUID) []byte { return append([]byte("webhook endpoint "), endpointID[:]...) }
+
+// Seal seals a secret for an endpoint.
+func Seal(keys keyring.Keyring, endpointID uuid.UUID, secret string) []byte {
+	return keys.Seal([]byte(secret), row(endpointID))
+}
+
+// open opens a secret.
+func open(keys keyring.Keyring, s webhook.Secret) (string, error) {
+	secret, err := keys.Open(s.Sealed, row(s.EndpointID))
+	if err != nil {
+		return "", fmt.Errorf("webhooks.Open(%s): %w", s.EndpointID, err)
+	}
+	return string(secret), nil
+}
+
+// Rotation is what RotateSecrets has done.
+type Rotation struct {
+	Checked  int         // secrets
+	Resealed int         // sealed with the current key now, and with another one before
+	Unopened []uuid.UUID // endpoints with a secret that no key opens; it is left as it is
+}
+
+// RotateSecrets seals the secrets of all endpoints with the current key of the ring, reading
+// batch of them at a time. It may be repeated, and run beside deliveries.
+func RotateSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring, batch int) (r Rotation, err error) {
+	for after := uuid.Nil; ; {
+		page, err := webhook.SecretsAfter(ctx, db, after, batch)
+		if err != nil {
+			return r, fmt.Errorf("webhooks.RotateSecrets: %w", err)
+		}
+		for _, s := range page {
+			after = s.ID
+			r.Checked++
+			sealed, err := keys.Reseal(s.Sealed, row(s.EndpointID))
+			if err != nil {
+				r.Unopened = append(r.Unopened, s.EndpointID)
+				continue
+			}
+			if string(sealed) == string(s.Sealed) {
+				continue
+			}
+			done, err := webhook.Reseal(ctx, db, s.ID, s.Sealed, sealed)
+			if err != nil {
+				return r, fmt.Errorf("webhooks.RotateSecrets: %w", err)
+			}
+			if done {
+				r.Resealed++
+			}
+		}
+		if len(page) < batch {
+			return r, nil
+		}
+	}
+}
+
+// challenged is the data of a challenge.
+type challenged struct {
+	ID        uuid.UUID `json:"id"`
+	Challenge string    `json:"challenge"`
+}
+
+// verify asks the URL of an endpoint once whether it wants events. Its events wait until it has
+// echoed the challenge, which only the message has: no API shows it, and no table.
+func (t *turn) verify(ctx context.Context) error {
+	answer, err := t.challenge(ctx)
+	if err != nil {
+		return err
+	}
+	if answer.Err != nil && ctx.Err() != nil {
+		return nil //nolint:nilerr // cut off: as if it was never sent
+	}
+	var c webhook.Challenge
+	if told := answer.Told(); told != "" {
+		c = webhook.Challenge{Error: &told, Pause: max(pause(t.endpoint.Failures), asked(answer))}
+	}
+	t.hit("webhooks.challenged")
+	ctx = context.WithoutCancel(ctx)
+	var now webhook.Endpoint
+	err = postgres.Persist(ctx, func() error {
+		return postgres.InTx(ctx, t.db, func(tx pgx.Tx) (err error) {
+			now, err = webhook.NoteChallenge(ctx, tx, t.endpoint, c)
+			return err
+		})
+	})
+	switch {
+	case errors.Is(err, agenda.ErrFenced): // it has another URL, or is disabled
+		return nil
+	case err != nil:
+		return fmt.Errorf("webhooks.verify(%s): %w", t.endpoint.ID, err)
+	}
+	if c.Error != nil {
+		t.logger.Info("a webhook endpoint has not echoed a challenge: no events are sent to it", "endpoint", now.ID, "client", now.Client, "error", answer.Text())
+	}
+	return nil
+}
+
+// challenge sends a challenge. A URL that the operator has named need not be asked.
+func (t *turn) challenge(ctx context.Context) (webhookhttp.Answer, error) {
+	if t.sender.Named(ctx, t.endpoint.URL) {
+		return webhookhttp.Answer{Status: 200}, nil
+	}
+	challenge := webhookhttp.NewChallenge()
+	data, err := json.Marshal(challenged{t.endpoint.ID, challenge})
+	if err != nil {
+		return webhookhttp.Answer{}, fault.At(err, "webhooks.challenge")
+	}
+	message := body(webhook.EndpointVerification, time.Now(), data)
+	return t.sender.Challenge(ctx, t.endpoint.URL, webhookhttp.Message{ID: uuidv7.New().String(), Body: message, Secrets: t.secrets}, challenge), nil
+}
+
+// tell logs why a round has failed: an app sees less.
+func (t *turn) tell(r webhook.Round, all []sent) {
+	if r.Failed {
+		t.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", t.endpoint.ID, "client", t.endpoint.Client, "error", all[0].answer.Text())
+	}
 }

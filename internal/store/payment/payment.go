@@ -1,12 +1,17 @@
 package payment
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/store/agenda"
 )
 
@@ -159,4 +164,107 @@ func sooner(t time.Time, other *time.Time) time.Time {
 // Ref returns the name of the payment at its version.
 func (p *Payment) Ref() Ref {
 	return Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version}
+}
+
+// columns are the fields of a Payment, in order.
+const columns = `p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, p.phase, p.version, p.lease_until,
+	p.due_at, p.wakes, p.deadline, p.latest, p.awaits_until, p.kept_since, p.declined_until, p.over_at <= clock_timestamp(), p.attempt, p.attempt_at, p.tries,
+	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.livemode, p.received,
+	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for, p.last_error,
+	p.disputed_at, p.dispute, p.amount_disputed, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason`
+
+var scan = pgx.RowToStructByPos[Payment]
+
+// Get returns the payment of a purchase, and false when it has none.
+func Get(ctx context.Context, db postgres.DB, purchaseID uuid.UUID) (p Payment, ok bool, err error) {
+	p, err = postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM payments p WHERE purchase_id = $1`, purchaseID)
+	ok, err = postgres.Found(err)
+	return p, ok, fault.At(err, "payment.Get(%s)", purchaseID)
+}
+
+// QueueGet reads the payments of purchases into a map. It leaves out those that have none.
+func QueueGet(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
+	queueRead(b, `SELECT `+columns+` FROM payments p WHERE purchase_id = ANY($1)`, purchases, into)
+}
+
+func queueRead(b *pgx.Batch, sql string, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
+	b.Queue(sql, purchases).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, scan)
+		for _, p := range found {
+			into[p.PurchaseID] = &p
+		}
+		return err
+	})
+}
+
+// OfIntents returns the payments that have intents of the provider, by intent. It leaves
+// out those that nobody here knows.
+func OfIntents(ctx context.Context, db postgres.DB, intents []string) (map[string]Payment, error) {
+	found, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::text[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM payments WHERE intent_id = i.id) p`, intents)
+	if err != nil {
+		return nil, fmt.Errorf("payment.OfIntents: %w", err)
+	}
+	of := make(map[string]Payment, len(found))
+	for _, p := range found {
+		of[*p.IntentID] = p
+	}
+	return of, nil
+}
+
+// Step is a dated step of a payment or of its refund, for the timeline of the purchase.
+type Step struct {
+	PurchaseID uuid.UUID
+	At         time.Time // set by the database
+	Event      string    // one of the Step constants
+	Detail     *string   // for people; nil: the event says it all
+	Declined   bool      `db:"-"` // a bank has declined a card: it counts, see [QueueCards]
+}
+
+// The events of steps.
+const (
+	StepReserved        = "reserved"        // positions are reserved for the payment
+	StepPaymentStarted  = "payment-started" // the intent exists at the provider
+	StepActionRequired  = "action-required"
+	StepActionDone      = "action-done"
+	StepProcessing      = "processing"
+	StepAuthorized      = "authorized"
+	StepCaptured        = "captured"
+	StepDeclined        = "declined"
+	StepMethodChanged   = "payment-method-changed" // the buyer has brought another one
+	StepExpired         = "expired"
+	StepExtended        = "reservation-extended"
+	StepReleased        = "released"         // the positions are free again
+	StepHeldAgain       = "held-again"       // the hold that the purchase used keeps the positions again
+	StepLate            = "payment-late"     // money that came after the release
+	StepReassigned      = "reassigned"       // other positions for late money
+	StepResolved        = "payment-resolved" // by hand
+	StepRefundOpen      = "refund-requested"
+	StepRefundPending   = "refund-pending"
+	StepRefundAction    = "refund-requires-action"
+	StepRefunded        = "refunded"
+	StepRefundFailed    = "refund-failed"
+	StepRefundResolved  = "refund-resolved"           // by hand
+	StepOutOfBand       = "refunded-out-of-band"      // at the provider, and not by us
+	StepOutOfBandFailed = "out-of-band-refund-failed" // after all: nothing was given back
+	StepDisputed        = "disputed"
+	StepDisputeClosed   = "dispute-closed"
+)
+
+// QueueSteps records steps, at the present moment of the database.
+func QueueSteps(b *pgx.Batch, steps ...Step) {
+	n := len(steps)
+	purchases, events, details := make([]uuid.UUID, n), make([]string, n), make([]*string, n)
+	for i, s := range steps {
+		purchases[i], events[i], details[i] = s.PurchaseID, s.Event, s.Detail
+	}
+	b.Queue(`INSERT INTO payment_steps (purchase_id, event, detail) SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[])`, purchases, events, details).
+		Exec(postgres.Exactly(n, "new steps"))
+}
+
+// StepsOf returns the steps of purchases, the oldest first.
+func StepsOf(ctx context.Context, db postgres.DB, purchases []uuid.UUID) ([]Step, error) {
+	steps, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Step], `
+		SELECT purchase_id, at, event, detail FROM payment_steps WHERE purchase_id = ANY($1) ORDER BY purchase_id, number`, purchases)
+	return steps, fault.At(err, "payment.StepsOf")
 }

@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/store/agenda"
 )
 
 const deliveryColumns = `d.event_id, d.endpoint_id, e.type, e.subject, e.campaign_id, e.at, d.state, d.attempts, d.next_at, d.created_at, d.finished_at`
@@ -167,4 +168,154 @@ func lockEnabled(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 		return fault.New(fault.StateConflict, "the endpoint %s is disabled: enable it first", id)
 	}
 	return nil
+}
+
+// Agenda is the table of endpoints that something is due for. An endpoint that fails, or
+// answers slowly, has tasks of a kind of their own.
+var Agenda = agenda.Table{Name: "webhook_endpoints", As: "p", Key: "id", Kind: `CASE WHEN p.slow THEN '` + KindSlow + `' ELSE '` + Kind + `' END`, Open: open,
+	Due: open + ` AND (p.verified_at IS NULL OR EXISTS (SELECT FROM webhook_deliveries d WHERE d.endpoint_id = p.id AND d.state = 'pending' AND d.next_at <= clock_timestamp()))`}
+
+// The kinds of tasks.
+const (
+	Kind     = "webhook"
+	KindSlow = "webhook-slow"
+)
+
+// TurnAgain is after how long an endpoint whose task was lost gets another one; more do no harm.
+const TurnAgain = 10 * time.Second
+
+// DueNotice is the notice with which a commit names endpoints that something may be due for. Its
+// detail are their ids, with commas between them.
+const DueNotice = "webhook endpoints are due"
+
+// open is the condition of endpoints that may be sent to: events, or a challenge.
+const open = mayChallenge + ` AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
+
+// Item returns the endpoint as an agenda item.
+func (e Endpoint) Item() agenda.Item {
+	kind := Kind
+	if e.Slow {
+		kind = KindSlow
+	}
+	return agenda.Item{ID: e.ID, Version: e.Version, Kind: kind}
+}
+
+// Claim gives an endpoint to a worker, see [agenda.Claim]; not one that nothing may be sent
+// to now.
+func Claim(ctx context.Context, db postgres.DB, item agenda.Item, lease time.Duration) (e Endpoint, ok bool, err error) {
+	return agenda.Claim(ctx, db, Agenda, item, lease, `, challenged_at`, `, CASE WHEN p.verified_at IS NULL THEN now.at ELSE p.challenged_at END`, columns, scan)
+}
+
+// ClientOf returns whose an endpoint is; empty: there is none.
+func ClientOf(ctx context.Context, db postgres.DB, id uuid.UUID) (client string, err error) {
+	err = db.QueryRow(ctx, `SELECT coalesce((SELECT client FROM webhook_endpoints WHERE id = $1), '')`, id).Scan(&client)
+	return client, fault.At(err, "webhook.ClientOf(%s)", id)
+}
+
+// DueEvent is an event that is due for an endpoint, since when, and how often it was tried.
+type DueEvent struct {
+	Event
+	Attempts int
+	Due      time.Time
+
+	Traceparent string // of the job that has done it, of its client; empty: none
+}
+
+// DueEvents returns up to limit events that are due for an endpoint, the longest due first.
+// It locks nothing: its caller has the lease.
+func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit int) ([]DueEvent, error) {
+	due, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[DueEvent], `
+		SELECT `+eventColumns+`, d.attempts, d.next_at, coalesce(j.traceparent, '')
+		FROM (SELECT * FROM webhook_deliveries
+		      WHERE endpoint_id = $1 AND state = 'pending' AND next_at <= clock_timestamp() ORDER BY next_at, event_id LIMIT $2) d
+		JOIN webhook_events e ON e.id = d.event_id
+		LEFT JOIN purchases p ON p.id = e.subject
+		LEFT JOIN jobs j ON j.id = coalesce(p.job_id, e.subject) ORDER BY d.next_at, d.event_id`, endpointID, limit)
+	return due, fault.At(err, "webhook.DueEvents(%s)", endpointID)
+}
+
+// Sent is what came of an attempt, and what becomes of its delivery.
+type Sent struct {
+	Attempt
+	Due   time.Time      // since when the delivery was: a replay or an attempt of somebody else changes it
+	Retry *time.Duration // nil: it has arrived, or was tried for the last time
+}
+
+// Round is what came of several attempts for one endpoint, and what becomes of it.
+type Round struct {
+	Sent    []Sent
+	Arrived bool          // one of them at least
+	Failed  bool          // all of them, and not by the fault of one event
+	Slow    bool          // it makes others wait
+	Pause   time.Duration // nothing is sent before; 0: no pause
+	Gone    bool          // the endpoint does not want any more
+	Keep    time.Duration // for how long the sender keeps the lease; 0: it is given back
+}
+
+// Record writes what came of a round. It fails with [agenda.ErrFenced] when the lease that e has
+// was taken over, or when the endpoint was disabled or deleted meanwhile. When nothing has
+// arrived for giveUp the endpoint is disabled, and the client's other endpoints hear of it.
+// A delivery that was replayed meanwhile stays pending. It returns the endpoint as it is now.
+func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Duration) (Endpoint, error) {
+	const failing = `$7 AND failing_since <= clock_timestamp() - $11 * interval '1 second'`
+	sql, args := Agenda.Write(e.Item(), agenda.Handover{Keep: r.Keep, Next: &r.Pause, Seen: e.Wakes}, `
+		    failures = CASE WHEN $6 THEN 0 WHEN $7 THEN failures + 1 ELSE failures END,
+		    failing_since = CASE WHEN $6 THEN NULL WHEN $7 THEN coalesce(failing_since, clock_timestamp()) ELSE failing_since END,
+		    slow = $8,
+		    paused_until = CASE WHEN $9::float8 > 0 THEN clock_timestamp() + $9 * interval '1 second' END,
+		    disabled_at = CASE WHEN $10 OR `+failing+` THEN clock_timestamp() END,
+		    disabled_reason = CASE WHEN $10 THEN 'gone' WHEN `+failing+` THEN 'failing' END`, ` AND disabled_at IS NULL AND deleted_at IS NULL`,
+		r.Arrived, r.Failed && !r.Arrived, r.Slow, r.Pause.Seconds(), r.Gone, giveUp.Seconds())
+	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, agenda.ErrFenced)
+	}
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)
+	}
+	var b pgx.Batch
+	if len(r.Sent) > 0 {
+		queueSent(&b, e.ID, r.Sent)
+	}
+	if now.DisabledAt != nil {
+		QueueEvents(&b, []Event{{Client: &e.Client, Type: EndpointDisabled, Subject: e.ID}})
+	}
+	if b.Len() == 0 {
+		return now, nil
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)
+	}
+	return now, nil
+}
+
+func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
+	n := len(sent)
+	ids, dues, retries := make([]uuid.UUID, n), make([]time.Time, n), make([]*float64, n)
+	ats, durations, statuses, errs := make([]time.Time, n), make([]int64, n), make([]*int, n), make([]*string, n)
+	failures := make([]*string, n)
+	for i, s := range sent {
+		ids[i], dues[i], ats[i], durations[i], statuses[i], errs[i], failures[i] = s.EventID, s.Due, s.At, s.Duration.Milliseconds(), s.Status, s.Error, s.Failure
+		if s.Retry != nil {
+			seconds := s.Retry.Seconds()
+			retries[i] = &seconds
+		}
+	}
+	b.Queue(`
+		INSERT INTO webhook_attempts (event_id, endpoint_id, at, duration_ms, status, error, failure)
+		SELECT id, $1, at, ms, status, error, failure
+		FROM unnest($2::uuid[], $3::timestamptz[], $4::bigint[], $5::smallint[], $6::text[], $7::text[]) AS s (id, at, ms, status, error, failure)`,
+		endpointID, ids, ats, durations, statuses, errs, failures)
+	// The rows are named by their places: a plan that begins with all that is pending would read a
+	// backlog again in every round.
+	b.Queue(`
+		UPDATE webhook_deliveries d
+		SET attempts = d.attempts + 1,
+		    state = CASE WHEN s.error IS NULL THEN 'delivered' WHEN s.retry IS NULL THEN 'failed' ELSE 'pending' END,
+		    next_at = CASE WHEN s.error IS NOT NULL THEN clock_timestamp() + s.retry * interval '1 second' END,
+		    finished_at = CASE WHEN s.error IS NULL OR s.retry IS NULL THEN clock_timestamp() END
+		FROM (SELECT found.place, u.* FROM unnest($2::uuid[], $3::timestamptz[], $4::float8[], $5::text[]) AS u (id, due, retry, error)
+		      CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries WHERE endpoint_id = $1 AND event_id = u.id AND state = 'pending' AND next_at = u.due OFFSET 0) found) s
+		WHERE d.ctid = s.place AND d.state = 'pending'`,
+		endpointID, ids, dues, retries, errs)
 }
