@@ -20,12 +20,12 @@ const (
 // Figures of an idle fleet.
 const (
 	idleWorkerCPU      = "idle worker, % of a core"
-	idleWorkerCommands = "idle worker, commands/s"
+	idleWorkerRequests = "idle worker, requests/s"
 	idleRedisCPU       = "redis with 50 idle workers, %"
 )
 
 // runIdleFleet measures what processes without work cost: an api, a worker and a scheduler,
-// with cards, and then Redis with fifty workers. The commands of a worker are what forty-nine
+// with cards, and then Redis with fifty workers. The requests of a worker are what forty-nine
 // more of them add.
 func runIdleFleet(ctx context.Context, s *setup, measured time.Duration) (result, error) {
 	return s.on(ctx, migrated, func(sys *system) (r result, err error) {
@@ -59,30 +59,30 @@ func (sys *system) costs(ctx context.Context, measured time.Duration) (notes map
 		}
 	}
 	w, all, err := sys.rest(ctx, sys.meter(), measured)
-	notes[idleWorkerCommands], notes[idleRedisCPU] = (all-alone)/(idleWorkers-1), 100*w.cores["redis"]
+	notes[idleWorkerRequests], notes[idleRedisCPU] = (all-alone)/(idleWorkers-1), 100*w.cores["redis"]
 	notes["postgres with 50 idle workers, %"] = 100 * w.cores["postgres"]
 	return notes, err
 }
 
-// rest measures processes that have nothing to do, and the commands that Redis gets in a second.
-func (sys *system) rest(ctx context.Context, m *meter, measured time.Duration) (w *window, commands float64, err error) {
+// rest measures processes that have nothing to do, and the requests that Redis gets in a second.
+func (sys *system) rest(ctx context.Context, m *meter, measured time.Duration) (w *window, requests float64, err error) {
 	wait(ctx, 5*time.Second, nil) // after its start
 	w = newWindow(m)
-	before, err := sys.commands(ctx)
+	before, err := sys.requests(ctx)
 	if err != nil {
 		return w, 0, err
 	}
 	closed := w.open()
 	wait(ctx, measured, nil)
 	closed()
-	after, err := sys.commands(ctx)
+	after, err := sys.requests(ctx)
 	return w, (after - before) / w.elapsed.Seconds(), err
 }
 
-// commands is how many commands clients have sent to Redis so far.
-func (sys *system) commands(ctx context.Context) (float64, error) {
+// requests is how often Redis has read from its clients so far: its count of commands has those of scripts, too.
+func (sys *system) requests(ctx context.Context) (float64, error) {
 	stats, err := sys.setup.redis.Info(ctx, "stats").Result()
-	_, after, _ := strings.Cut(stats, "total_commands_processed:")
+	_, after, _ := strings.Cut(stats, "total_reads_processed:")
 	number, _, _ := strings.Cut(after, "\r")
 	if err != nil {
 		return 0, err

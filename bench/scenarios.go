@@ -96,7 +96,7 @@ var claims = []claim{
 	{"half load: 202 p99, ms", "at most 50", "half-load", "", accepted99},
 	{"half load: final p95, ms", "at most 150", "half-load", "", p95},
 	{idleWorkerCPU, "below 1", "idle-fleet", "", idleWorkerCPU},
-	{idleWorkerCommands, "below 20", "idle-fleet", "", idleWorkerCommands},
+	{idleWorkerRequests, "below 20", "idle-fleet", "", idleWorkerRequests},
 	{idleRedisCPU, "below 3", "idle-fleet", "", idleRedisCPU},
 	{"reads of a campaign / of a job", "at least 1.5", "read-campaign", "read-job", ""},
 	{"cpu of a purchase, 1 M jobs / 1", "less than 1.3", "1M-jobs", "1-job", cpuOfEach},

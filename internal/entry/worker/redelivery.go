@@ -64,8 +64,8 @@ func (s *finalizer) group(ctx context.Context, jobs []job.Ref) error {
 	if err != nil {
 		return err
 	}
-	if report.GaveUp {
-		s.worker.groups.end()
+	if wait != sale.SkipLocked {
+		s.worker.groups.waited(report.GaveUp)
 	}
 	if len(report.Busy) == 0 {
 		return nil

@@ -108,3 +108,17 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 	expect(t, w.db, refs[0].ID, job.Succeeded, 1)
 	fixture.Sound(t, w.db)
 }
+
+func TestWaitsInVainBecomeRareUntilOneIsNot(t *testing.T) {
+	t.Parallel()
+	var p patience
+	for _, want := range []time.Duration{waitPause, 2 * waitPause, 4 * waitPause, longestWaitPause, longestWaitPause} {
+		if p.waited(true); p.pause != want || p.left() {
+			t.Errorf("a pause of %s, want %s; more waits: %t", p.pause, want, p.left())
+		}
+	}
+	p.waited(false)
+	if p.waited(true); p.pause != waitPause {
+		t.Errorf("after one that was not in vain: %s", p.pause)
+	}
+}

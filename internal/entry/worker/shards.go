@@ -27,13 +27,16 @@ const (
 )
 
 // A transaction that waits for a locked row keeps its shard from all others. So every wait is short, a
-// batch waits mostWaits times, and after a wait in vain there is none for waitPause.
+// batch waits mostWaits times, and after a wait in vain there is none for waitPause, twice as long after the
+// next one, up to longestWaitPause: with many campaigns locked, each of them is waited for in vain.
 const (
 	lockWait   = 100 * time.Millisecond // for a campaign
 	walletWait = 50 * time.Millisecond  // for a wallet, with its campaign locked
 	walletFrom = 5                      // the retry from which on jobs wait for their wallets
 	mostWaits  = 2
-	waitPause  = time.Second
+
+	waitPause        = time.Second
+	longestWaitPause = 8 * time.Second
 )
 
 // shard turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
@@ -47,11 +50,22 @@ type shard struct {
 }
 
 // patience says whether transactions may wait for locked rows.
-type patience struct{ noneUntil time.Time }
+type patience struct {
+	noneUntil time.Time
+	pause     time.Duration // after the last wait, if it was in vain
+}
 
 func (p *patience) left() bool { return !time.Now().Before(p.noneUntil) }
 
-func (p *patience) end() { p.noneUntil = time.Now().Add(waitPause) }
+// waited notes a wait.
+func (p *patience) waited(inVain bool) {
+	if !inVain {
+		p.pause = 0
+		return
+	}
+	p.pause = min(max(2*p.pause, waitPause), longestWaitPause)
+	p.noneUntil = time.Now().Add(p.pause)
+}
 
 // item is one job on its way through a shard.
 type item struct {
@@ -166,8 +180,8 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 	if err != nil {
 		return err
 	}
-	if report.GaveUp {
-		patience.end()
+	if wait != sale.SkipLocked {
+		patience.waited(report.GaveUp)
 	}
 	for _, ref := range report.Busy {
 		verdicts[ref.ID] = busy
