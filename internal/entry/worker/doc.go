@@ -15,7 +15,7 @@
 // does not count. Redelivered jobs may kill workers. They are tried together, then one by
 // one, those with the fewest attempts first. No batch runs meanwhile, and the attempt is
 // counted and committed before it is made. So such a job delays few others, and is given
-// up after job.MaxDeliveries. See redelivery.go.
+// up after job.MaxDeliveries. See attempts.go.
 //
 // Draws do not stop for this, because one may take a minute. So a draw that kills its
 // worker may cost another job one attempt; from its third delivery on no batch runs beside it.
