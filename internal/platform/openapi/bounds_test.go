@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -93,6 +94,18 @@ func unknown(n int) string {
 
 // What is looked at before anything is made of a body must cost next to nothing: this
 // counts what is allocated for a megabyte that is refused.
+// A text may have two faults at once, the last of which would exceed the bound.
+func TestFaultsDoNotExceedTheirBound(t *testing.T) {
+	t.Parallel()
+	text := &rule{kind: "string", min: 2, max: 9, pattern: regexp.MustCompile("^x+$")}
+	texts := &rule{kind: "array", min: 3, max: 99, element: text}
+	o := &Operation{body: &rule{kind: "object", max: 9, fields: map[string]*rule{"a": texts, "b": text, "c": {kind: "array", min: 3, max: 9, element: texts}}}}
+	_, _, faults, err := o.ReadBody([]byte(`{"a":[1,`+list(`""`, 9)+`],"b":"","c":[["",""]]}`), nil)
+	if err != nil || len(faults) != maxFaults {
+		t.Errorf("%d faults, want %d: %v", len(faults), maxFaults, err)
+	}
+}
+
 func TestARefusedMegabyteCostsNoMemory(t *testing.T) {
 	o := operation(t, "requestPurchase")
 	for name, body := range map[string]string{
