@@ -12,9 +12,9 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/api"
+	"triprize/internal/key"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/store/apikey"
 )
 
 // gcPercent is the GC percentage that package boot sets for the api.
@@ -36,7 +36,7 @@ func runGuard(ctx context.Context, s *setup, measured time.Duration) (result, er
 		}
 		i := slices.IndexFunc(document.Operations, func(o openapi.Operation) bool { return o.ID == "requestPurchase" })
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-		keys := apikey.NewVerifier(sys.pool, apikey.CacheTTL) //nolint:contextcheck // uses are written when no request waits
+		keys := key.NewVerifier(sys.pool, key.CacheTTL) //nolint:contextcheck // uses are written when no request waits
 		defer keys.Close()
 		w := newWindow(&meter{groups: s.groups()})
 		return w.repeat(ctx, measured, connections, func(int) caller {
@@ -48,7 +48,7 @@ func runGuard(ctx context.Context, s *setup, measured time.Duration) (result, er
 }
 
 // pass runs all checks on one request.
-func pass(ctx context.Context, keys *apikey.Verifier, key string, operation *openapi.Operation, limiter *ratelimit.Limiter, campaignID uuid.UUID) error {
+func pass(ctx context.Context, keys *key.Verifier, key string, operation *openapi.Operation, limiter *ratelimit.Limiter, campaignID uuid.UUID) error {
 	known, err := keys.Verify(ctx, key)
 	if err != nil {
 		return err

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/store/campaign"
 )
 
 // offer is the campaigns of one template database.

@@ -11,11 +11,11 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
 )
 
 const (

@@ -13,11 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/key"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
-	"triprize/internal/store/apikey"
 )
 
 // setup is what all scenarios share: private servers, the binaries, and template
@@ -66,10 +66,10 @@ func openSetup(ctx context.Context) (s *setup, err error) {
 		if err := schema.Migrate(ctx, db); err != nil {
 			return err
 		}
-		if s.appKey, err = apikey.Create(ctx, db, apikey.App, "bench"); err != nil {
+		if s.appKey, err = key.Create(ctx, db, key.App, "bench"); err != nil {
 			return err
 		}
-		s.otherKey, err = apikey.Create(ctx, db, apikey.App, "stranger")
+		s.otherKey, err = key.Create(ctx, db, key.App, "stranger")
 		return err
 	})
 }

@@ -13,9 +13,8 @@ import (
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/service/wallets"
-	"triprize/internal/store/job"
-	"triprize/internal/store/wallet"
+	"triprize/internal/job"
+	"triprize/internal/wallet"
 )
 
 // callerCount is the number of concurrent callers of commands. Each waits for the answer
@@ -44,12 +43,12 @@ func (c walletCommands) measure(ctx context.Context, sys *system, measured time.
 	}
 	ids := slices.Collect(maps.Values(found))
 	executor := newExecutor(sys.pool)
-	do := func(ctx context.Context, one wallets.Command) (job.Done, error) {
-		done, err := executor.Do(ctx, []wallets.Command{one})
+	do := func(ctx context.Context, one wallet.Command) (job.Done, error) {
+		done, err := executor.Do(ctx, []wallet.Command{one})
 		return append(done, job.Done{})[0], err
 	}
 	if !c.alone {
-		batcher := wallets.NewBatcher(executor, sys.settings.Wallets)
+		batcher := wallet.NewBatcher(executor, sys.settings.Wallets)
 		defer batcher.Close()
 		do = batcher.Do
 	}
@@ -63,22 +62,22 @@ func (c walletCommands) measure(ctx context.Context, sys *system, measured time.
 }
 
 // newExecutor returns an executor whose answers are only ids.
-func newExecutor(db *pgxpool.Pool) *wallets.Executor {
-	return wallets.NewExecutor(db, wallets.Documents{
+func newExecutor(db *pgxpool.Pool) *wallet.Executor {
+	return wallet.NewExecutor(db, wallet.Documents{
 		Wallet:        func(w wallet.Wallet) any { return w.ID },
 		Transfer:      func(e wallet.Entry) any { return e.ID },
 		Authorization: func(a wallet.Authorization) any { return a.ID },
-	}, wallets.Options{})
+	}, wallet.BatcherOptions{})
 }
 
 // once makes one command with a fresh key.
-func (c walletCommands) once(ctx context.Context, do func(context.Context, wallets.Command) (job.Done, error), ids []uuid.UUID) error {
+func (c walletCommands) once(ctx context.Context, do func(context.Context, wallet.Command) (job.Done, error), ids []uuid.UUID) error {
 	details := wallet.Movement{Amount: 1}
-	action := wallets.Action{Kind: wallet.KindCredit, Wallet: ids[0], Movement: details}
+	action := wallet.Action{Kind: wallet.KindCredit, Wallet: ids[0], Movement: details}
 	if len(ids) > 1 {
 		from := rand.IntN(len(ids))
 		to := (from + 1 + rand.IntN(len(ids)-1)) % len(ids)
-		action = wallets.Action{Kind: wallet.KindTransfer, Wallet: ids[from], To: ids[to], Movement: details}
+		action = wallet.Action{Kind: wallet.KindTransfer, Wallet: ids[from], To: ids[to], Movement: details}
 	}
 	done, err := do(ctx, commandOf(action))
 	if err == nil {
@@ -91,8 +90,8 @@ func (c walletCommands) once(ctx context.Context, do func(context.Context, walle
 }
 
 // commandOf returns a command with a fresh key.
-func commandOf(action wallets.Action) wallets.Command {
-	return wallets.Command{Action: action, Who: access.OfClient("bench"), Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
+func commandOf(action wallet.Action) wallet.Command {
+	return wallet.Command{Action: action, Who: access.OfClient("bench"), Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
 }
 
 func owners(n int) []wallet.Owner {
@@ -114,9 +113,9 @@ func fund(ctx context.Context, db *pgxpool.Pool, owners []wallet.Owner) error {
 	executor := newExecutor(db)
 	for len(owners) > 0 {
 		n := min(len(owners), 256)
-		commands := make([]wallets.Command, n)
+		commands := make([]wallet.Command, n)
 		for i, o := range owners[:n] {
-			commands[i] = commandOf(wallets.Action{Owner: o, Movement: wallet.Movement{Amount: startBalance}})
+			commands[i] = commandOf(wallet.Action{Owner: o, Movement: wallet.Movement{Amount: startBalance}})
 		}
 		if _, err := executor.Do(ctx, commands); err != nil {
 			return err

@@ -13,9 +13,8 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/webhookhttp"
-	"triprize/internal/service/webhooks"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
+	"triprize/internal/webhook/sender"
 )
 
 // toldAfterwards is how many events are delivered a second when the crowd has gone.
@@ -71,7 +70,7 @@ func (sys *system) listen(ctx context.Context, url string) error {
 	id, now := uuidv7.New(), time.Now()
 	return postgres.InTx(ctx, sys.db, func(tx pgx.Tx) error {
 		_, err := webhook.Create(ctx, tx, webhook.Endpoint{ID: id, Client: "bench", URL: url, Events: []string{"*"}, VerifiedAt: &now},
-			webhooks.Seal(keys, id, webhookhttp.NewSecret()), 1)
+			webhook.Seal(keys, id, sender.NewSecret()), 1)
 		return err
 	})
 }

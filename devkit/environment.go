@@ -17,11 +17,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/key"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
-	"triprize/internal/store/apikey"
 	"triprize/sandbox/drandsim"
 )
 
@@ -241,7 +241,7 @@ func (e *environment) tokenSettings() (string, error) {
 func (e *environment) loadKeys(ctx context.Context) error {
 	file := filepath.Join(e.dir, "keys.json")
 	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &e.keys) == nil {
-		verifier := apikey.NewVerifier(e.db, 0) //nolint:contextcheck // uses are written when no request waits
+		verifier := key.NewVerifier(e.db, 0) //nolint:contextcheck // uses are written when no request waits
 		defer verifier.Close()
 		_, operatorErr := verifier.Verify(ctx, e.keys.Operator)
 		_, appErr := verifier.Verify(ctx, e.keys.App)
@@ -250,10 +250,10 @@ func (e *environment) loadKeys(ctx context.Context) error {
 		}
 	}
 	var err error
-	if e.keys.Operator, err = apikey.Create(ctx, e.db, apikey.Operator, "dev-operator"); err != nil {
+	if e.keys.Operator, err = key.Create(ctx, e.db, key.Operator, "dev-operator"); err != nil {
 		return err
 	}
-	if e.keys.App, err = apikey.Create(ctx, e.db, apikey.App, "dev-app"); err != nil {
+	if e.keys.App, err = key.Create(ctx, e.db, key.App, "dev-app"); err != nil {
 		return err
 	}
 	return writeJSON(file, e.keys)

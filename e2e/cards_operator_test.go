@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/money"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/stripesim"

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/stripesim"

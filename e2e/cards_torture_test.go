@@ -18,8 +18,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/service/reconciliation"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/stripesim"

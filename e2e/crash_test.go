@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

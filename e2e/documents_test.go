@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
+	"triprize/internal/campaign"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

@@ -17,10 +17,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/drawrecord"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -35,7 +35,7 @@ func TestFiftyTriggersOfAllKindsAtOnceMakeOneDraw(t *testing.T) {
 	ids := []uuid.UUID{drawable(s, false), drawable(s, true)}
 	secrets := make(map[uuid.UUID][]byte)
 	for _, id := range ids {
-		sealed, err := drawrecord.SecretOf(t.Context(), s.DB, id)
+		sealed, err := drawing.SecretOf(t.Context(), s.DB, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestRelaysThatLieToAFleetDelayADrawAndDoNotChangeIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the draw waits for a round that is due", func() bool {
-		f, ok, err := drawrecord.FreezeOf(t.Context(), s.DB, id)
+		f, ok, err := drawing.FreezeOf(t.Context(), s.DB, id)
 		if err != nil || !ok {
 			return false
 		}

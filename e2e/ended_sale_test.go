@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
+	"triprize/internal/campaign"
+	"triprize/internal/inventory"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/shape"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

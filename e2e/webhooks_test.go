@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

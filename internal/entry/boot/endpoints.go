@@ -12,7 +12,7 @@ import (
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
 )
 
 const (

@@ -16,8 +16,8 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
 )
 
 // shop is a client with endpoints, in a process that is nothing but its watch over them: no sweep

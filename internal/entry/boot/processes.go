@@ -15,11 +15,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/drawing"
+	"triprize/internal/drawing/drand"
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/entry/worker"
+	"triprize/internal/inventory"
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/payment/cards"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/drand"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
@@ -27,10 +31,6 @@ import (
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/payments"
-	"triprize/internal/service/reconciliation"
-	"triprize/internal/store/inventory"
 )
 
 // API serves HTTP until ctx ends. While it waits for Postgres it answers
@@ -79,7 +79,7 @@ func Worker(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
-	var draws draw.Options // without relays, draws of campaigns with a beacon wait for a worker that has them
+	var draws drawing.DrawerOptions // without relays, draws of campaigns with a beacon wait for a worker that has them
 	if p.Settings.Beacon.Enabled() {
 		relays, err := drand.New(p.Settings.Beacon, p.Registry, p.Logger)
 		if err != nil {
@@ -113,9 +113,9 @@ func Scheduler(ctx context.Context, p *Process) error {
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
 	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
-	sweeper.CountDraws(draw.NewTriggers(p.Registry, p.Logger))
+	sweeper.CountDraws(drawing.NewTriggers(p.Registry, p.Logger))
 	if provider := p.provider(); provider != nil {
-		sweeper.UseProvider(payments.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
+		sweeper.UseProvider(cards.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
 	}
 	leader := queue.NewPresence(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
 	return scheduler.New(sweeper, p.Locks, leader, p.Settings.Scheduler, p.Logger, p.Registry), sweeper

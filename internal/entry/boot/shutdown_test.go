@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/store/apikey"
+	"triprize/internal/key"
 	"triprize/internal/testkit/servers"
 )
 
@@ -18,7 +18,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 	t.Helper()
 	settings := servers.Settings(t)
 	db := servers.Pool(t, settings)
-	key, err := apikey.Create(t.Context(), db, apikey.Operator, "ops")
+	key, err := key.Create(t.Context(), db, key.Operator, "ops")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,14 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/drawing"
+	"triprize/internal/job"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/service/draw"
-	"triprize/internal/store/drawrecord"
-	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
 )
 
 // The causes that degrade the whole system; docs/operations.md says what to do about each.
@@ -96,7 +94,7 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 func (p *Process) lookAtKeys(ctx context.Context, keys keyring.Keyring) []telemetry.Cause {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	err := draw.CheckKeys(ctx, p.apart, keys)
+	err := drawing.CheckKeys(ctx, p.apart, keys)
 	wrong := errors.Is(err, keyring.ErrOpen)
 	if err != nil && !wrong {
 		return nil
@@ -110,21 +108,21 @@ var (
 	jobsQueued    = systemDesc("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.", "kind")
 	jobsQueuedAge = systemDesc("jobs_queued_age_seconds",
 		"For how long the oldest job of a kind has waited for workers; 0 when none waits. A card payment that waits for its buyer or its provider does not count.", "kind")
-	drawing        = systemDesc("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.")
-	drawingAge     = systemDesc("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.")
-	voidsAnnounced = systemDesc("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.")
-	locksHeld      = systemDesc("execution_locks_held", "Draws that a worker has claimed.")
-	lockAge        = systemDesc("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.")
-	workersAlive   = systemDesc("workers_alive", "Workers that send heartbeats.")
-	workersSilent  = systemDesc("workers_silent", "Workers that have stopped to send heartbeats in the last ten minutes, without a farewell.")
-	leadersAlive   = systemDesc("schedulers_alive", "Schedulers that lead and send heartbeats: one.")
-	redisKeys      = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.")
-	tasksUnleased  = systemDesc("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.", "kind")
+	campaignsDrawing    = systemDesc("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.")
+	campaignsDrawingAge = systemDesc("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.")
+	voidsAnnounced      = systemDesc("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.")
+	locksHeld           = systemDesc("execution_locks_held", "Draws that a worker has claimed.")
+	lockAge             = systemDesc("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.")
+	workersAlive        = systemDesc("workers_alive", "Workers that send heartbeats.")
+	workersSilent       = systemDesc("workers_silent", "Workers that have stopped to send heartbeats in the last ten minutes, without a farewell.")
+	leadersAlive        = systemDesc("schedulers_alive", "Schedulers that lead and send heartbeats: one.")
+	redisKeys           = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.")
+	tasksUnleased       = systemDesc("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.", "kind")
 )
 
 // systemGauges are all of them.
 func systemGauges() *telemetry.Gauges {
-	return telemetry.NewGauges(jobsQueued, jobsQueuedAge, drawing, drawingAge, voidsAnnounced, locksHeld, lockAge,
+	return telemetry.NewGauges(jobsQueued, jobsQueuedAge, campaignsDrawing, campaignsDrawingAge, voidsAnnounced, locksHeld, lockAge,
 		workersAlive, workersSilent, leadersAlive, redisKeys, tasksUnleased)
 }
 
@@ -179,15 +177,15 @@ var queuedKinds = []job.Kind{job.KindDraw, job.KindCancellation, job.KindPurchas
 func (p *Process) lookAtPostgres(ctx context.Context) (l look) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	backlog, err := outbox.ReadBacklog(ctx, p.apart, queuedKinds...)
+	backlog, err := job.ReadBacklog(ctx, p.apart, queuedKinds...)
 	if err != nil {
 		return look{}
 	}
-	draws, err := drawrecord.CountUnderWay(ctx, p.apart)
+	draws, err := drawing.CountUnderWay(ctx, p.apart)
 	if err != nil {
 		return look{}
 	}
-	failing, err := drawrecord.Failing(ctx, p.apart, mostNamed) // again and again
+	failing, err := drawing.Failing(ctx, p.apart, mostNamed) // again and again
 	if err != nil {
 		return look{}
 	}
@@ -199,8 +197,8 @@ func (p *Process) lookAtPostgres(ctx context.Context) (l look) {
 		l.tell(jobsQueued, float64(backlog[kind].Jobs), string(kind))
 		l.tell(jobsQueuedAge, backlog[kind].Oldest.Seconds(), string(kind))
 	}
-	l.tell(drawing, float64(draws.Campaigns))
-	l.tell(drawingAge, draws.Oldest.Seconds())
+	l.tell(campaignsDrawing, float64(draws.Campaigns))
+	l.tell(campaignsDrawingAge, draws.Oldest.Seconds())
 	l.tell(voidsAnnounced, float64(draws.Voids))
 	l.tell(locksHeld, float64(draws.Claims))
 	l.tell(lockAge, draws.OldestClaim.Seconds())

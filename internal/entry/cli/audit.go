@@ -16,10 +16,10 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/maintenance/audit"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/service/reconciliation"
 )
 
 // auditTimeout replaces the timeouts of a statement and of an idle transaction: the

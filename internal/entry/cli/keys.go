@@ -11,13 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"triprize/internal/drawing"
+	"triprize/internal/key"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/webhooks"
-	"triprize/internal/store/apikey"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
 )
 
 func keyCommand() *cobra.Command {
@@ -29,7 +28,7 @@ func keyCommand() *cobra.Command {
 	_ = create.MarkFlagRequired("role")
 	_ = create.MarkFlagRequired("client")
 	onDatabase(create, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
-		key, err := apikey.Create(cmd.Context(), db, apikey.Role(*role), *client)
+		key, err := key.Create(cmd.Context(), db, key.Role(*role), *client)
 		if err == nil {
 			say(cmd.OutOrStdout(), "%s", key)
 		}
@@ -39,7 +38,7 @@ func keyCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "List the API keys, and when each was last used (UTC)", Args: cobra.NoArgs}
 	asJSON := list.Flags().Bool("json", false, "print JSON")
 	onDatabase(list, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
-		keys, err := apikey.List(cmd.Context(), db)
+		keys, err := key.List(cmd.Context(), db)
 		if err != nil {
 			return err
 		}
@@ -67,11 +66,11 @@ func keyCommand() *cobra.Command {
 // revokeKey revokes a key, and ends what it has made, or gives its endpoints to successor.
 func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) (endpoints int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		if err := apikey.Revoke(ctx, tx, prefix); err != nil {
+		if err := key.Revoke(ctx, tx, prefix); err != nil {
 			return err
 		}
 		if successor != "" {
-			if err := apikey.CheckSuccessor(ctx, tx, prefix, successor); err != nil {
+			if err := key.CheckSuccessor(ctx, tx, prefix, successor); err != nil {
 				return err
 			}
 		}
@@ -89,7 +88,7 @@ func dateOr(at *time.Time, none string) string {
 	return at.UTC().Format(time.DateTime)
 }
 
-var keyTable = table[apikey.Key]{"keys", "PREFIX\tROLE\tCLIENT\tCREATED\tLAST USED\tREVOKED", func(k apikey.Key) string {
+var keyTable = table[key.Key]{"keys", "PREFIX\tROLE\tCLIENT\tCREATED\tLAST USED\tREVOKED", func(k key.Key) string {
 	return cells(k.Prefix, k.Role, k.Client, k.CreatedAt.UTC(), dateOr(k.LastUsedAt, "never"), dateOr(k.RevokedAt, "-"))
 }}
 
@@ -110,12 +109,12 @@ func rotateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		draws, err := draw.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
+		draws, err := drawing.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
 		sayRotated(cmd, "secrets", "campaign", draws.Checked, draws.Resealed, draws.Unopened)
 		if err != nil {
 			return err
 		}
-		hooks, err := webhooks.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
+		hooks, err := webhook.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
 		sayRotated(cmd, "secrets of webhook endpoints", "webhook endpoint", hooks.Checked, hooks.Resealed, hooks.Unopened)
 		if unopened := len(draws.Unopened) + len(hooks.Unopened); err == nil && unopened > 0 {
 			err = fmt.Errorf("%d secrets are opened by no key of the settings", unopened)

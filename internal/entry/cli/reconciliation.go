@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"triprize.example/client"
+	"triprize/internal/payment/balance"
 	"triprize/internal/platform/config"
-	"triprize/internal/store/balance"
 )
 
 func reconciliationCommand() *cobra.Command {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/service/reconciliation"
-	"triprize/internal/store/apikey"
-	"triprize/internal/store/balance"
+	"triprize/internal/key"
+	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -83,7 +83,7 @@ func TestBadKeysAreRefusedWithAReason(t *testing.T) {
 			t.Errorf("%s: status %d\n%s%s", line, status, stdout, stderr)
 		}
 	}
-	if keys, err := apikey.List(t.Context(), servers.Pool(t, settings)); err != nil || len(keys) != 0 {
+	if keys, err := key.List(t.Context(), servers.Pool(t, settings)); err != nil || len(keys) != 0 {
 		t.Errorf("keys were made all the same: %v, %v", keys, err)
 	}
 }
@@ -93,9 +93,9 @@ func TestTheListOfKeysIsATable(t *testing.T) {
 	made := time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC)
 	revoked := made.Add(time.Hour)
 	var out bytes.Buffer
-	keys := []apikey.Key{
-		{Prefix: "0123456789ab", Role: apikey.Operator, Client: "ops", CreatedAt: made, LastUsedAt: &revoked},
-		{Prefix: "ba9876543210", Role: apikey.App, Client: "a-long-name-of-a-shop", CreatedAt: made, RevokedAt: &revoked},
+	keys := []key.Key{
+		{Prefix: "0123456789ab", Role: key.Operator, Client: "ops", CreatedAt: made, LastUsedAt: &revoked},
+		{Prefix: "ba9876543210", Role: key.App, Client: "a-long-name-of-a-shop", CreatedAt: made, RevokedAt: &revoked},
 	}
 	if err := keyTable.print(&out, keys, false); err != nil {
 		t.Fatal(err)

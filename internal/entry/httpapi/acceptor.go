@@ -15,9 +15,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
@@ -26,9 +29,6 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/tracing"
-	"triprize/internal/service/draw"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 )
 
 // acceptor stores requests as jobs; concurrent requests share a transaction.
@@ -43,12 +43,12 @@ type acceptor struct {
 	accepted   *prometheus.CounterVec
 	refused    *prometheus.CounterVec
 	replayed   prometheus.Counter
-	draws      *draw.Triggers
+	draws      *drawing.Triggers
 }
 
 func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, health *telemetry.Health, logger *slog.Logger, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
-		db: db, health: health, dispatcher: dispatcher, known: known, draws: draw.NewTriggers(registry, logger),
+		db: db, health: health, dispatcher: dispatcher, known: known, draws: drawing.NewTriggers(registry, logger),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_purchases_refused_total",
 			Help: "Purchases refused without a job, because their campaign never sells again, by code."}, []string{"code"}),

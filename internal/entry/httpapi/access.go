@@ -13,11 +13,11 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/key"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
-	"triprize/internal/store/apikey"
 )
 
 // authenticate returns the sender of a request by its Authorization header: Bearer,
@@ -48,7 +48,7 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 }
 
 // callerOf returns the sender of a request by its API key.
-func callerOf(key apikey.Key) call.Caller {
+func callerOf(key key.Key) call.Caller {
 	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, App: key.Client, KeyPrefix: key.Prefix}
 }
 

@@ -10,8 +10,7 @@ import (
 
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/service/subscription"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 )
 
 func TestAWaitEndsAtItsTimeAndBeforeItWithItsProcessAndWithItsKey(t *testing.T) {
@@ -45,7 +44,7 @@ func TestAWaitEndsAtItsTimeAndBeforeItWithItsProcessAndWithItsKey(t *testing.T) 
 				time.AfterFunc(c.drained, drain)
 			}
 			s := &Server{draining: draining}
-			waiter := subscription.NewJobs(nil, nil, 0, nil, nil).Waiter(uuid.New())
+			waiter := job.NewJobs(nil, nil, 0, nil, nil).Waiter(uuid.New())
 			j, err := s.await(call.With(t.Context(), who), job.Job{State: job.Queued}, response.Wait{Longest: c.longest}, waiter)
 			if took := time.Since(began); err != nil || j.State != job.Queued || took != c.ends {
 				t.Errorf("%s: it is %s after %s, %v; want %s", name, j.State, took, err, c.ends)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/job"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/servers"
 )
 

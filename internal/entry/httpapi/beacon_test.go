@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/draw/fairdraw"
-	"triprize/internal/store/drawrecord"
+	"triprize/internal/drawing"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
@@ -108,7 +108,7 @@ func TestACampaignBindsItselfToTheChainAtItsPublication(t *testing.T) {
 		t.Errorf("the rules have a beacon: %+v", rules.Beacon)
 	}
 	hash := fairdraw.Hash(s.Beacon.Chain().Hash())
-	if _, kept, err := drawrecord.ChainOf(t.Context(), s.DB, hash); err != nil || kept {
+	if _, kept, err := drawing.ChainOf(t.Context(), s.DB, hash); err != nil || kept {
 		t.Error("the chain is kept before it is needed", err)
 	}
 	_, with := draft(t, s, "/v1/campaigns", map[string]any{"beacon": true})
@@ -116,7 +116,7 @@ func TestACampaignBindsItselfToTheChainAtItsPublication(t *testing.T) {
 	if rules.Beacon == nil || rules.Beacon.ChainHash != hash || rules.Beacon.PeriodS != 1 {
 		t.Errorf("the rules have %+v", rules.Beacon)
 	}
-	if chain, kept, err := drawrecord.ChainOf(t.Context(), s.DB, hash); err != nil || !kept || fairdraw.Hash(chain.Hash()) != hash {
+	if chain, kept, err := drawing.ChainOf(t.Context(), s.DB, hash); err != nil || !kept || fairdraw.Hash(chain.Hash()) != hash {
 		t.Error("what verifies the rounds is not kept", err)
 	}
 	a := s.Do(0, s.Operator, http.MethodPatch, "/v1/campaigns/"+with.ID.String(), nil, map[string]any{"policies": map[string]any{"beacon": false}})
@@ -155,7 +155,7 @@ func TestACampaignWithABeaconIsDrawnWithTheRoundOfItsFreeze(t *testing.T) {
 		t.Fatal(a)
 	}
 	s.AwaitDrawn(d.ID)
-	freeze, frozen, err := drawrecord.FreezeOf(t.Context(), s.DB, d.ID)
+	freeze, frozen, err := drawing.FreezeOf(t.Context(), s.DB, d.ID)
 	if err != nil || !frozen || freeze.Round == nil {
 		t.Fatal(frozen, err)
 	}

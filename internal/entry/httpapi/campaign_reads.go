@@ -11,21 +11,21 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
+	"triprize/internal/drawing/progress"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/inventory"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/stream"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/service/subscription"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
 )
 
 // boardFollower makes the events of one stream that brings positions. The board is read,
@@ -86,7 +86,7 @@ func (s *Server) StreamCampaign(ctx context.Context, r operations.StreamCampaign
 		return nil, err
 	}
 	seen, board := seenOf(response.ValueOf(r.Params.LastEventID))
-	now, err := subscription.ProgressOf(ctx, s.db, found)
+	now, err := progress.ProgressOf(ctx, s.db, found)
 	if err != nil {
 		return nil, err
 	}

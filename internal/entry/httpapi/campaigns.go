@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/oapi-codegen/nullable"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
@@ -19,11 +20,10 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/config"
-	"triprize/internal/service/campaigncancel"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
 )
 
 // campaignsPath is the path of campaigns; the id follows.
@@ -95,16 +95,16 @@ func (s *Server) ListCampaigns(ctx context.Context, r operations.ListCampaignsRe
 // CancelCampaign accepts the end of a campaign as a job. The job checks whether the
 // campaign can be cancelled.
 func (s *Server) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.Answer, error) {
-	return s.cancel(ctx, r.Campaign, campaigncancel.Order{Reason: r.Body.Reason})
+	return s.cancel(ctx, r.Campaign, lifecycle.CancelOrder{Reason: r.Body.Reason})
 }
 
 // VoidDraw accepts the end of a campaign whose draw is stuck as a job. The job checks whether the
 // draw may be voided, and announces it.
 func (s *Server) VoidDraw(ctx context.Context, r operations.VoidDrawRequestObject) (operations.Answer, error) {
-	return s.cancel(ctx, r.Campaign, campaigncancel.Order{Reason: r.Body.Reason, Void: true})
+	return s.cancel(ctx, r.Campaign, lifecycle.CancelOrder{Reason: r.Body.Reason, Void: true})
 }
 
-func (s *Server) cancel(ctx context.Context, id uuid.UUID, order campaigncancel.Order) (operations.Answer, error) {
+func (s *Server) cancel(ctx context.Context, id uuid.UUID, order lifecycle.CancelOrder) (operations.Answer, error) {
 	if strings.TrimSpace(order.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why, for the records"})
 	}

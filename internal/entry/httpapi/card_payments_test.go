@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/store/payment"
+	"triprize/internal/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/uuidv7"
-	announce "triprize/internal/service/subscription"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -51,13 +51,13 @@ func adopted(s *fleet.System, purchase uuid.UUID) uuid.UUID {
 }
 
 // progress sets what a job says of itself, and tells those who wait for it.
-func progress(s *fleet.System, job uuid.UUID, state, progress string) {
+func announced(s *fleet.System, id uuid.UUID, state, announced string) {
 	s.T.Helper()
 	exec(s, `UPDATE jobs SET state = $2, progress = $3, finished_at = CASE WHEN $2 IN ('succeeded', 'failed') THEN clock_timestamp() END,
 		problem = CASE WHEN $2 = 'failed' THEN '{"code":"payment-declined","detail":"Your card has insufficient funds.","decline_code":"insufficient_funds","advice":"try_again_later"}'::json END
-		WHERE id = $1`, job, state, progress)
-	announcements := announce.NewAnnouncements(s.Redis, s.Settings.Redis.Namespace)
-	if err := announcements.Publish(s.T.Context(), []uuid.UUID{job}); err != nil {
+		WHERE id = $1`, id, state, announced)
+	announcements := job.NewAnnouncements(s.Redis, s.Settings.Redis.Namespace)
+	if err := announcements.Publish(s.T.Context(), []uuid.UUID{id}); err != nil {
 		s.T.Fatal(err)
 	}
 }
@@ -94,7 +94,7 @@ func signed(body, secret string, at time.Time) map[string]string {
 }
 
 // webhook sends an event as the provider does.
-func webhook(s *fleet.System, body string, header map[string]string) fleet.Answer {
+func sendEvent(s *fleet.System, body string, header map[string]string) fleet.Answer {
 	return s.Do(0, "", http.MethodPost, "/webhooks/stripe", header, fleet.RawJSON(body))
 }
 

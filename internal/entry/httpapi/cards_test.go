@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
+	"triprize/internal/job"
+	"triprize/internal/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -69,7 +69,7 @@ func TestWithoutAProviderCardsAreRefusedAtTheDoorAndTheKeyStaysFree(t *testing.T
 		t.Fatalf("%v %s", a, a.Body)
 	}
 	fleet.CheckProblem(t, a)
-	if a := webhook(s, event("evt_1"), signed(event("evt_1"), webhookSecret, time.Now())); a.Status != http.StatusConflict || a.Refusal() != "cards-not-accepted" {
+	if a := sendEvent(s, event("evt_1"), signed(event("evt_1"), webhookSecret, time.Now())); a.Status != http.StatusConflict || a.Refusal() != "cards-not-accepted" {
 		t.Errorf("a webhook: %v %s", a, a.Body)
 	}
 	if a := s.Buy(fleet.Order{Campaign: id, User: "u", Key: "a key", Wait: true}); a.State != job.Succeeded {
@@ -176,11 +176,11 @@ func TestARequestWithAnotherCardCanWaitForItsEnd(t *testing.T) {
 		tried <- s.Execute("/v1/purchases/"+bought.String()+"/payment", fleet.Fields{"payment_method": "pm_card_visa"}, "Prefer", "wait=170")
 	}()
 	servers.Eventually(t, "the card is tried", func() bool { return fixture.Payment(t, s.DB, bought).Phase == payment.Confirming })
-	progress(s, of, "awaiting_action", redirect)
+	announced(s, of, "awaiting_action", redirect)
 	if a := <-tried; a.Status != http.StatusAccepted || a.State != job.AwaitingAction || a.ID != of {
 		t.Errorf("%v %s", a, a.Body)
 	}
-	progress(s, of, "queued", "null")
+	announced(s, of, "queued", "null")
 }
 
 const redirect = `{"next_action":{"type":"redirect","url":"https://bank.example/3ds?a=b&c=d","expires_at":"2030-01-01T00:00:00Z"}}`
@@ -230,16 +230,16 @@ func TestWhoWaitsIsToldAtOnceThatTheBuyerHasToAct(t *testing.T) {
 		}
 	}
 	wait("wait=170")
-	progress(s, accepted.ID, "awaiting_action", redirect)
+	announced(s, accepted.ID, "awaiting_action", redirect)
 	check("who waited", <-waiting, http.StatusAccepted, "wait=170")
 	check("who waits now", s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+accepted.ID.String(), map[string]string{"Prefer": "wait=170"}, nil), http.StatusAccepted, "wait=170")
 	check("who only asks", s.Job(accepted.ID), http.StatusOK, "")
 	check("who repeats the request", orderByCard(s, s.App, id, "u", "k", "Prefer", "wait=170; until=final"), http.StatusAccepted, "wait=170")
 
 	wait("wait=170; until=final")
-	progress(s, accepted.ID, "awaiting_action", strings.Replace(redirect, "3ds", "again", 1)) // no end
-	progress(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}}`)
-	progress(s, accepted.ID, "failed", redirect)
+	announced(s, accepted.ID, "awaiting_action", strings.Replace(redirect, "3ds", "again", 1)) // no end
+	announced(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}}`)
+	announced(s, accepted.ID, "failed", redirect)
 	a := <-waiting
 	j := decoded[jobView](s, a)
 	if a.Status != http.StatusOK || j.State != "failed" || j.NextAction != nil || a.Header.Get("Preference-Applied") != "wait=170; until=final" {
@@ -260,11 +260,11 @@ func TestAPurchaseRequestThatWaitsEndsWithTheAction(t *testing.T) {
 	servers.Eventually(t, "the job is there", func() bool {
 		return s.DB.QueryRow(t.Context(), `SELECT id FROM jobs WHERE client = $1`, s.Client("shop")).Scan(&accepted) == nil
 	})
-	progress(s, accepted, "awaiting_action", redirect)
+	announced(s, accepted, "awaiting_action", redirect)
 	if a := <-bought; a.Status != http.StatusAccepted || a.State != job.AwaitingAction || a.ID != accepted {
 		t.Errorf("%v %s", a, a.Body)
 	}
-	progress(s, accepted, "failed", "null")
+	announced(s, accepted, "failed", "null")
 }
 
 func TestTheStreamOfAJobTellsWhatItAwaitsAndWaitsFor(t *testing.T) {
@@ -281,12 +281,12 @@ func TestTheStreamOfAJobTellsWhatItAwaitsAndWaitsFor(t *testing.T) {
 		return f
 	}
 	want(l, "first", "queued", `"waiting":null`)
-	progress(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}}`)
+	announced(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}}`)
 	want(l, "it waits", "queued", `"retry_at":"2030-01-01T00:00:00Z","waiting":{"reason":"the provider is away","retry_at":"2030-01-01T00:00:00Z"}`)
-	progress(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-02T00:00:00Z"}}`)
+	announced(s, accepted.ID, "queued", `{"waiting":{"reason":"the provider is away","retry_at":"2030-01-02T00:00:00Z"}}`)
 	again := want(l, "it waits for longer", "queued", `"reason":"the provider is away"`)
 	l.WantSilence(2)
-	progress(s, accepted.ID, "awaiting_action", redirect)
+	announced(s, accepted.ID, "awaiting_action", redirect)
 	seen := want(l, "the buyer has to act", "awaiting_action", `"type":"redirect"`)
 	if seen.ID == again.ID || again.ID == "queued" {
 		t.Errorf("the events have the ids %s and %s", again.ID, seen.ID)
@@ -297,7 +297,7 @@ func TestTheStreamOfAJobTellsWhatItAwaitsAndWaitsFor(t *testing.T) {
 	back.WantSilence(2)
 	late := s.Listen(0, s.App, fleet.JobEvents(accepted.ID), again.ID)
 	want(late, "what was missed", "awaiting_action", `"type":"redirect"`)
-	progress(s, accepted.ID, "failed", redirect)
+	announced(s, accepted.ID, "failed", redirect)
 	for _, l := range []*fleet.Listener{back, late} {
 		want(l, "the end", "failed", `"next_action":null`)
 		l.WantEnd()

@@ -14,20 +14,19 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/stream"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/proof"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
 )
 
 // RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
@@ -84,7 +83,7 @@ func (a drawAnswer) Send(c *fiber.Ctx) error {
 
 // readPublicDraw reads what anonymous callers see of a draw.
 func readPublicDraw(ctx context.Context, db postgres.DB, id uuid.UUID) (drawAnswer, error) {
-	now, err := proof.StateOf(ctx, db, id)
+	now, err := drawing.ProofStateOf(ctx, db, id)
 	if err == nil && now.Commitment == nil {
 		err = campaign.NotFound(id)
 	}
@@ -96,7 +95,7 @@ func readPublicDraw(ctx context.Context, db postgres.DB, id uuid.UUID) (drawAnsw
 
 // readDraw reads a draw with those winners whom the caller may see.
 func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who call.Caller) (drawAnswer, error) {
-	now, err := proof.StateOf(ctx, db, id)
+	now, err := drawing.ProofStateOf(ctx, db, id)
 	if err != nil {
 		return drawAnswer{}, err
 	}
@@ -135,7 +134,7 @@ func (s *Server) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRou
 	if err != nil {
 		return nil, err // not possible: the contract was checked
 	}
-	round, err := draw.SubmitRound(ctx, s.db, r.Campaign, signature)
+	round, err := drawing.SubmitRound(ctx, s.db, r.Campaign, signature)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 
 	"triprize/api"
 	"triprize/internal/domain/fault"
-	"triprize/internal/store/job"
-	hook "triprize/internal/store/webhook"
+	"triprize/internal/job"
+	"triprize/internal/webhook"
 	"triprize/migrations"
 )
 
@@ -102,14 +102,14 @@ func TestTheTypesOfTheTimelineAreThoseOfTheProgram(t *testing.T) {
 
 func TestTheTypesOfWebhooksAreThoseOfTheProgram(t *testing.T) {
 	t.Parallel()
-	types := slices.Sorted(slices.Values(hook.Types))
+	types := slices.Sorted(slices.Values(webhook.Types))
 	if promised := enumOf(t, "WebhookEventType"); !slices.Equal(types, promised) {
 		t.Errorf("the program has %v, the contract %v", types, promised)
 	}
 	for _, filter := range enumOf(t, "WebhookFilter") { // a type, a family with a star, or all; a test goes to its endpoint anyway
 		family, isFamily := strings.CutSuffix(filter, "*")
 		matches := func(one string) bool { return one == filter || isFamily && strings.HasPrefix(one, family) }
-		if filter == hook.EndpointTest || !slices.ContainsFunc(hook.Types, matches) {
+		if filter == webhook.EndpointTest || !slices.ContainsFunc(webhook.Types, matches) {
 			t.Errorf("the contract has the filter %s, which selects nothing", filter)
 		}
 	}

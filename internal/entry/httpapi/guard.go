@@ -13,18 +13,18 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/api"
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/job"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
 )
 
 // mount registers every operation of the contract behind its guard. The

@@ -15,9 +15,8 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/service/holds"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
 )
 
 // holdsPath is the path of holds; the id follows.
@@ -47,7 +46,7 @@ func (s *Server) CreateHold(ctx context.Context, r operations.CreateHoldRequestO
 		}
 		return s.commandDone(ctx, earlier, err, holdsPath)
 	}
-	done, err := s.holds.Create(ctx, holds.Request{Job: request, TTL: ttl, Selection: selection,
+	done, err := s.holds.Create(ctx, inventory.HoldRequest{Job: request, TTL: ttl, Selection: selection,
 		Metadata: metadata.Map(body.Metadata), Viewer: string(c.Role)})
 	if err == nil {
 		err = done.Err
@@ -92,7 +91,7 @@ func (s *Server) ReleaseHold(ctx context.Context, r operations.ReleaseHoldReques
 }
 
 // noContent answers 204, without a body.
-var noContent = sender(func(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
+var noContent = csvSender(func(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
 
 // ExtendHold moves the end of a hold.
 func (s *Server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
@@ -107,7 +106,7 @@ func (s *Server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestO
 	}
 	request := s.command(ctx, job.KindHoldExtend, http.StatusOK)
 	request.CampaignID, request.UserID = h.CampaignID, h.UserID
-	done, err := s.holds.Extend(ctx, holds.Request{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
+	done, err := s.holds.Extend(ctx, inventory.HoldRequest{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
 	return s.commandDone(ctx, done, err, holdsPath)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

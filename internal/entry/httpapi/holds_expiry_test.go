@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/shape"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

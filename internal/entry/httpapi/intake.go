@@ -15,10 +15,9 @@ import (
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
-	"triprize/internal/service/subscription"
-	"triprize/internal/store/job"
 )
 
 // context returns the context for the database work of one request.
@@ -128,7 +127,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	} else if request.Unless == nil {
 		request.Unless = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
 	}
-	var waiter *subscription.Waiter
+	var waiter *job.Waiter
 	finish := func() {}
 	if makesJob := !isClosed && request.Unless == nil; makesJob {
 		if wait.Longest > 0 { // registered before the job exists, so that its end cannot be missed
@@ -191,7 +190,7 @@ func reused(of job.Job) error {
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *Server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *subscription.Waiter, replayed bool) (response.Result, error) {
+func (s *Server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *job.Waiter, replayed bool) (response.Result, error) {
 	c.Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
@@ -212,7 +211,7 @@ const unwatched = time.Second / 2
 // await returns the job when it is final or, unless the client waits for just that, awaits an
 // action of the buyer; or the last known state of it when the wait is over or the client is
 // gone. With a waiter the caller knows the job as it was when the waiter was registered.
-func (s *Server) await(ctx context.Context, j job.Job, wait response.Wait, waiter *subscription.Waiter) (_ job.Job, err error) {
+func (s *Server) await(ctx context.Context, j job.Job, wait response.Wait, waiter *job.Waiter) (_ job.Job, err error) {
 	if wait.Longest <= 0 || wait.Enough(j) {
 		return j, nil
 	}

@@ -16,10 +16,9 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/job"
 	"triprize/internal/platform/stream"
-	"triprize/internal/service/subscription"
-	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
 )
 
 // visibleJob returns a job that the caller may see.
@@ -157,7 +156,7 @@ func (s *Server) StreamJob(ctx context.Context, r operations.StreamJobRequestObj
 		return nil, err
 	}
 	waiter.Has(now)
-	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == subscription.VersionOf(now)
+	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == job.VersionOf(now)
 	if seen && now.State.Final() {
 		waiter.Stop()
 		return response.Stream{Over: true}, nil
@@ -178,5 +177,5 @@ func (s *Server) StreamJob(ctx context.Context, r operations.StreamJobRequestObj
 
 func jobEvent(j job.Job) stream.Event {
 	data, _ := json.Marshal(resource.Job(j)) // its result is valid JSON: it is from a json column
-	return stream.Event{ID: subscription.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
+	return stream.Event{ID: job.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/job"
 	"triprize/internal/platform/idempotency"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/job"
 	"triprize/internal/platform/token"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

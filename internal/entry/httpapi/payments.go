@@ -13,10 +13,9 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/store/balance"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/payment/balance"
 )
 
 // ListPayments answers with one page of the payments that wait.
@@ -66,7 +65,7 @@ func (s *Server) ListRefunds(ctx context.Context, r operations.ListRefundsReques
 		return nil, err
 	}
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := refund.OfCampaign(ctx, s.db, who.Grant(), r.Campaign, refund.State(response.ValueOf(r.Params.State)), after, limit)
+	list, err := payment.RefundsOfCampaign(ctx, s.db, who.Grant(), r.Campaign, payment.RefundState(response.ValueOf(r.Params.State)), after, limit)
 	return operations.ListRefunds200(refundPage(list, limit, who.Role), err)
 }
 
@@ -75,19 +74,19 @@ func (s *Server) ListRefunds(ctx context.Context, r operations.ListRefundsReques
 func (s *Server) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := refund.WaitingForOperator(ctx, s.db, after, limit)
+	list, err := payment.RefundsWaitingForOperator(ctx, s.db, after, limit)
 	return operations.ListWaitingRefunds200(refundPage(list, limit, who.Role), err)
 }
 
-func refundPage(list []refund.Refund, limit int, who resource.Role) contract.RefundPage {
-	return contract.RefundPage{Refunds: response.Documents(list, func(one refund.Refund) contract.Refund { return resource.Refund(one, who) }),
-		NextCursor: response.NextCursor(list, limit, func(last refund.Refund) uuid.UUID { return last.ID })}
+func refundPage(list []payment.Refund, limit int, who resource.Role) contract.RefundPage {
+	return contract.RefundPage{Refunds: response.Documents(list, func(one payment.Refund) contract.Refund { return resource.Refund(one, who) }),
+		NextCursor: response.NextCursor(list, limit, func(last payment.Refund) uuid.UUID { return last.ID })}
 }
 
 // GetRefund answers with a refund that the caller may see.
 func (s *Server) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	found, err := refund.Get(ctx, s.db, who.Grant(), r.Refund)
+	found, err := payment.GetRefund(ctx, s.db, who.Grant(), r.Refund)
 	return operations.GetRefund200(resource.Refund(found, who.Role), err)
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/campaign"
+	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/service/proof"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
 )
 
 func newProofs(registry prometheus.Registerer) documents {
@@ -39,7 +39,7 @@ func (s *Server) GetDrawList(ctx context.Context, r operations.GetDrawListReques
 	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proof.List)
 }
 
-func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*proof.Document, error)) (operations.Answer, error) {
+func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*drawing.Proof, error)) (operations.Answer, error) {
 	who := call.Of(ctx)
 	document, err := open(ctx, id)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *st
 		}
 		release, err = s.proofs.enter(who.Caller, most)
 	}
-	return sender(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err //nolint:contextcheck // it is sent after the request
+	return csvSender(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err //nolint:contextcheck // it is sent after the request
 }
 
 const (
@@ -67,7 +67,7 @@ const (
 )
 
 // sendProof sends a proof or list document.
-func (s *Server) sendProof(c *fiber.Ctx, document *proof.Document, tagged response.Tagged, release func()) error {
+func (s *Server) sendProof(c *fiber.Ctx, document *drawing.Proof, tagged response.Tagged, release func()) error {
 	zipped := strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") && c.AcceptsEncodings("gzip") != ""
 	tag := tagged.Tag
 	if zipped {
@@ -99,7 +99,7 @@ func (s *Server) sendProof(c *fiber.Ctx, document *proof.Document, tagged respon
 	}
 	ended := func(outcome string, err error) {
 		switch {
-		case errors.Is(err, proof.ErrNotFrozenList):
+		case errors.Is(err, drawing.ErrNotFrozenList):
 			outcome = "false-list"
 			s.logger.Error("a proof or a list was cut off: the stored list is not the one that was frozen", "error", err)
 		case outcome == "failed":
@@ -135,7 +135,7 @@ func (s *Server) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseP
 		return nil, err
 	}
 	body, err := found.Canonical()
-	return sender(func(c *fiber.Ctx) error { // canonical JSON
+	return csvSender(func(c *fiber.Ctx) error { // canonical JSON
 		c.Set(fiber.HeaderCacheControl, "private, no-cache")
 		return response.SendJSON(c, http.StatusOK, false, body)
 	}), err

@@ -15,13 +15,13 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/lease"
+	"triprize/internal/payment/cards"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/service/payments"
-	"triprize/internal/store/agenda"
 )
 
 // Events of the provider share transactions, as requests do. Nobody waits for an answer
@@ -67,7 +67,7 @@ func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
 	w.storing.Add(1)
 	defer w.storing.Add(-1)
 	if _, err := w.events.Do(ctx, event); err != nil {
-		if errors.Is(err, payments.ErrEvent) {
+		if errors.Is(err, cards.ErrEvent) {
 			err = fault.Wrap(fault.InvalidRequest, err, "the event is not for this system")
 			w.refuse(err)
 			return err
@@ -139,7 +139,7 @@ func (s *Server) openPayments(provider payprovider.Provider) {
 	if provider == nil {
 		return
 	}
-	events := payments.NewEvents(s.db, provider, s.logger, s.registry)
+	events := cards.NewEvents(s.db, provider, s.logger, s.registry)
 	s.sweeper.UseProvider(events, provider)
 	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(eventBodies, s.settings.API.RequestTimeout, eventArrives), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
@@ -148,11 +148,11 @@ func (s *Server) openPayments(provider payprovider.Provider) {
 		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
 	telemetry.Expect(w.outcomes, "stored", "refused", "failed")
 	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: s.settings.Accept.Timeout,
-		Whole: func(err error) bool { return !errors.Is(err, payments.ErrEvent) }},
+		Whole: func(err error) bool { return !errors.Is(err, cards.ErrEvent) }},
 		func(ctx context.Context, list []payprovider.Event) ([]struct{}, error) {
 			open, err := events.Store(postgres.As(ctx, postgres.TxPayment), list)
 			if err == nil && open > 0 {
-				s.dispatcher.Dispatch(payments.EventsTask())
+				s.dispatcher.Dispatch(cards.EventsTask())
 			}
 			return make([]struct{}, len(list)), err
 		})
@@ -161,8 +161,8 @@ func (s *Server) openPayments(provider payprovider.Provider) {
 
 // dispatchDue enqueues payments that an operator has made due, where cards are accepted.
 // Elsewhere the sweep due-items sees to them.
-func (s *Server) dispatchDue(items []agenda.Item) {
+func (s *Server) dispatchDue(items []lease.Item) {
 	if s.webhooks != nil {
-		s.dispatcher.Dispatch(agenda.Tasks(items)...)
+		s.dispatcher.Dispatch(lease.Tasks(items)...)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/shape"
@@ -20,14 +21,13 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
 )
 
 // RequestPurchase accepts a purchase as a job.
@@ -218,7 +218,7 @@ func (s *Server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 		return s.exportPurchases(who.Caller, f) //nolint:contextcheck // it is sent after the request
 	}
 	list, err := s.purchaseList(ctx, who.Caller, f, page, false)
-	return sender(func(c *fiber.Ctx) error {
+	return csvSender(func(c *fiber.Ctx) error {
 		c.Vary(fiber.HeaderAccept)
 		return c.JSON(list)
 	}), err

@@ -24,7 +24,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
 )
 
 const (
@@ -34,10 +34,10 @@ const (
 )
 
 // sender is an answer that writes itself.
-type sender func(c *fiber.Ctx) error
+type csvSender func(c *fiber.Ctx) error
 
 // Send implements operations.Answer.
-func (s sender) Send(c *fiber.Ctx) error { return s(c) }
+func (s csvSender) Send(c *fiber.Ctx) error { return s(c) }
 
 // documents are long: a few are sent at a time, each as slowly as its reader reads it, within a time.
 type documents struct {
@@ -66,7 +66,7 @@ func (s *Server) exportPurchases(who call.Caller, f purchase.Filter) (operations
 		}
 		s.exports.ended.WithLabelValues(outcome).Inc()
 	}
-	return sender(func(c *fiber.Ctx) error {
+	return csvSender(func(c *fiber.Ctx) error {
 		c.Vary(fiber.HeaderAccept)
 		c.Set(fiber.HeaderContentType, mimeCSV+"; charset=utf-8; header=present")
 		c.Set(fiber.HeaderContentDisposition, `attachment; filename="purchases-`+f.CampaignID.String()+`.csv"`)

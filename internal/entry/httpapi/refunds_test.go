@@ -250,7 +250,7 @@ func TestTheStreamOfACancelledCampaignStaysOpenUntilAllIsGivenBack(t *testing.T)
 	if f := l.WantEvent(); !strings.Contains(f.Data, `"state":"cancelled"`) || !strings.Contains(f.Data, `"refunds":{"total":0,"done":0,"waiting":0}`) {
 		t.Errorf("%+v", f)
 	}
-	progress(s, j.ID, "queued", `{"refunds":{"total":3,"done":1,"waiting":0}}`)
+	announced(s, j.ID, "queued", `{"refunds":{"total":3,"done":1,"waiting":0}}`)
 	seen := l.WantEvent()
 	if !strings.Contains(seen.Data, `"refunds":{"total":3,"done":1,"waiting":0}`) {
 		t.Errorf("%+v", seen)

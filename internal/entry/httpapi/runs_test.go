@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
 )
 
 func TestTheSmallestQuantityThatFoundNoRunIsRememberedForASecond(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
 )
 
 // selection adds the chosen positions to what a request wants of a campaign, in at most so many, or returns

@@ -28,13 +28,25 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/drawing"
+	"triprize/internal/drawing/progress"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/docs"
 	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/key"
+	"triprize/internal/lifecycle"
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/payment"
+	"triprize/internal/payment/balance"
+	"triprize/internal/payment/cards"
+	"triprize/internal/payment/reconciliation"
+	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
@@ -47,23 +59,9 @@ import (
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
-	"triprize/internal/platform/webhookhttp"
-	"triprize/internal/service/endpoints"
-	"triprize/internal/service/holds"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/service/payments"
-	"triprize/internal/service/proof"
-	"triprize/internal/service/reconciliation"
-	"triprize/internal/service/refunds"
-	"triprize/internal/service/subscription"
-	"triprize/internal/service/wallets"
-	outgoing "triprize/internal/service/webhooks"
-	"triprize/internal/store/apikey"
-	"triprize/internal/store/balance"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
+	"triprize/internal/wallet"
+	"triprize/internal/webhook"
+	"triprize/internal/webhook/sender"
 )
 
 // Server is the HTTP API: the operations of the contract, and what stands before them.
@@ -82,7 +80,7 @@ type Server struct {
 	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
 	cutOff   context.CancelFunc
 
-	keys    *apikey.Verifier
+	keys    *key.Verifier
 	tokens  *token.Verifier
 	limiter *ratelimit.Limiter
 	shares  *shares
@@ -96,31 +94,31 @@ type Server struct {
 	backlog    *backlog
 	noRuns     *noRuns
 	dispatcher *queue.Dispatcher
-	jobs       *subscription.Jobs
-	changes    *subscription.Campaigns
+	jobs       *job.Jobs
+	changes    *progress.Campaigns
 
 	facts        *campaign.Facts
 	campaigns    *readcache.Cache[campaignCopy, response.Tagged]
 	lists        *readcache.Cache[listCopy, response.Tagged]
 	boards       *readcache.Cache[uuid.UUID, *positions.Board]
 	draws        *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
-	proof        *proof.Service
+	proof        *drawing.Proofs
 	proofs       documents
 	exports      documents
 	lifecycle    *lifecycle.Service
-	holds        *holds.Service
-	payments     *payments.Service // of buyers
-	cardPayments *payments.Service // of operators
+	holds        *inventory.Holds
+	payments     *cards.Service // of buyers
+	cardPayments *cards.Service // of operators
 	differences  *reconciliation.Service
 	refunds      *refunds.Service
-	wallets      *wallets.Batcher
-	endpoints    *endpoints.Service
+	wallets      *wallet.Batcher
+	endpoints    *webhook.Endpoints
 	sweeper      *recovery.Sweeper
 	webhooks     *webhooks // nil: no cards
 }
 
 // New makes a Server and returns its Run. provider is nil where cards are not accepted.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider, logger *slog.Logger,
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, access keyring.Keyring, provider payprovider.Provider, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
 ) (run func(context.Context) error, err error) {
 	namespace := settings.Redis.Namespace
@@ -142,7 +140,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		registry: registry,
 		health:   health,
 		contract: document,
-		keys:     apikey.NewVerifier(db, apikey.CacheTTL),
+		keys:     key.NewVerifier(db, key.CacheTTL),
 		tokens:   tokens,
 		limiter:  ratelimit.New(rdb, namespace, settings.Limits, registry),
 		bodies:   body.New(body.Room, settings.API.RequestTimeout, 0),
@@ -155,15 +153,15 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		noRuns:   newNoRuns(),
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
-		changes:    subscription.NewCampaigns(db, settings.Streams.Interval, logger),
+		changes:    progress.NewCampaigns(db, settings.Streams.Interval, logger),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), logger, registry),
 	}
-	s.jobs = subscription.NewJobs(db, subscription.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, s.shares.announced) // without announcements
+	s.jobs = job.NewJobs(db, job.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, s.shares.announced) // without announcements
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
 	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Draw.SecretKey, settings.Idempotency, registry), health, logger, registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
-	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, key, provider); err != nil {
+	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, access, provider); err != nil {
 		return nil, err
 	}
 	s.app = s.newApp()
@@ -222,29 +220,29 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 		}
 		bindings.Chain = &chain
 	}
-	guard, err := webhookhttp.NewGuard(s.settings.Webhooks.AllowNetworks)
+	guard, err := sender.NewGuard(s.settings.Webhooks.AllowNetworks)
 	if err != nil {
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
-	sealed := func(endpoint uuid.UUID, secret string) []byte { return outgoing.Seal(key, endpoint, secret) }
-	s.endpoints = endpoints.New(gate.Retry(0), sealed, endpoints.Most, guard, webhookDocuments)
+	sealed := func(endpoint uuid.UUID, secret string) []byte { return webhook.Seal(key, endpoint, secret) }
+	s.endpoints = webhook.NewEndpoints(gate.Retry(0), sealed, webhook.MostEndpoints, guard, webhookDocuments)
 	metrics := inventory.NewHoldMetrics(s.registry)
 	s.sweeper = recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, metrics, s.logger)
 	s.sweeper.CountDraws(s.acceptor.draws)
 	s.openPayments(provider)
-	cards := func(render func(payment.Payment) any) *payments.Service {
-		return payments.NewService(gate.Retry(0), provider != nil, s.dispatchDue, render)
+	cards := func(render func(payment.Payment) any) *cards.Service {
+		return cards.NewService(gate.Retry(0), provider != nil, s.dispatchDue, render)
 	}
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.openCaches()
-	s.proof, s.proofs, s.exports = proof.NewService(s.db), newProofs(s.registry), newExports(s.registry)
+	s.proof, s.proofs, s.exports = drawing.NewProofs(s.db), newProofs(s.registry), newExports(s.registry)
 	s.lifecycle = lifecycle.New(gate, key, campaign.Bounds{MaxPositions: s.settings.Campaigns.MaxPositions, Beacon: s.settings.Beacon.Enabled()}, bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
-	s.holds = holds.New(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
+	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.differences = reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })
-	s.refunds = refunds.NewService(gate.Retry(0), func(r refund.Refund) any { return resource.Refund(r, resource.Operator) })
-	executor := wallets.NewExecutor(gate.FirstTry(0), walletDocuments, wallets.Options{Retry: gate.Retry(0)})
+	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })
+	executor := wallet.NewExecutor(gate.FirstTry(0), walletDocuments, wallet.BatcherOptions{Retry: gate.Retry(0)})
 	registerWallets(s.registry, executor)
-	s.wallets = wallets.NewBatcher(executor, s.settings.Wallets)
+	s.wallets = wallet.NewBatcher(executor, s.settings.Wallets)
 	return nil
 }
 

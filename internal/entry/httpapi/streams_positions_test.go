@@ -11,7 +11,7 @@ import (
 
 	"triprize.example/client"
 	"triprize/internal/domain/shape"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )

@@ -13,13 +13,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/job"
+	"triprize/internal/key"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stream"
-	"triprize/internal/store/apikey"
-	"triprize/internal/store/job"
-	hook "triprize/internal/store/webhook"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
 )
 
 func TestAJobsStreamTellsWhatIsAndWhatBecomesOfIt(t *testing.T) {
@@ -176,18 +176,18 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Env: []string{fleet.Lively}, Schedulers: -1})
 	id := s.Campaign(4)
-	key := s.NewKey("thief")
-	prefix := strings.Split(key, "_")[1]
-	board := s.Listen(0, key, "/v1/campaigns/"+id.String()+"/events", "")
+	idempotencyKey := s.NewKey("thief")
+	prefix := strings.Split(idempotencyKey, "_")[1]
+	board := s.Listen(0, idempotencyKey, "/v1/campaigns/"+id.String()+"/events", "")
 	board.WantEvent()
 	mine := s.Listen(0, s.App, "/v1/campaigns/"+id.String()+"/events", "")
 	mine.WantEvent()
-	e := endpointOf(s, asked(s, key, endpointsPath, "a", endpointBody("*")), http.StatusCreated)
+	e := endpointOf(s, asked(s, idempotencyKey, endpointsPath, "a", endpointBody("*")), http.StatusCreated)
 	err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
-		if err := apikey.Revoke(t.Context(), tx, prefix); err != nil {
+		if err := key.Revoke(t.Context(), tx, prefix); err != nil {
 			return err
 		}
-		_, err := hook.KeyRevoked(t.Context(), tx, prefix, "")
+		_, err := webhook.KeyRevoked(t.Context(), tx, prefix, "")
 		return err
 	})
 	if err != nil {
@@ -198,7 +198,7 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 		t.Errorf("the stream ends with %q", board.Reason())
 	}
 	servers.Eventually(t, "the key is refused", func() bool {
-		return s.Do(0, key, http.MethodGet, endpointsPath, nil, nil).Status == http.StatusUnauthorized
+		return s.Do(0, idempotencyKey, http.MethodGet, endpointsPath, nil, nil).Status == http.StatusUnauthorized
 	})
 	now := endpointOf(s, s.Do(0, s.Operator, http.MethodGet, endpointsPath+"/"+e.ID.String(), nil, nil), http.StatusOK)
 	if now.State != "disabled" || now.DisabledReason == nil || *now.DisabledReason != "revoked" {

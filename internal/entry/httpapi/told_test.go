@@ -16,11 +16,10 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/webhookhttp"
-	"triprize/internal/service/webhooks"
-	hook "triprize/internal/store/webhook"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
+	"triprize/internal/webhook/sender"
 )
 
 // told is an app that is told, and knows each message once.
@@ -45,7 +44,7 @@ func (a *told) of(kind string) (n int) {
 // toldApp makes an endpoint of a client for everything, and the app behind it.
 func toldApp(t *testing.T, s *fleet.System, client string) *told {
 	t.Helper()
-	secret, id := webhookhttp.NewSecret(), uuidv7.New()
+	secret, id := sender.NewSecret(), uuidv7.New()
 	key, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +73,7 @@ func toldApp(t *testing.T, s *fleet.System, client string) *told {
 		t.Fatal(err)
 	}
 	err = postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
-		_, err := hook.Create(t.Context(), tx, hook.Endpoint{ID: id, Client: client, URL: a.URL, Events: []string{"*"}}, webhooks.Seal(ring, id, secret), 16)
+		_, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: a.URL, Events: []string{"*"}}, webhook.Seal(ring, id, secret), 16)
 		return err
 	})
 	if err != nil {
@@ -107,14 +106,14 @@ func TestAnAppIsToldWhatGetShows(t *testing.T) {
 	}
 	s.AwaitDrawn(id)
 	servers.Eventually(t, "an app is told of everything", func() bool {
-		return app.of(hook.PurchaseCompleted) == positions && app.of(hook.CampaignSoldOut) == 1 && app.of(hook.CampaignDrawn) == 1 &&
-			app.of(hook.JobFailed) == 1 && other.of(hook.CampaignDrawn) == 1
+		return app.of(webhook.PurchaseCompleted) == positions && app.of(webhook.CampaignSoldOut) == 1 && app.of(webhook.CampaignDrawn) == 1 &&
+			app.of(webhook.JobFailed) == 1 && other.of(webhook.CampaignDrawn) == 1
 	})
 	app.mu.Lock()
 	defer app.mu.Unlock()
 	for name, data := range app.messages {
 		kind, resource, _ := strings.Cut(name, " ")
-		path := map[string]string{hook.PurchaseCompleted: "/v1/purchases/", hook.CampaignDrawn: "/v1/campaigns/", hook.JobFailed: "/v1/jobs/"}[kind]
+		path := map[string]string{webhook.PurchaseCompleted: "/v1/purchases/", webhook.CampaignDrawn: "/v1/campaigns/", webhook.JobFailed: "/v1/jobs/"}[kind]
 		if path == "" {
 			continue // it was drawing, and is completed
 		}
@@ -142,9 +141,9 @@ func TestAnAppIsToldWithTheCommit(t *testing.T) {
 	servers.Exec(t, s.DB, `UPDATE webhook_endpoints SET verified_at = clock_timestamp()`)
 	id := s.Campaign(3)
 	s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Quantity: 1})
-	servers.Eventually(t, "the app is told of a hold", func() bool { return app.of(hook.HoldCreated) == 1 })
+	servers.Eventually(t, "the app is told of a hold", func() bool { return app.of(webhook.HoldCreated) == 1 })
 	s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true})
-	servers.Eventually(t, "the app is told of a purchase", func() bool { return app.of(hook.PurchaseCompleted) == 1 })
+	servers.Eventually(t, "the app is told of a purchase", func() bool { return app.of(webhook.PurchaseCompleted) == 1 })
 }
 
 // same reports whether two documents say the same.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )

@@ -21,9 +21,8 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/service/wallets"
-	"triprize/internal/store/job"
-	"triprize/internal/store/wallet"
+	"triprize/internal/job"
+	"triprize/internal/wallet"
 )
 
 // walletsPath is the path of wallets; the id follows.
@@ -42,19 +41,19 @@ func versionOf(ifMatch *string) *int64 {
 }
 
 // registerWallets exports the counts of the executor of wallet commands.
-func registerWallets(registry prometheus.Registerer, e *wallets.Executor) {
+func registerWallets(registry prometheus.Registerer, e *wallet.Executor) {
 	registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
 			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Lost()) }))
 }
 
 // execute runs a wallet command with these metadata and answers with its result.
-func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallets.Action, path string) (response.Result, error) {
+func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallet.Action, path string) (response.Result, error) {
 	if err := call.CheckMetadata(given); err != nil {
 		return response.Result{}, err
 	}
 	request := s.command(ctx, kind, status)
-	done, err := s.wallets.Do(ctx, wallets.Command{Action: action, Request: request, By: call.Of(ctx).Signature(), Who: call.Of(ctx).Grant()})
+	done, err := s.wallets.Do(ctx, wallet.Command{Action: action, Request: request, By: call.Of(ctx).Signature(), Who: call.Of(ctx).Grant()})
 	if err == nil {
 		err = done.Err
 	}
@@ -63,7 +62,7 @@ func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given c
 
 // executeOn is execute for commands that are answered with the wallet, with its
 // version as the entity tag.
-func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallets.Action) (response.Result, error) {
+func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallet.Action) (response.Result, error) {
 	answer, err := s.execute(ctx, kind, http.StatusOK, given, action, walletsPath)
 	if err != nil {
 		return answer, err
@@ -81,20 +80,20 @@ func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestO
 	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
 		return nil, fault.New(fault.Forbidden, "only an operator opens a wallet for another client: leave out client")
 	}
-	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallets.Action{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
+	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallet.Action{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
 		Movement: wallet.Movement{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}}, walletsPath)
 }
 
 // CreditWallet adds money from outside to a wallet.
 func (s *Server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallets.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallet.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 // DebitWallet pays money out of a wallet.
 func (s *Server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallets.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallet.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 func details(amount int64, description, reference string, given contract.Metadata, ifMatch *string) wallet.Movement {
@@ -105,34 +104,34 @@ func details(amount int64, description, reference string, given contract.Metadat
 func (s *Server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata,
-		wallets.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+		wallet.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // Authorize holds money in a wallet.
 func (s *Server) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
 	ttl := cmp.Or(time.Duration(b.ExpiresInSeconds)*time.Second, s.settings.Wallets.AuthorizationTTL)
-	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallets.Action{Kind: wallet.KindAuthorize, Wallet: r.Wallet, TTL: ttl,
+	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallet.Action{Kind: wallet.KindAuthorize, Wallet: r.Wallet, TTL: ttl,
 		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
 // CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
 func (s *Server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallets.Action{Kind: wallet.KindCapture, Wallet: r.Wallet, Authorization: r.Authorization,
+	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallet.Action{Kind: wallet.KindCapture, Wallet: r.Wallet, Authorization: r.Authorization,
 		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // VoidAuthorization releases the amount that an authorization holds.
 func (s *Server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallets.Action{Kind: wallet.KindVoid, Wallet: r.Wallet, Authorization: r.Authorization,
+	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallet.Action{Kind: wallet.KindVoid, Wallet: r.Wallet, Authorization: r.Authorization,
 		Movement: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
 // walletDocuments makes the bodies of the answers to wallet commands, which only apps and
 // operators give.
-var walletDocuments = wallets.Documents{
+var walletDocuments = wallet.Documents{
 	Wallet:        func(w wallet.Wallet) any { return resource.Wallet(w, resource.App) },
 	Transfer:      func(e wallet.Entry) any { return resource.Transfer(e, resource.App) },
 	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a, resource.App) },
@@ -142,7 +141,7 @@ var walletDocuments = wallets.Documents{
 func (s *Server) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
-	return sender(func(c *fiber.Ctx) error {
+	return csvSender(func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderETag, response.VersionTag(w.Version))
 		return c.JSON(resource.Wallet(w, who.Role))
 	}), err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 )

@@ -13,19 +13,18 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/service/endpoints"
-	"triprize/internal/store/job"
-	"triprize/internal/store/webhook"
+	"triprize/internal/job"
+	"triprize/internal/webhook"
 )
 
 // endpointsPath is the path of webhook endpoints; the id follows.
 const endpointsPath = "/v1/webhook-endpoints/"
 
 // webhookDocuments are the bodies of answers about endpoints.
-var webhookDocuments = endpoints.Documents{
+var webhookDocuments = webhook.Documents{
 	Endpoint: func(e webhook.Endpoint, secrets []webhook.Secret) any { return resource.WebhookEndpoint(e, secrets) },
 	Delivery: func(d webhook.Delivery) any { return resource.WebhookDelivery(d) },
-	Replayed: func(r endpoints.Replayed) any {
+	Replayed: func(r webhook.Replayed) any {
 		return contract.WebhookReplayed{Replayed: r.Count, More: r.More, Until: r.Until}
 	},
 }
@@ -42,7 +41,7 @@ func endpointsOf(ctx context.Context) (client string) {
 // CreateWebhookEndpoint makes an endpoint, and shows its secret.
 func (s *Server) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
-	draft := endpoints.Draft{Client: c.Client, Key: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
+	draft := webhook.Draft{Client: c.Client, Key: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
 		if c.Role != resource.Operator {
 			return nil, fault.New(fault.Forbidden, "only an operator makes an endpoint for another client: leave out client")
@@ -95,7 +94,7 @@ func (s *Server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhook
 }
 
 func (s *Server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
-	return endpoints.Find(ctx, s.db, endpointsOf(ctx), id)
+	return webhook.FindEndpoint(ctx, s.db, endpointsOf(ctx), id)
 }
 
 // PatchWebhookEndpoint changes an endpoint.
@@ -178,7 +177,7 @@ func (s *Server) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayW
 
 // ReplayWebhookDeliveries sends the events of a span again.
 func (s *Server) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.Answer, error) {
-	span := endpoints.Span{From: r.Body.From, To: r.Body.To, State: webhook.State(response.ValueOf(r.Body.State))}
+	span := webhook.Span{From: r.Body.From, To: r.Body.To, State: webhook.State(response.ValueOf(r.Body.State))}
 	if r.Body.Types != nil {
 		span.Types = textsOf(*r.Body.Types)
 	}

@@ -9,15 +9,15 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/tracing"
-	"triprize/internal/service/campaigncancel"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
 )
 
 // finalizeOne finalizes one job in a transaction of its own. job.ErrFinal means that
@@ -108,10 +108,10 @@ const campaignCancellationTasks = 2
 // slot.
 func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.canceller.Run(ctx, ref)
-	if wait, ok := errors.AsType[*campaigncancel.Waiting](err); ok {
+	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
 		return job.Outcome{}, queue.LaterIn(err, wait.After)
 	}
-	if errors.Is(err, campaigncancel.ErrWaiting) {
+	if errors.Is(err, lifecycle.ErrWaiting) {
 		return job.Outcome{}, queue.Later(err)
 	}
 	return outcome, err
@@ -121,11 +121,11 @@ func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, 
 // the draw or has taken it over, nor when the draw waits: then it comes back at that time.
 func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.drawer.Run(ctx, ref)
-	if wait, ok := errors.AsType[*draw.Waiting](err); ok {
+	if wait, ok := errors.AsType[*drawing.Waiting](err); ok {
 		w.afterCommit.changed(ref.ID)
 		return job.Outcome{}, queue.LaterIn(err, wait.After)
 	}
-	if errors.Is(err, draw.ErrBusy) || errors.Is(err, campaign.ErrFenced) {
+	if errors.Is(err, drawing.ErrBusy) || errors.Is(err, campaign.ErrFenced) {
 		return job.Outcome{}, queue.Later(err)
 	}
 	return outcome, err

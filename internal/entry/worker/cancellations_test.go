@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

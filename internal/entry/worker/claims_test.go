@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

@@ -11,13 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize.example/draw/beacon"
+	"triprize/internal/campaign"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
@@ -83,7 +83,7 @@ func bound(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) uuid.UUID {
 }
 
 // running runs a worker until stop is called.
-func running(t *testing.T, settings config.Settings, options draw.Options) (w *Worker, client *queue.Client, stop func() error) {
+func running(t *testing.T, settings config.Settings, options drawing.DrawerOptions) (w *Worker, client *queue.Client, stop func() error) {
 	t.Helper()
 	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), options, stripe.Takes, servers.Logger(t), prometheus.NewRegistry())
 	ctx, tell := context.WithCancel(t.Context())
@@ -100,7 +100,7 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 	settings := workerSettings(t)
 	settings.Worker.Draws = 2
 	s := &stuck{free: make(chan struct{})}
-	w, client, stop := running(t, settings, draw.Options{Beacon: s})
+	w, client, stop := running(t, settings, drawing.DrawerOptions{Beacon: s})
 	for range 6 {
 		if err := client.Enqueue(t.Context(), soldOut(t, w, bound(t, w.db, longRounds(t))).Task()); err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	settings := workerSettings(t)
 	settings.Draw.Timeout = time.Hour // no question ends by itself
 	s := &stuck{}
-	w, client, stop := running(t, settings, draw.Options{Beacon: s})
+	w, client, stop := running(t, settings, drawing.DrawerOptions{Beacon: s})
 	id := bound(t, w.db, longRounds(t))
 	message := soldOut(t, w, id)
 	if err := client.Enqueue(t.Context(), message.Task()); err != nil {

@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/draw"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -62,7 +62,7 @@ func TestADrawThatAnotherWorkerRunsIsPutOffAndNeverCounted(t *testing.T) {
 	}
 	putOff := func(again bool) {
 		t.Helper()
-		if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, again); !errors.Is(err, queue.ErrLater) || !errors.Is(err, draw.ErrBusy) {
+		if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, again); !errors.Is(err, queue.ErrLater) || !errors.Is(err, drawing.ErrBusy) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 

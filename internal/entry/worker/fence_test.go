@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"triprize/internal/campaign"
+	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 

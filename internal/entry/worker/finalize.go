@@ -13,14 +13,14 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/tracing"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
+	"triprize/internal/sale"
 )
 
 const (

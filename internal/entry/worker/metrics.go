@@ -8,15 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
+	"triprize/internal/lease"
 	"triprize/internal/maintenance/audit"
+	"triprize/internal/payment"
+	"triprize/internal/payment/balance"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/balance"
-	"triprize/internal/store/drawrecord"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
 )
 
 type metrics struct {
@@ -140,7 +139,7 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 		for waiter, n := range counts {
 			all = append(all, gauge(paid, float64(n), string(waiter)))
 		}
-		stuck, err := refund.CountForOperator(ctx, w.db)
+		stuck, err := payment.CountRefundsForOperator(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
@@ -151,11 +150,11 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 		for kind, n := range differ {
 			all = append(all, gauge(differences, float64(n), string(kind)))
 		}
-		waits, err := drawrecord.CountWaits(ctx, w.db)
+		waits, err := drawing.CountWaits(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
-		for _, table := range []agenda.Table{payment.Agenda, refund.Agenda, webhook.Agenda} {
+		for _, table := range []lease.Table{payment.Agenda, payment.RefundAgenda, webhook.Agenda} {
 			age, err := table.OldestDue(ctx, w.db)
 			if err != nil {
 				return nil, err

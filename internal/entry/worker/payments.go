@@ -13,15 +13,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
+	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/payments"
-	"triprize/internal/service/refunds"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
 )
 
 // Cards is what a worker needs to lead payments and make refunds: a provider, and connections that are
@@ -33,9 +32,9 @@ type Cards struct {
 }
 
 // cards is the part of a worker that leads payments.
-type cards struct {
-	runner      *payments.Runner
-	events      *payments.Events
+type cardTasks struct {
+	runner      *cards.Runner
+	events      *cards.Events
 	conclusions *finalizer
 }
 
@@ -58,7 +57,7 @@ const concludeAgain = time.Second
 // off; lease leaves room for it: after that another worker may go on with a payment or refund.
 const (
 	callMargin = time.Second
-	lease      = 15 * time.Second
+	leaseTime  = 15 * time.Second
 )
 
 // refundShare is how many payments in hand stand beside one refund.
@@ -67,12 +66,12 @@ const refundShare = 4
 // TakeCards lets the worker lead payments and make card refunds, with queues, slots and connections of their
 // own, so that a slow provider is felt by nobody else. Call it before Run.
 func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheus.Registerer) {
-	slots, leaseFor, recheck := cmp.Or(settings.Concurrency, paymentTasks), cmp.Or(settings.Lease, lease), cmp.Or(settings.Recheck, payments.Recheck)
+	slots, leaseFor, recheck := cmp.Or(settings.Concurrency, paymentTasks), cmp.Or(settings.Lease, leaseTime), cmp.Or(settings.Recheck, cards.Recheck)
 	refunder := refunds.NewRunner(c.DB, c.Provider, refunds.Settings{Lease: leaseFor, Recheck: recheck}, w.logger, registry)
-	w.cards = &cards{
-		runner: payments.NewRunner(c.DB, c.Provider, payments.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
+	w.cards = &cardTasks{
+		runner: cards.NewRunner(c.DB, c.Provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
 			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
-		events:      payments.NewEvents(c.DB, c.Events, w.logger, registry),
+		events:      cards.NewEvents(c.DB, c.Events, w.logger, registry),
 		conclusions: w.newFinalizer(job.KindPayment, w.seller.Conclude, slots),
 	}
 	w.cards.events.OnRefunds(wakeRefunds)
@@ -85,14 +84,14 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		queue.Share{Kind: string(job.KindPayment), Tasks: slots, Handle: w.lead(w.leadPayment)},
 		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents},
 		queue.Share{Kind: string(job.KindRefund), Tasks: max(slots/refundShare, 1),
-			Handle: w.lead(func(ctx context.Context, item agenda.Item) error { _, err := refunder.Run(ctx, item); return err })})
+			Handle: w.lead(func(ctx context.Context, item lease.Item) error { _, err := refunder.Run(ctx, item); return err })})
 	registry.MustRegister(w.paymentGauges(c.DB), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
 		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))
 }
 
 // leadPayment leads a payment as far as it goes now. A call ends by its own timeout, and not
 // with the task; when the worker drains no further one begins.
-func (w *Worker) leadPayment(ctx context.Context, item agenda.Item) error {
+func (w *Worker) leadPayment(ctx context.Context, item lease.Item) error {
 	result, err := w.cards.runner.Run(w.draining, item) //nolint:contextcheck // see above
 	if err != nil {
 		return err
@@ -100,7 +99,7 @@ func (w *Worker) leadPayment(ctx context.Context, item agenda.Item) error {
 	if result.Announce {
 		w.afterCommit.changed(result.Ref.JobID)
 	}
-	if result.Outcome == payments.Conclude {
+	if result.Outcome == cards.Conclude {
 		err = w.cards.conclusions.jobs(ctx, []job.Ref{result.Job()}, false)
 	}
 	if errors.Is(err, errLocked) {
@@ -132,7 +131,7 @@ func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error
 
 // wakeRefunds makes the refunds due that events of the provider are about, in the
 // transaction of the events. The sweep due-items enqueues their tasks.
-func wakeRefunds(ctx context.Context, tx pgx.Tx, hints []payments.RefundHint) (found []string, err error) {
+func wakeRefunds(ctx context.Context, tx pgx.Tx, hints []cards.RefundHint) (found []string, err error) {
 	var purchases []uuid.UUID
 	var providerIDs []string
 	for _, hint := range hints {
@@ -143,7 +142,7 @@ func wakeRefunds(ctx context.Context, tx pgx.Tx, hints []payments.RefundHint) (f
 			purchases = append(purchases, *hint.PurchaseID)
 		}
 	}
-	woken, err := refund.Wake(ctx, tx, purchases, providerIDs)
+	woken, err := payment.WakeRefunds(ctx, tx, purchases, providerIDs)
 	if err != nil {
 		return nil, err
 	}

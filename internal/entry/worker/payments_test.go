@@ -12,14 +12,14 @@ import (
 
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/service/payments"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -300,7 +300,7 @@ func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 	if err != nil || fresh != 1 {
 		t.Fatal(fresh, err)
 	}
-	w.dispatcher.Dispatch(payments.EventsTask())
+	w.dispatcher.Dispatch(cards.EventsTask())
 	awaitState(t, w, job.Succeeded, card)
 	fixture.Sound(t, w.db)
 }

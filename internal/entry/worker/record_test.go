@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
+	"triprize/internal/sale"
 )
 
 // transaction is one transaction of a shard.

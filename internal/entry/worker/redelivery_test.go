@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 

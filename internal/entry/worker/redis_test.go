@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

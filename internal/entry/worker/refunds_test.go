@@ -11,17 +11,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/service/campaigncancel"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -50,7 +50,7 @@ func (g *generous) RefundsOf(context.Context, string) ([]payprovider.Refund, err
 
 func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Message {
 	t.Helper()
-	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops", Reason: "a test"})
+	payload, err := json.Marshal(lifecycle.CancelOrder{By: "operator:ops", Reason: "a test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
 			t.Errorf("%q: %v", payload, err)
 		}
 	}
-	task := agenda.Item{ID: uuid.New(), Kind: string(job.KindRefund)}.Task()
+	task := lease.Item{ID: uuid.New(), Kind: string(job.KindRefund)}.Task()
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := handle(ended, task, false); err != nil { // the database does not answer

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 )
 

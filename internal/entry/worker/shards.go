@@ -10,10 +10,10 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
 )
 
 const (

@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

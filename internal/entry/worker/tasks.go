@@ -9,14 +9,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/job"
+	"triprize/internal/lease"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/subscription"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
 )
 
 var (
@@ -47,7 +45,7 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 			defer w.metrics.begun(message.Kind, len(message.Jobs), again)()
 			err := finalize(ctx, message.Jobs, again)
 			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs when their campaigns are free
-				return queue.Later(outbox.PutOff(ctx, w.db, message.ID, locked.jobs))
+				return queue.Later(job.PutOff(ctx, w.db, message.ID, locked.jobs))
 			}
 			if err != nil {
 				return err
@@ -81,10 +79,10 @@ func (w *Worker) release(ctx context.Context, task uuid.UUID) {
 // tasks are no messages of the outbox: nothing is claimed in Redis, no delivery is counted,
 // and a task is never tried again. After any failure the item is due again at some time, and
 // the sweep due-items finds it.
-func (w *Worker) lead(run func(ctx context.Context, item agenda.Item) error) queue.Handler {
+func (w *Worker) lead(run func(ctx context.Context, item lease.Item) error) queue.Handler {
 	return func(ctx context.Context, task queue.Task, _ bool) error {
 		ctx = postgres.As(ctx, transactionsOf(task.Kind))
-		item, err := agenda.ItemOf(task)
+		item, err := lease.ItemOf(task)
 		if err != nil {
 			w.logger.Error("a task of no agenda item was dropped", "kind", task.Kind, "error", err)
 			return nil
@@ -106,7 +104,7 @@ func (w *Worker) lead(run func(ctx context.Context, item agenda.Item) error) que
 
 // dispatchDue enqueues items that are due since a commit, if this worker's fleet takes their
 // kind: otherwise nobody would take the tasks.
-func (w *Worker) dispatchDue(items []agenda.Item) {
+func (w *Worker) dispatchDue(items []lease.Item) {
 	for _, item := range items {
 		if slices.ContainsFunc(w.shares, func(s queue.Share) bool { return s.Kind == item.Kind }) {
 			w.dispatcher.Dispatch(item.Task())
@@ -143,7 +141,7 @@ const (
 	deleteTimeout = 5 * time.Second       // what a shutdown may wait for it; the sweep lost-jobs deletes the rest
 )
 
-func newAfterCommit(db postgres.DB, announcements *subscription.Announcements, logger *slog.Logger) *afterCommit {
+func newAfterCommit(db postgres.DB, announcements *job.Announcements, logger *slog.Logger) *afterCommit {
 	return &afterCommit{
 		news: batch.NewQuiet(batch.Options{Size: newsMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout},
 			func(ctx context.Context, ids []uuid.UUID) error {
@@ -155,7 +153,7 @@ func newAfterCommit(db postgres.DB, announcements *subscription.Announcements, l
 			}),
 		messages: batch.NewQuiet(batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: deleteTimeout},
 			func(ctx context.Context, ids []uuid.UUID) error {
-				err := outbox.Delete(ctx, db, ids)
+				err := job.DeleteMessages(ctx, db, ids)
 				if err != nil {
 					logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(ids), "error", err)
 				}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 	"triprize/internal/testkit/servers"
 )
 

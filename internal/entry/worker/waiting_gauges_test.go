@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/internal/store/payment"
+	"triprize/internal/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

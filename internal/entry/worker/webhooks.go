@@ -11,14 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/lease"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/fair"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/webhookhttp"
-	"triprize/internal/service/webhooks"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
+	"triprize/internal/webhook/sender"
 )
 
 // The slots for webhooks are divided among clients. A worker has more tasks in hand than it
@@ -33,19 +32,19 @@ const (
 // TakeWebhooks lets the worker deliver events to apps, with queues and slots of their own. key
 // opens the secrets of endpoints. Call it before Run.
 func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, registry prometheus.Registerer) error {
-	guard, err := webhookhttp.NewGuard(settings.AllowNetworks)
+	guard, err := sender.NewGuard(settings.AllowNetworks)
 	if err != nil {
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
 	timeout := cmp.Or(settings.Timeout, webhookTimeout)
-	w.sender = webhookhttp.NewSender(guard, timeout, webhookhttp.Options{})
-	deliverer := webhooks.NewDeliverer(w.gate.FirstTry(0), key, w.sender, resource.WebhookDocuments{DB: w.db},
-		webhooks.Settings{Concurrency: cmp.Or(settings.ConcurrencyPerEndpoint, 32), Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: webhookTurn}, w.logger, registry)
+	w.sender = sender.NewSender(guard, timeout, sender.Options{})
+	deliverer := webhook.NewDeliverer(w.gate.FirstTry(0), key, w.sender, resource.WebhookDocuments{DB: w.db},
+		webhook.DelivererSettings{Concurrency: cmp.Or(settings.ConcurrencyPerEndpoint, 32), Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: webhookTurn}, w.logger, registry)
 	registry.MustRegister(w.webhookGauges())
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
 		slots := &webhookSlots{room: fair.NewRoom(int64(settings.Concurrency))}
 		w.shares = append(w.shares, queue.Share{Kind: kind, Tasks: settings.Concurrency * tasksPerSlot,
-			Handle: w.lead(func(ctx context.Context, item agenda.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
+			Handle: w.lead(func(ctx context.Context, item lease.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
 	}
 	return nil
 }
@@ -72,7 +71,7 @@ func (s *webhookSlots) acquire(ctx context.Context, endpoint uuid.UUID, client s
 // deliver has a turn with an endpoint, when its client has a slot. The commit that gives the endpoint back says
 // so: when events are still due, its next task comes at once. When the worker drains, an event that is being sent
 // counts as never sent.
-func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *webhooks.Deliverer, item agenda.Item) error {
+func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *webhook.Deliverer, item lease.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.draining, cancel)() //nolint:contextcheck // it ends the turn when the worker drains

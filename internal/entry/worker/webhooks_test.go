@@ -12,14 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/webhookhttp"
-	"triprize/internal/service/webhooks"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
+	"triprize/internal/webhook/sender"
 )
 
 // Clients whose endpoints never answer, each with more of them than there are slots, take
@@ -82,12 +81,12 @@ func (w *Worker) handlerOf(t *testing.T, kind string) queue.Handler {
 }
 
 // dueEndpoint makes an endpoint that something is due for.
-func dueEndpoint(t *testing.T, w *Worker, client, url string) (item agenda.Item) {
+func dueEndpoint(t *testing.T, w *Worker, client, url string) (item lease.Item) {
 	t.Helper()
 	id := uuidv7.New()
 	err := postgres.InTx(t.Context(), w.db, func(tx pgx.Tx) error {
 		made, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: url, Events: []string{"*"}},
-			webhooks.Seal(fixture.Key(t), id, webhookhttp.NewSecret()), 100)
+			webhook.Seal(fixture.Key(t), id, sender.NewSecret()), 100)
 		if err != nil {
 			return err
 		}

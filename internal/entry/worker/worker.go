@@ -11,18 +11,16 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/money"
+	"triprize/internal/drawing"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/platform/webhookhttp"
-	"triprize/internal/service/campaigncancel"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/holds"
-	"triprize/internal/service/sale"
-	"triprize/internal/service/subscription"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
+	"triprize/internal/webhook/sender"
 )
 
 // Worker finalizes jobs.
@@ -33,7 +31,7 @@ type Worker struct {
 	logger   *slog.Logger
 	metrics  *metrics
 	holds    *inventory.HoldMetrics
-	triggers *draw.Triggers
+	triggers *drawing.Triggers
 
 	rdb         *redis.Client
 	namespace   string
@@ -41,13 +39,13 @@ type Worker struct {
 	heartbeat   *queue.Heartbeat
 	dispatcher  *queue.Dispatcher
 	afterCommit *afterCommit
-	cards       *cards // nil: this worker leads no payments
+	cards       *cardTasks // nil: this worker leads no payments
 	seller      *sale.Seller
-	drawer      *draw.Drawer
+	drawer      *drawing.Drawer
 	ender       *sale.Seller // ends sales for draw jobs
-	canceller   *campaigncancel.Canceller
+	canceller   *lifecycle.Canceller
 	gate        *postgres.Gate
-	sender      *webhookhttp.Sender // nil: this worker delivers nothing to apps
+	sender      *sender.Sender // nil: this worker delivers nothing to apps
 
 	purchases, cancellations *finalizer
 	shards                   []*shard
@@ -62,33 +60,33 @@ type Worker struct {
 
 // New returns a Worker; Run runs it. draws says who draws may ask, takes in which currencies
 // cards can pay.
-func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyring.Keyring, draws draw.Options, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
 	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // tasks in hand of each kind; each only waits for its batch
 	settings.Worker.MaxDeliveries = cmp.Or(settings.Worker.MaxDeliveries, job.MaxDeliveries)
 	client, gate := queue.NewClient(rdb, namespace), postgres.NewGate(db, registry)
 	w := &Worker{
-		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: draw.NewTriggers(registry, logger),
+		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: drawing.NewTriggers(registry, logger),
 		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
-				Turns: holds.Turns(settings.Holds), Takes: takes}),
-		ender: sale.NewSeller(gate.Retry(draw.RowWait), settings.Retention.Jobs, sale.Reservations{}),
+				Turns: inventory.TurnsOf(settings.Holds), Takes: takes}),
+		ender: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:  gate,
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale, draws.Holder = w.endSale, w.id
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
-	w.drawer = draw.NewDrawer(gate.Retry(draw.RowWait), key, settings.Draw, draws, logger)
+	w.drawer = drawing.NewDrawer(gate.Retry(drawing.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
-	w.afterCommit = newAfterCommit(db, subscription.NewAnnouncements(rdb, namespace), logger)
+	w.afterCommit = newAfterCommit(db, job.NewAnnouncements(rdb, namespace), logger)
 	w.purchases = w.newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
 	w.cancellations = w.newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Shards {
 		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
-	w.canceller = campaigncancel.New(gate.Retry(campaigncancel.RowWait), campaigncancel.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
+	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
 	registry.MustRegister(w.waitingGauges(), w.auditGauges())
 	w.shares = []queue.Share{
 		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.serially(job.KindDraw, w.draw))},

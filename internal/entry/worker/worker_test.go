@@ -8,13 +8,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/campaign"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/service/draw"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -47,7 +47,7 @@ func newWorkerWith(t *testing.T, settings config.Settings) *Worker {
 
 func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Registry) *Worker {
 	t.Helper()
-	w := New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), draw.Options{}, stripe.Takes, servers.Logger(t), registry)
+	w := New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), drawing.DrawerOptions{}, stripe.Takes, servers.Logger(t), registry)
 	t.Cleanup(func() { stop(w) })
 	return w
 }

@@ -16,7 +16,7 @@ import (
 
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/sale"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

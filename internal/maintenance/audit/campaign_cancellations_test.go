@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/service/campaigncancel"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -43,14 +43,14 @@ func calledOff(t *testing.T, db *pgxpool.Pool) {
 	campaignID := fixture.Campaign(t, db, fixture.Draft(4))
 	fixture.Buy(t, db, campaignID, "mina", 0, 2)
 	fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldAnyRequest(campaignID, "otto", 0, 1))
-	payload, err := json.Marshal(campaigncancel.Order{By: "operator:ops"})
+	payload, err := json.Marshal(lifecycle.CancelOrder{By: "operator:ops"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := uuidv7.New()
 	ref := fixture.Accept(t, db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
 		Payload: payload, Keep: time.Hour})[0]
-	if _, err := campaigncancel.New(db, campaigncancel.Observer{}, servers.Logger(t)).Run(t.Context(), ref); err != nil {
+	if _, err := lifecycle.NewCanceller(db, lifecycle.Observer{}, servers.Logger(t)).Run(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 }

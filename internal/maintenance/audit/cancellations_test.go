@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

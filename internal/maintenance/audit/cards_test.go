@@ -11,11 +11,11 @@ import (
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/shape"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/purchase"
+	"triprize/internal/payment"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

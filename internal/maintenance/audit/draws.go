@@ -11,10 +11,10 @@ import (
 
 	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
+	"triprize/internal/campaign"
 	"triprize/internal/domain/shape"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/drawrecord"
-	"triprize/internal/store/purchase"
+	"triprize/internal/drawing"
+	"triprize/internal/purchase"
 )
 
 // draws repeats every draw from its commitment, its frozen list and its round, and compares
@@ -37,9 +37,9 @@ type drawRecords struct {
 	commitment fairdraw.Hash
 	rules      fairdraw.Rules
 	chain      beacon.Chain // with a beacon in the rules
-	frozen     drawrecord.Freeze
-	draw       *drawrecord.Draw // nil: not drawn yet
-	round      *beacon.Round    // nil: not stored
+	frozen     drawing.Freeze
+	draw       *drawing.Draw // nil: not drawn yet
+	round      *beacon.Round // nil: not stored
 	sold       []fairdraw.SoldLine
 }
 
@@ -64,10 +64,10 @@ func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, 
 	if err := json.Unmarshal(e.bound.Rules, &e.rules); err != nil {
 		return "the rules cannot be read", nil //nolint:nilerr // that is the finding
 	}
-	if e.frozen, ok, err = drawrecord.FreezeOf(ctx, tx, e.id); err != nil || !ok {
+	if e.frozen, ok, err = drawing.FreezeOf(ctx, tx, e.id); err != nil || !ok {
 		return "it is drawn and was never frozen", err
 	}
-	drawn, ok, err := drawrecord.DrawOf(ctx, tx, e.id)
+	drawn, ok, err := drawing.DrawOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
@@ -77,7 +77,7 @@ func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, 
 	if e.rules.Beacon == nil {
 		return "", nil
 	}
-	if e.chain, ok, err = drawrecord.ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
+	if e.chain, ok, err = drawing.ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
 		return "", err
 	}
 	if !ok || e.chain.Hash() != e.rules.Beacon.ChainHash || e.chain.PeriodS != e.rules.Beacon.PeriodS {
@@ -89,7 +89,7 @@ func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, 
 // checkList compares the stored list with the frozen root and its subtrees.
 func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	var tree fairdraw.Tree
-	for line, err := range drawrecord.ListOf(ctx, tx, e.id) {
+	for line, err := range drawing.ListOf(ctx, tx, e.id) {
 		if err == nil {
 			err = tree.Append(line)
 		}
@@ -101,7 +101,7 @@ func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, e
 	if tree.Root() != e.frozen.Root || tree.Count() != e.frozen.Count {
 		return "the stored list is not the one that was frozen", nil
 	}
-	stored, err := drawrecord.SubtreesOf(ctx, tx, e.id)
+	stored, err := drawing.SubtreesOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func (e *drawRecords) checkRounds(ctx context.Context, tx pgx.Tx) (wrong string,
 	if e.frozen.Round == nil {
 		return "", nil
 	}
-	stored, err := drawrecord.RowsOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
+	stored, err := drawing.RowsOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
 	if err != nil {
 		return "", err
 	}

@@ -10,12 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/drawing"
+	"triprize/internal/lifecycle"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/store/drawrecord"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
@@ -28,19 +27,19 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	draft.Policies.Beacon = true
 	id := fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, db, id)
-	drawer := draw.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, draw.Options{Beacon: chain}, servers.Logger(t))
+	drawer := drawing.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, drawing.DrawerOptions{Beacon: chain}, servers.Logger(t))
 	_, err := drawer.Run(t.Context(), ref)
-	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
+	if _, waits := errors.AsType[*drawing.Waiting](err); !waits {
 		t.Fatalf("it does not wait: %v", err)
 	}
 	if !wholly {
 		return id
 	}
-	f, _, err := drawrecord.FreezeOf(t.Context(), db, id)
+	f, _, err := drawing.FreezeOf(t.Context(), db, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := drawrecord.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil {
+	if err := drawing.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := drawer.Run(t.Context(), ref); err != nil {

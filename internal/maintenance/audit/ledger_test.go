@@ -12,9 +12,9 @@ import (
 
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/wallet"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/wallet"
 )
 
 // damages are what each invariant of the ledger must find. $1 is a wallet with a

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"triprize/internal/campaign"
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/store/campaign"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/lease"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/webhook"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
 )
 
 func TestTheAuditFindsWhatIsWrongWithWebhooks(t *testing.T) {
@@ -60,7 +60,7 @@ func told(t *testing.T, db *pgxpool.Pool) {
 		t.Fatal(err)
 	}
 	fixture.Buy(t, db, fixture.Campaign(t, db, fixture.Draft(3)), "mina", 0, 1)
-	e, ok, err := webhook.Claim(t.Context(), db, agenda.Item{ID: id}, time.Hour)
+	e, ok, err := webhook.Claim(t.Context(), db, lease.Item{ID: id}, time.Hour)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}

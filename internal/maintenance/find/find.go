@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/job"
 )
 
 // Hit is one thing that a text names, or that belongs to what it names.

@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
+	"triprize/internal/job"
+	"triprize/internal/key"
 	"triprize/internal/maintenance/find"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/apikey"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -28,7 +28,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(onSale, "noor", fixture.At(4, 4)))
 	request := fixture.PurchaseRequestOf(t, onSale, sale.Order{UserID: "mina", Selection: fixture.Random(0, 1), Payment: sale.Payment{Method: purchase.External, Reference: "order-1"}})
 	request.Key, request.Origin.RequestID = "the first", "complaint-7"
-	key, err := apikey.Create(t.Context(), db, apikey.App, request.Client)
+	key, err := key.Create(t.Context(), db, key.App, request.Client)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,14 +11,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/payments"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/refund"
-	"triprize/internal/store/webhook"
+	"triprize/internal/sale"
+	"triprize/internal/webhook"
 )
 
 const eventsGrace = 5 * time.Second // an event may wait so long for the task that its webhook has enqueued
@@ -33,14 +32,14 @@ const eventsGrace = 5 * time.Second // an event may wait so long for the task th
 func (s *Sweeper) dueItems(ctx context.Context) (Counts, error) {
 	counts := Counts{"events_enqueued": 0, "deliveries_failed": 0, "payments_waiting": 0, "payments_concluded": 0, "refunds_waiting": 0,
 		"payments_escalated": 0, "refunds_escalated": 0}
-	recheck := cmp.Or(s.settings.Payments.Recheck, payments.Recheck)
+	recheck := cmp.Or(s.settings.Payments.Recheck, cards.Recheck)
 	webhooks := errors.Join(s.due(ctx, counts, webhook.Agenda, webhook.TurnAgain, s.enqueueItems), s.failDisabled(ctx, counts))
 	if !s.settings.Payments.Stripe.Enabled() {
 		return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.withoutProvider),
-			s.due(ctx, counts, refund.Agenda, recheck, s.refundsWithoutProvider), s.escalate(ctx, counts))
+			s.due(ctx, counts, payment.RefundAgenda, recheck, s.refundsWithoutProvider), s.escalate(ctx, counts))
 	}
 	return counts, errors.Join(webhooks, s.due(ctx, counts, payment.Agenda, recheck, s.enqueueItems),
-		s.due(ctx, counts, refund.Agenda, recheck, s.enqueueItems), s.openEvents(ctx, counts), s.escalate(ctx, counts))
+		s.due(ctx, counts, payment.RefundAgenda, recheck, s.enqueueItems), s.openEvents(ctx, counts), s.escalate(ctx, counts))
 }
 
 // escalate gives payments and refunds to the operators that have waited for a key or the
@@ -52,7 +51,7 @@ func (s *Sweeper) escalate(ctx context.Context, counts Counts) error {
 		counts["payments_escalated"] += n
 		return n, err
 	}), s.batches(func(limit int) (int, error) {
-		n, err := refund.Escalate(ctx, s.db, after, limit)
+		n, err := payment.EscalateRefunds(ctx, s.db, after, limit)
 		counts["refunds_escalated"] += n
 		return n, err
 	}))
@@ -63,8 +62,8 @@ func (s *Sweeper) escalate(ctx context.Context, counts Counts) error {
 }
 
 // due takes the items of a table that are due, and does something with them.
-func (s *Sweeper) due(ctx context.Context, counts Counts, table agenda.Table, again time.Duration,
-	do func(ctx context.Context, counts Counts, table agenda.Table, due []agenda.Item) error,
+func (s *Sweeper) due(ctx context.Context, counts Counts, table lease.Table, again time.Duration,
+	do func(ctx context.Context, counts Counts, table lease.Table, due []lease.Item) error,
 ) error {
 	counts[table.Name+"_due"], counts[table.Name+"_enqueued"] = 0, 0
 	return s.batches(func(limit int) (int, error) {
@@ -77,7 +76,7 @@ func (s *Sweeper) due(ctx context.Context, counts Counts, table agenda.Table, ag
 	})
 }
 
-func (s *Sweeper) enqueueItems(ctx context.Context, counts Counts, table agenda.Table, due []agenda.Item) error {
+func (s *Sweeper) enqueueItems(ctx context.Context, counts Counts, table lease.Table, due []lease.Item) error {
 	n, err := table.Enqueue(ctx, s.db, s.client, due)
 	counts[table.Name+"_enqueued"] += n
 	return err
@@ -100,7 +99,7 @@ func (s *Sweeper) openEvents(ctx context.Context, counts Counts) error {
 		return err
 	}
 	counts["events_enqueued"]++
-	return s.client.Enqueue(ctx, payments.EventsTask())
+	return s.client.Enqueue(ctx, cards.EventsTask())
 }
 
 // missedEvents asks the provider for events whose webhooks did not come.
@@ -113,7 +112,7 @@ func (s *Sweeper) missedEvents(ctx context.Context) (Counts, error) {
 	counts["listed"], counts["stored"] = found.Listed, found.Stored
 	if found.Stored > 0 {
 		s.logger.Warn("events of the provider had not come by webhook", "events", found.Stored)
-		if enqueued := s.client.Enqueue(ctx, payments.EventsTask()); enqueued != nil && err == nil {
+		if enqueued := s.client.Enqueue(ctx, cards.EventsTask()); enqueued != nil && err == nil {
 			err = enqueued
 		}
 	}
@@ -130,7 +129,7 @@ const concludedAtOnce = 50
 // worker takes their tasks. Those whose end is known without a provider get it here: what
 // was given up before anything was sent, what an operator has resolved, what was captured
 // before. The others wait for a key, and say so.
-func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, _ agenda.Table, due []agenda.Item) error {
+func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, _ lease.Table, due []lease.Item) error {
 	var known, waiting []payment.Ref
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 		if known, waiting, err = payment.EndUnsent(ctx, tx, due); err != nil || len(waiting) == 0 {
@@ -163,8 +162,8 @@ func (s *Sweeper) withoutProvider(ctx context.Context, counts Counts, _ agenda.T
 }
 
 // refundsWithoutProvider notes that refunds wait for a key.
-func (s *Sweeper) refundsWithoutProvider(ctx context.Context, counts Counts, _ agenda.Table, due []agenda.Item) error {
-	n, err := refund.WaitForKey(ctx, s.db, due)
+func (s *Sweeper) refundsWithoutProvider(ctx context.Context, counts Counts, _ lease.Table, due []lease.Item) error {
+	n, err := payment.RefundsWaitForKey(ctx, s.db, due)
 	counts["refunds_waiting"] += n
 	if n > 0 {
 		s.logger.Error("refunds wait: payments.stripe.key is not set", "refunds", n)
@@ -203,7 +202,7 @@ func (s *Sweeper) sayNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref
 	}
 	var b pgx.Batch
 	payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
-	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(cmp.Or(s.settings.Payments.Recheck, payments.Recheck)).UTC()})
+	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(cmp.Or(s.settings.Payments.Recheck, cards.Recheck)).UTC()})
 	return tx.SendBatch(ctx, &b).Close()
 }
 

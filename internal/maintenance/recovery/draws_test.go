@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/service/draw"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
+	"triprize/internal/campaign"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
@@ -80,7 +80,7 @@ func TestADrawWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{}, servers.Logger(t)).Run(t.Context(), made); err != nil {
+	if _, err := drawing.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, drawing.DrawerOptions{}, servers.Logger(t)).Run(t.Context(), made); err != nil {
 		t.Fatal(err)
 	}
 	p.stuck(id)
@@ -123,9 +123,9 @@ func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 	draft.Policies.Beacon = true
 	id := fixture.CampaignOn(t, p.db, draft, lifecycle.Bindings{Chain: &chain.Chain})
 	ref := fixture.SellOut(t, p.db, id)
-	drawer := draw.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, draw.Options{Beacon: chain}, servers.Logger(t))
+	drawer := drawing.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, drawing.DrawerOptions{Beacon: chain}, servers.Logger(t))
 	_, err = drawer.Run(t.Context(), ref)
-	if _, waits := errors.AsType[*draw.Waiting](err); !waits {
+	if _, waits := errors.AsType[*drawing.Waiting](err); !waits {
 		t.Fatalf("it does not wait: %v", err)
 	}
 	p.stuck(id)

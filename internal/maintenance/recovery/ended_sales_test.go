@@ -7,11 +7,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/maintenance/recovery"
-	"triprize/internal/service/campaigncancel"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -54,7 +54,7 @@ func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
 
 func (p *setup) cancelCampaign(ref job.Ref) job.Outcome {
 	p.t.Helper()
-	outcome, err := campaigncancel.New(p.db, campaigncancel.Observer{}, servers.Logger(p.t)).Run(p.t.Context(), ref)
+	outcome, err := lifecycle.NewCanceller(p.db, lifecycle.Observer{}, servers.Logger(p.t)).Run(p.t.Context(), ref)
 	if err != nil {
 		p.t.Fatal(err)
 	}

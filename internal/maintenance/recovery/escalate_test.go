@@ -12,12 +12,11 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/recovery"
-	"triprize/internal/service/payments"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/purchase"
-	"triprize/internal/store/refund"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
+	"triprize/internal/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -38,7 +37,7 @@ func (p *setup) forOperators() (payments, refunds int) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if refunds, err = refund.CountForOperator(p.t.Context(), p.db); err != nil {
+	if refunds, err = payment.CountRefundsForOperator(p.t.Context(), p.db); err != nil {
 		p.t.Fatal(err)
 	}
 	return counts[payment.Operator], refunds
@@ -81,11 +80,11 @@ func TestWhatWaitsForAKeyForLongIsTheOperatorsWhoCanEndIt(t *testing.T) {
 	if reason := reasonOf(fixture.Payment(t, p.db, capturing)); reason == nil || !strings.Contains(*reason, "key") {
 		t.Errorf("an operator does not see why: %v", reason)
 	}
-	counts, err := refund.CountCancelled(t.Context(), p.db, id)
+	counts, err := payment.CountCancelledRefunds(t.Context(), p.db, id)
 	if err != nil || counts.UnderWay != 0 || counts.ForPeople != 1 {
 		t.Errorf("the end of the campaign waits for refunds: %+v, %v", counts, err)
 	}
-	service := payments.NewService(p.db, false, nil, func(payment.Payment) any { return nil })
+	service := cards.NewService(p.db, false, nil, func(payment.Payment) any { return nil })
 	for bought, found := range map[uuid.UUID]payment.Finding{capturing: payment.FoundPaid, confirming: payment.FoundUnpaid} {
 		key := uuidv7.New()
 		done, err := service.Resolve(t.Context(), job.Request{ID: key, Client: "ops", Key: key.String(), Kind: job.KindPaymentResolve, Keep: time.Hour, HTTPStatus: 200},

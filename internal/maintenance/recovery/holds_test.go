@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
+	"triprize/internal/inventory"
 	"triprize/internal/maintenance/recovery"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

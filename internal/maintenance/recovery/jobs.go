@@ -11,10 +11,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 // lostJobs issues the jobs again that wait for campaigns which are free, see resumeJobs, and lost ones.
@@ -35,7 +34,7 @@ func (s *Sweeper) lostJobs(ctx context.Context) (Counts, error) {
 // When Redis cannot say where tasks are, the run fails and changes nothing more, so that
 // an outage does not double the backlog.
 func (s *Sweeper) reissueLost(ctx context.Context, counts Counts) error {
-	overdue, err := outbox.FindOverdue(ctx, s.db, s.lostJobsBackoff())
+	overdue, err := job.FindOverdue(ctx, s.db, s.lostJobsBackoff())
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (s *Sweeper) reissueLost(ctx context.Context, counts Counts) error {
 		counts["pending"] += len(found[queue.Pending])
 		counts["active"] += len(found[queue.Active])
 		counts["lost"] += len(found[queue.Missing]) + len(found[queue.Orphaned])
-		if err := outbox.MarkSeen(ctx, s.db, found[queue.Pending]); err != nil {
+		if err := job.MarkSeen(ctx, s.db, found[queue.Pending]); err != nil {
 			return err
 		}
 		reissued, err := s.reissue(ctx, found[queue.Missing], found[queue.Orphaned])
@@ -78,13 +77,13 @@ const (
 	LostJobsBackoff = 5 * time.Second // a task that was not seen for this long is looked for; after more than MaxDeliveries dead workers, the time doubles with each further one
 )
 
-func (s *Sweeper) lostJobsBackoff() outbox.Backoff {
-	return outbox.Backoff{First: cmp.Or(s.settings.Sweeps.LostJobsBackoff, LostJobsBackoff), Longest: cmp.Or(s.settings.Sweeps.LostJobsMaxBackoff, 5*time.Minute),
+func (s *Sweeper) lostJobsBackoff() job.Backoff {
+	return job.Backoff{First: cmp.Or(s.settings.Sweeps.LostJobsBackoff, LostJobsBackoff), Longest: cmp.Or(s.settings.Sweeps.LostJobsMaxBackoff, 5*time.Minute),
 		Deaths: cmp.Or(s.settings.Worker.MaxDeliveries, job.MaxDeliveries)}
 }
 
 // find groups messages by the states of their tasks, which it also returns by kind.
-func (s *Sweeper) find(ctx context.Context, messages []outbox.Overdue) (found map[queue.TaskState][]uuid.UUID, tasks map[job.Kind]map[uuid.UUID]queue.TaskState, err error) {
+func (s *Sweeper) find(ctx context.Context, messages []job.Overdue) (found map[queue.TaskState][]uuid.UUID, tasks map[job.Kind]map[uuid.UUID]queue.TaskState, err error) {
 	kinds := make(map[job.Kind][]uuid.UUID)
 	for _, m := range messages {
 		kinds[m.Kind] = append(kinds[m.Kind], m.ID)
@@ -110,7 +109,7 @@ func (s *Sweeper) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (j
 	}
 	var messages []job.Message
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		messages, err = outbox.Reissue(ctx, tx, lost, orphaned)
+		messages, err = job.Reissue(ctx, tx, lost, orphaned)
 		return err
 	})
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/campaign"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 )
 
 const (
@@ -55,7 +54,7 @@ func (s *Sweeper) LockedCampaigns() int {
 // resumeJobs issues the jobs again that wait for campaigns which are free now, the oldest first. For
 // campaigns that stay locked it writes nothing.
 func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
-	awaited, now, err := outbox.FindAwaited(ctx, s.db, awaitedMost)
+	awaited, now, err := job.FindAwaited(ctx, s.db, awaitedMost)
 	if err != nil {
 		return err
 	}
@@ -72,7 +71,7 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 		var messages []job.Message
 		var replaced int
 		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-			messages, replaced, err = outbox.Resume(ctx, tx, slices.Collect(maps.Keys(free)), now, limit)
+			messages, replaced, err = job.Resume(ctx, tx, slices.Collect(maps.Keys(free)), now, limit)
 			return err
 		})
 		if err != nil {
@@ -177,7 +176,7 @@ func (s *Sweeper) logLocked(ctx context.Context, named []episode, resumed map[uu
 			s.logger.Info("a campaign is not locked any more: its jobs go on", append(line, "jobs", resumed[one.campaign])...)
 			continue
 		}
-		jobs, err := outbox.CountAwaiting(ctx, s.db, one.campaign)
+		jobs, err := job.CountAwaiting(ctx, s.db, one.campaign)
 		line = append(line, "jobs", jobs)
 		locker, unknown := campaign.FindLocker(ctx, s.db, one.campaign)
 		if err = errors.Join(err, unknown); err != nil {

@@ -12,11 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/store/job"
-	"triprize/internal/store/outbox"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -131,7 +130,7 @@ func TestJobsThatCannotBeResumedDoNotHideLostOnes(t *testing.T) {
 	p.accept(3, 3, false)
 	p.age()
 	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
-	if err != nil || outbox.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
+	if err != nil || job.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
 		t.Fatal(err)
 	}
 	refuse(true)

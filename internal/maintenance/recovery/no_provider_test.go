@@ -9,11 +9,11 @@ import (
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/purchase"
+	"triprize/internal/purchase"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -94,13 +94,13 @@ func TestWithoutAKeyNothingIsEndedThatAWorkerHas(t *testing.T) {
 		}
 		claimed := fixture.Payment(t, p.db, bought)
 		for name, ref := range map[string]payment.Ref{"one of another's": claimed.Ref(), "an old reference": before.Ref()} {
-			lease := `clock_timestamp() + interval '1 hour'`
+			until := `clock_timestamp() + interval '1 hour'`
 			if ref == before.Ref() {
-				lease = `NULL`
+				until = `NULL`
 			}
-			p.exec(`UPDATE payments SET lease_until = ` + lease + ` WHERE purchase_id = '` + bought.String() + `'`)
+			p.exec(`UPDATE payments SET lease_until = ` + until + ` WHERE purchase_id = '` + bought.String() + `'`)
 			err := postgres.InTx(t.Context(), p.db, func(tx pgx.Tx) error {
-				known, waiting, err := payment.EndUnsent(t.Context(), tx, []agenda.Item{ref.Item()})
+				known, waiting, err := payment.EndUnsent(t.Context(), tx, []lease.Item{ref.Item()})
 				if len(known) != 0 || len(waiting) != 0 {
 					t.Errorf("%s, %s: known %v, waiting %v", claimed.Phase, name, known, waiting)
 				}

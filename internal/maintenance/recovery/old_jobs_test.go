@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
+	"triprize/internal/job"
+	"triprize/internal/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

@@ -7,12 +7,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/inventory"
+	"triprize/internal/payment"
+	"triprize/internal/payment/balance"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/balance"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
 )
 
 // errMore ends a run that had more to do than time.

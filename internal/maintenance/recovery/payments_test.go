@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/recovery"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/service/payments"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -111,7 +111,7 @@ func TestWithoutAKeyPaymentsWaitAndSaySo(t *testing.T) {
 func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+	e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
 	if _, err := e.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yiel
 func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+	e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
 	p.sweeper.UseProvider(e, told{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
 	if got := p.sweep("missed-events"); got["listed"] != 1 || got["stored"] != 1 || p.queued(job.KindEvent) != 1 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
@@ -158,7 +158,7 @@ func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 func TestOldEventsOfTheProviderAreDeletedAfterTheirRetention(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
-	e := payments.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
+	e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
 	if _, err := e.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/store/balance"
+	"triprize/internal/payment/balance"
 )
 
 // moves are what a provider's balance has of each day: one fee.

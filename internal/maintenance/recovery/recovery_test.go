@@ -13,11 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/drawing"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/draw"
-	"triprize/internal/store/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -33,7 +33,7 @@ type setup struct {
 	client   *queue.Client
 	sweeper  *recovery.Sweeper
 	registry *prometheus.Registry
-	triggers *draw.Triggers
+	triggers *drawing.Triggers
 }
 
 // newSetup returns a setup where nothing is overdue, stale or stuck before an hour is
@@ -46,7 +46,7 @@ func newSetup(t *testing.T) *setup {
 	p := &setup{t: t, settings: settings, db: servers.Pool(t, settings), rdb: servers.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace)
 	p.sweeper, p.registry = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t)), prometheus.NewRegistry()
-	p.triggers = draw.NewTriggers(p.registry, servers.Logger(t))
+	p.triggers = drawing.NewTriggers(p.registry, servers.Logger(t))
 	p.sweeper.CountDraws(p.triggers)
 	return p
 }

@@ -8,14 +8,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/agenda"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/purchase"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -83,7 +83,7 @@ func TestTheSweepLeavesPaymentsAloneThatAreLookedAt(t *testing.T) {
 	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(8))
 	claimed, _ := fixture.Reserve(t, p.db, id, "claimed", 1, -time.Second)
-	if _, ok, err := payment.Claim(t.Context(), p.db, agenda.Item{ID: claimed}, time.Hour); err != nil || !ok {
+	if _, ok, err := payment.Claim(t.Context(), p.db, lease.Item{ID: claimed}, time.Hour); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	phases := []payment.Phase{payment.Capturing, payment.Captured, payment.Expiring, payment.Ended}

@@ -10,15 +10,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/drawing"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/campaigncancel"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/holds"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
 )
 
 // endedSales does what policies.unsold says about campaigns whose sale has ended before
@@ -67,7 +66,7 @@ func (s *Sweeper) cancelEnded(ctx context.Context, counts Counts, limit int) err
 		return err
 	}
 	counts["found"] = len(ended)
-	payload, err := json.Marshal(campaigncancel.Order{By: job.System, Reason: "the sale has ended before everything was sold", IfUnsold: true})
+	payload, err := json.Marshal(lifecycle.CancelOrder{By: job.System, Reason: "the sale has ended before everything was sold", IfUnsold: true})
 	if err != nil {
 		return err
 	}
@@ -118,7 +117,7 @@ func (s *Sweeper) expiredHolds(ctx context.Context) (Counts, error) {
 		counts["campaigns"] += len(campaigns)
 		done, failed := 0, false
 		for _, id := range campaigns {
-			holds, positions, err := holds.Expire(ctx, s.db, id, limit)
+			holds, positions, err := inventory.ExpireHolds(ctx, s.db, id, limit)
 			if err != nil {
 				broken = append(broken, id)
 				counts["failed"]++
@@ -158,7 +157,7 @@ func (s *Sweeper) expiredReservations(ctx context.Context) (Counts, error) {
 func (s *Sweeper) staleLocks(ctx context.Context) (Counts, error) {
 	counts := Counts{"released": 0}
 	err := s.batches(func(limit int) (int, error) {
-		released, err := campaign.ReleaseStale(ctx, s.db, cmp.Or(s.settings.Draw.Lease, draw.Lease), limit)
+		released, err := campaign.ReleaseStale(ctx, s.db, cmp.Or(s.settings.Draw.Lease, drawing.Lease), limit)
 		for _, id := range released {
 			s.logger.Warn("execution lock released: its worker no longer renewed it", "campaign", id)
 		}

@@ -12,17 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/drawing"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/audit"
+	"triprize/internal/payment/cards"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
-	"triprize/internal/service/draw"
-	"triprize/internal/service/payments"
-	"triprize/internal/service/reconciliation"
-	"triprize/internal/service/sale"
-	"triprize/internal/service/wallets"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
+	"triprize/internal/sale"
+	"triprize/internal/wallet"
 )
 
 // Counts is how much a run of a sweep has found and done, by name.
@@ -57,15 +57,15 @@ type Sweeper struct {
 	finder   *queue.Finder
 	rdb      redis.UniversalClient
 	holds    *inventory.HoldMetrics
-	draws    *draw.Triggers // nil: the draws that sweeps trigger are not counted
-	wallets  *wallets.Executor
+	draws    *drawing.Triggers // nil: the draws that sweeps trigger are not counted
+	wallets  *wallet.Executor
 	seller   *sale.Seller
 	auditor  *audit.Auditor
 
 	locked    lockedCampaigns
 	warnAfter time.Duration // see the constant
 
-	events   *payments.Events // nil: there is no provider of payments
+	events   *cards.Events // nil: there is no provider of payments
 	provider payprovider.Provider
 	books    *reconciliation.Reconciler
 }
@@ -91,18 +91,18 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		client:  queue.NewClient(rdb, namespace),
 		finder:  queue.NewFinder(rdb, namespace),
 		auditor: audit.NewAuditor(db, logger), warnAfter: warnAfter,
-		wallets: wallets.NewExecutor(db, wallets.Documents{}, wallets.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
+		wallets: wallet.NewExecutor(db, wallet.Documents{}, wallet.BatcherOptions{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
 			MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MostPerUser: settings.Payments.MaxPositionsPerUser}),
 	}
 }
 
 // CountDraws counts the draws that the sweeps trigger.
-func (s *Sweeper) CountDraws(triggers *draw.Triggers) { s.draws = triggers }
+func (s *Sweeper) CountDraws(triggers *drawing.Triggers) { s.draws = triggers }
 
 // UseProvider lets the sweeps missed-events, missing-permissions and reconciliation ask a
 // provider of payments.
-func (s *Sweeper) UseProvider(events *payments.Events, provider payprovider.Provider) {
+func (s *Sweeper) UseProvider(events *cards.Events, provider payprovider.Provider) {
 	s.events, s.provider = events, provider
 	s.books = reconciliation.New(s.db, provider, s.settings.Retention.BalanceTransactions, s.logger)
 }

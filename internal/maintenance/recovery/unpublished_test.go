@@ -7,13 +7,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/inventory"
 	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/inventory"
 	"triprize/internal/testkit/fixture"
 )
 

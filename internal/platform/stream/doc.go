@@ -7,6 +7,6 @@
 // within limits, so clients do not reconnect all at once.
 //
 // Nothing is queued here. The source should be a channel with only the newest value, as
-// that of subscription.Subscription. A client that does not read blocks its stream in a
+// that of progress.Subscription. A client that does not read blocks its stream in a
 // write until the server's write deadline.
 package stream

@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/service/sale"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/job"
+	"triprize/internal/campaign"
+	"triprize/internal/job"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )

@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/shape"
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 )
 
 // Answer is what came back for one request.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/key"
 	"triprize/internal/maintenance/audit"
-	"triprize/internal/store/apikey"
 )
 
 // sharing is the systems that several tests use at once.
@@ -65,7 +65,7 @@ func (p *sharing) view(t *testing.T, o Options) *System {
 		metrics: maps.Clone(base.metrics), shared: base, sharing: p, suffix: fmt.Sprintf("-%d", n)}
 	s.name = nameOf(t) + s.suffix
 	t.Cleanup(s.leave)
-	s.Operator, s.App = s.newKey(apikey.Operator, "ops"), s.NewKey("shop")
+	s.Operator, s.App = s.newKey(key.Operator, "ops"), s.NewKey("shop")
 	return s
 }
 

@@ -15,9 +15,9 @@ import (
 	"triprize/devkit/devstack"
 	"triprize/internal/entry/boot"
 	"triprize/internal/entry/httpapi"
+	"triprize/internal/key"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/schema"
-	"triprize/internal/store/apikey"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
@@ -87,7 +87,7 @@ func Start(t *testing.T, o Options) *System {
 	t.Helper()
 	s := &System{T: t, life: t, name: nameOf(t)}
 	s.start(o)
-	s.Operator, s.App = s.newKey(apikey.Operator, "ops"), s.NewKey("shop")
+	s.Operator, s.App = s.newKey(key.Operator, "ops"), s.NewKey("shop")
 	return s
 }
 
@@ -172,12 +172,12 @@ func (s *System) startServers() {
 // NewKey makes an app's key of a client, whose name is that of [System.Client].
 func (s *System) NewKey(client string) string {
 	s.T.Helper()
-	return s.newKey(apikey.App, client)
+	return s.newKey(key.App, client)
 }
 
-func (s *System) newKey(role apikey.Role, client string) string {
+func (s *System) newKey(role key.Role, client string) string {
 	s.T.Helper()
-	key, err := apikey.Create(s.T.Context(), s.DB, role, s.Client(client))
+	key, err := key.Create(s.T.Context(), s.DB, role, s.Client(client))
 	if err != nil {
 		s.T.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/job"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/stream"
 	"triprize/internal/platform/tracing"
-	"triprize/internal/store/job"
 )
 
 // Call is what is known of a request, as it becomes known: for its handler, and for the log.
@@ -35,7 +35,7 @@ type Call struct {
 	Span        tracing.Span      // zero: none
 	Traceparent string            // the trace that the request is in (W3C Trace Context); empty: none
 	Connection  net.Conn
-	Watch       func(prefix string, revoked func()) (stop func()) // of keys, see apikey.Verifier
+	Watch       func(prefix string, revoked func()) (stop func()) // of keys, see key.Verifier
 	Job         uuid.UUID                                         // that it has made, or made before with the same key; zero: none yet
 	Code        fault.Code                                        // of the problem that it got; empty: none
 	Err         error                                             // why it was not served, beside the code

@@ -15,7 +15,7 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/store/inventory"
+	"triprize/internal/inventory"
 )
 
 // Board is all positions of a campaign at one version.

@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/store/inventory"
+	"triprize/internal/inventory"
 )
 
 // positions returns a board of so many layers of so many columns. Each position is owned by

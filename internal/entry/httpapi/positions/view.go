@@ -15,7 +15,7 @@ import (
 
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/response"
-	"triprize/internal/store/inventory"
+	"triprize/internal/inventory"
 )
 
 // own is a position as its user sees it.

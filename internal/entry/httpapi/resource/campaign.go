@@ -7,13 +7,12 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/draw/fairdraw"
+	"triprize/internal/campaign"
 	"triprize/internal/domain/shape"
+	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/service/proof"
-	"triprize/internal/store/campaign"
-	"triprize/internal/store/drawrecord"
 )
 
 // CampaignSummary is a campaign without its layers. Only operators see who cancelled it.
@@ -88,7 +87,7 @@ func CampaignEvent(now campaign.Progress) contract.CampaignEvent {
 }
 
 // Draw is what is public of a draw.
-func Draw(now proof.State) contract.Draw {
+func Draw(now drawing.ProofState) contract.Draw {
 	d := contract.Draw{State: contract.CampaignState(now.Campaign.State), Winners: []contract.Winner{},
 		Round: roundJSON(now.Progress.Round), RoundDueAt: now.Progress.RoundDueAt, VoidsAt: now.Progress.VoidsAt}
 	if now.Commitment != nil {
@@ -120,7 +119,7 @@ func Draw(now proof.State) contract.Draw {
 }
 
 // freeze is the freeze record of a draw that has one.
-func freeze(p drawrecord.Progress) *contract.Freeze {
+func freeze(p drawing.Progress) *contract.Freeze {
 	return &contract.Freeze{Hash: p.FreezeHash.String(), Record: p.Record}
 }
 

@@ -14,17 +14,16 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/inventory"
+	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/payment"
-	"triprize/internal/store/purchase"
-	"triprize/internal/store/refund"
+	"triprize/internal/purchase"
 )
 
 // PurchaseDetails are what other tables have of purchases, by purchase.
 type PurchaseDetails struct {
 	payments map[uuid.UUID]*payment.Payment
-	refunds  map[uuid.UUID][]refund.Refund
+	refunds  map[uuid.UUID][]payment.Refund
 	steps    map[uuid.UUID][]payment.Step
 }
 
@@ -56,7 +55,7 @@ func ReadPurchaseDetails(ctx context.Context, db postgres.DB, list ...purchase.P
 	for _, step := range steps {
 		d.steps[step.PurchaseID] = append(d.steps[step.PurchaseID], step)
 	}
-	d.refunds, err = refund.OfPurchases(ctx, db, eventful)
+	d.refunds, err = payment.RefundsOfPurchases(ctx, db, eventful)
 	return d, err
 }
 
@@ -178,7 +177,7 @@ func roleFor(by string, who Role) string {
 
 // Refund shows users only the role of the one that resolved a refund, not the name of the
 // client, and not what the provider has told us of a fault.
-func Refund(r refund.Refund, who Role) contract.Refund {
+func Refund(r payment.Refund, who Role) contract.Refund {
 	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
 		Amount: int64(r.Amount), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),
 		Reference: r.ProviderID, Failure: r.Failure, CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}

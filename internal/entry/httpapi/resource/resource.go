@@ -14,10 +14,10 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/job"
+	"triprize/internal/key"
 	"triprize/internal/platform/token"
-	"triprize/internal/store/apikey"
-	"triprize/internal/store/job"
-	"triprize/internal/store/wallet"
+	"triprize/internal/wallet"
 )
 
 // Job is a job, for its client and operators.
@@ -118,11 +118,11 @@ type Role string
 
 // The roles: of API keys, and of tokens.
 const (
-	Operator  = Role(apikey.Operator) // everything
-	App       = Role(apikey.App)      // all that is its client's
-	User      = Role(token.User)      // its own purchases
-	Viewer    = Role(token.Viewer)    // reads without personal data
-	Anonymous = Role("anonymous")     // has no credential; its client is its address
+	Operator  = Role(key.Operator) // everything
+	App       = Role(key.App)      // all that is its client's
+	User      = Role(token.User)   // its own purchases
+	Viewer    = Role(token.Viewer) // reads without personal data
+	Anonymous = Role("anonymous")  // has no credential; its client is its address
 )
 
 // SeesMetadata tells whether somebody is shown what apps write on resources for themselves:

@@ -11,17 +11,17 @@ import (
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
+	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
+	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/webhookhttp"
-	"triprize/internal/service/lifecycle"
-	"triprize/internal/store/drawrecord"
-	"triprize/internal/store/inventory"
-	"triprize/internal/store/job"
-	"triprize/internal/store/purchase"
-	"triprize/internal/store/refund"
-	"triprize/internal/store/wallet"
-	"triprize/internal/store/webhook"
+	"triprize/internal/purchase"
+	"triprize/internal/wallet"
+	"triprize/internal/webhook"
+	"triprize/internal/webhook/sender"
 )
 
 // WebhookEndpoint is an endpoint with its valid secrets, of which nothing secret is shown.
@@ -61,7 +61,7 @@ func WebhookAttempts(list []webhook.Attempt, to Role) []contract.WebhookAttempt 
 		all[i] = contract.WebhookAttempt{At: a.At, DurationMs: int(a.Duration.Milliseconds()), Status: a.Status, Error: a.Error}
 		if to != Operator && a.Failure != nil {
 			all[i].Error = a.Failure
-			if *a.Failure == webhookhttp.Unreachable {
+			if *a.Failure == sender.Unreachable {
 				all[i].DurationMs = 0
 			}
 		}
@@ -77,7 +77,7 @@ func WebhookEvent(e webhook.Event) contract.WebhookEvent {
 // WebhookDocuments renders what webhooks show, as GET shows it to an app.
 type WebhookDocuments struct{ DB postgres.DB }
 
-// Render implements webhooks.Renderer. Events of objects that are gone are left out.
+// Render implements webhook.Renderer. Events of objects that are gone are left out.
 func (d WebhookDocuments) Render(ctx context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
 	byKind := make(map[string][]webhook.Event)
 	for _, e := range events {
@@ -105,8 +105,8 @@ func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhoo
 	case "purchase", "dispute":
 		return d.purchases(ctx, events)
 	case "refund":
-		refunds, err := refund.GetAll(ctx, d.DB, subjects(events))
-		return bySubject(events, refunds, func(r refund.Refund) (uuid.UUID, any) { return r.ID, Refund(r, App) }), err
+		refunds, err := payment.GetRefunds(ctx, d.DB, subjects(events))
+		return bySubject(events, refunds, func(r payment.Refund) (uuid.UUID, any) { return r.ID, Refund(r, App) }), err
 	case "hold":
 		holds, err := inventory.GetHolds(ctx, d.DB, subjects(events))
 		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, Hold(h, App) }), err
@@ -149,13 +149,13 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 		document := Campaign(details, App)
 		switch e.Type {
 		case webhook.CampaignFrozen:
-			progress, err := drawrecord.ReadProgress(ctx, d.DB, []uuid.UUID{e.Subject})
+			progress, err := drawing.ReadProgress(ctx, d.DB, []uuid.UUID{e.Subject})
 			if err != nil {
 				return nil, err
 			}
 			document.Freeze = freeze(progress[e.Subject])
 		case webhook.CampaignVoidAnnounced:
-			if document.VoidsAt, err = drawrecord.VoidsAt(ctx, d.DB, e.Subject); err != nil {
+			if document.VoidsAt, err = drawing.VoidsAt(ctx, d.DB, e.Subject); err != nil {
 				return nil, err
 			}
 		}

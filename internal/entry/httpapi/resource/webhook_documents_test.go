@@ -12,10 +12,10 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/service/sale"
-	"triprize/internal/store/webhook"
+	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"triprize/internal/entry/httpapi/resource"
-	"triprize/internal/store/webhook"
+	"triprize/internal/webhook"
 )
 
 func TestOnlyOperatorsSeeWhyAnAddressWasNotReached(t *testing.T) {

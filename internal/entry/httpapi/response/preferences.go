@@ -14,7 +14,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"triprize/internal/store/job"
+	"triprize/internal/job"
 )
 
 // Wait is how a client wants to wait for a job (Prefer: wait=10).

@@ -15,8 +15,8 @@ import (
 
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/job"
 	"triprize/internal/platform/stream"
-	"triprize/internal/store/job"
 )
 
 // Result answers with a job, or with the result of a command; for a repeated request, with that of

@@ -1,0 +1,222 @@
+package campaign_test
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/servers"
+)
+
+// locked locks campaigns in one of the modes, and returns those that it got, in order.
+func locked(t *testing.T, tx pgx.Tx, mode postgres.LockMode, ids ...uuid.UUID) (got []uuid.UUID) {
+	t.Helper()
+	var b pgx.Batch
+	campaign.QueueLock(&b, ids, mode, func(id uuid.UUID) { got = append(got, id) })
+	if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// statuses reads what purchases and holds are decided on.
+func statuses(t *testing.T, db postgres.DB, ids ...uuid.UUID) map[uuid.UUID]*campaign.Status {
+	t.Helper()
+	var b pgx.Batch
+	found := make(map[uuid.UUID]*campaign.Status)
+	campaign.QueueStatuses(&b, ids, found)
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// count changes counters.
+func count(t *testing.T, tx pgx.Tx, changes campaign.Changes) error {
+	t.Helper()
+	var b pgx.Batch
+	changes.Queue(&b)
+	return tx.SendBatch(t.Context(), &b).Close()
+}
+
+func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ids := []uuid.UUID{put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Pending)}
+	slices.SortFunc(ids, uuidv7.Compare)
+	backwards := []uuid.UUID{ids[2], uuid.New(), ids[1], ids[0]}
+	for name, end := range map[string]func(pgx.Tx) error{
+		"commit":   func(tx pgx.Tx) error { return tx.Commit(t.Context()) },
+		"rollback": func(tx pgx.Tx) error { return tx.Rollback(t.Context()) },
+	} {
+		holder, second := begin(t, db), begin(t, db)
+		if err := campaign.Lock(t.Context(), holder, ids[1]); err != nil {
+			t.Fatal(err)
+		}
+		if got := locked(t, second, postgres.SkipLocked, backwards...); !slices.Equal(got, []uuid.UUID{ids[0], ids[2]}) {
+			t.Errorf("while one is locked: %v of %v", got, ids)
+		}
+		if err := end(holder); err != nil {
+			t.Fatal(err)
+		}
+		if got := locked(t, second, postgres.SkipLocked, backwards...); !slices.Equal(got, ids) {
+			t.Errorf("after the %s: %v of %v", name, got, ids)
+		}
+		third := begin(t, db)
+		if got := locked(t, third, postgres.SkipLocked, backwards...); len(got) != 0 {
+			t.Errorf("what the second has locked was locked again: %v", got)
+		}
+		if err := second.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Both ways to wait: the lock, and the lock with the reading behind it in one pipeline.
+func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error){
+		"Lock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
+			if err := campaign.Lock(t.Context(), tx, id); err != nil {
+				return campaign.Status{}, err
+			}
+			return *statuses(t, tx, id)[id], nil
+		},
+		"QueueLock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
+			var b pgx.Batch
+			found := make(map[uuid.UUID]*campaign.Status)
+			campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
+			campaign.QueueStatuses(&b, []uuid.UUID{id}, found)
+			err := tx.SendBatch(t.Context(), &b).Close()
+			return *found[id], err
+		},
+	} {
+		id := put(t, db, campaign.Active)
+		holder, waiter := begin(t, db), begin(t, db)
+		if err := campaign.Lock(t.Context(), holder, id); err != nil {
+			t.Fatal(err)
+		}
+		if err := count(t, holder, campaign.Changes{id: {Reserved: 3, Sold: 4}}); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan campaign.Status, 1)
+		go func() {
+			s, err := lock(waiter, id)
+			if err != nil {
+				t.Error(err)
+			}
+			read <- s
+		}()
+		servers.AwaitBlocked(t, db, 1)
+		if err := holder.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s := <-read; s.Counts != (campaign.Counts{Total: 10, Reserved: 3, Sold: 4}) {
+			t.Errorf("%s: the waiter read %+v, older than its wait", name, s)
+		}
+	}
+}
+
+func TestALockOfAnUnknownCampaignIsNotFound(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	if err := campaign.Lock(t.Context(), begin(t, db), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestASaleIsOpenFromItsStartUntilItsEnd(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for window, open := range map[string]bool{
+		"NULL, NULL":                                                 true,
+		"now() - interval '1 minute', NULL":                          true,
+		"now() + interval '1 minute', NULL":                          false,
+		"NULL, now() + interval '1 minute'":                          true,
+		"NULL, now() - interval '1 minute'":                          false,
+		"now() - interval '1 minute', now() + interval '1 minute'":   true,
+		"now() - interval '2 minutes', now() - interval '1 minute'":  false,
+		"now() + interval '1 minute', now() + interval '2 minutes'":  false,
+		"now() - interval '1 microsecond', now()":                    false, // the clock has moved on since
+		"clock_timestamp(), clock_timestamp() + interval '1 minute'": true,
+	} {
+		id := put(t, db, campaign.Active)
+		exec(t, db, `UPDATE campaigns SET (sale_starts_at, sale_ends_at) = (`+window+`) WHERE id = $1`, id)
+		if s := statuses(t, db, id)[id]; s.Open != open {
+			t.Errorf("window %s: open is %v", window, s.Open)
+		}
+	}
+}
+
+func TestAStatusIsAllThatDecidesASale(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, plain := create(t, db, fullDraft()), put(t, db, campaign.Drawing)
+	exec(t, db, `UPDATE campaigns SET state = 'active', published_at = now(), paused_at = now(), positions_reserved = 1, positions_sold = 2 WHERE id = $1`, id)
+	got := statuses(t, db, id, plain, uuid.New())
+	want := campaign.Status{ID: id, State: campaign.Active, Paused: true, Currency: "EUR", Terms: campaign.Terms{PurchaseLimit: got[id].PurchaseLimit}, LatePayment: campaign.LatePaymentReassign,
+		Counts: campaign.Counts{Total: 10, Reserved: 1, Sold: 2}}
+	if s := got[id]; !reflect.DeepEqual(*s, want) || s.PurchaseLimit == nil || *s.PurchaseLimit != 3 {
+		t.Errorf("got %+v", s)
+	}
+	if s := got[plain]; len(got) != 2 || s.State != campaign.Drawing || s.Paused || s.PurchaseLimit != nil || s.Counts.Sold != 10 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	a, b, untouched, ended := put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Completed)
+	for range 2 {
+		changes := make(campaign.Changes)
+		changes.Add(a, campaign.Counts{Reserved: 1, Sold: 3})
+		changes.Add(a, campaign.Counts{Sold: -1})
+		changes.Add(b, campaign.Counts{Sold: 5})
+		if err := attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, changes := range []campaign.Changes{
+		{a: {Sold: 5}}, {a: {Reserved: 5}}, {a: {Reserved: -3}}, {a: {Sold: -5}}, {b: {Sold: 1}}, {b: {Reserved: 1}},
+		{a: {Reserved: 20, Sold: -20}},
+	} {
+		if err := count(t, begin(t, db), changes); sqlState(err) != "23514" {
+			t.Errorf("%+v: %v", changes, err)
+		}
+	}
+	for _, changes := range []campaign.Changes{{a: {}, uuid.New(): {}}, {a: {}, ended: {Sold: -1}}} {
+		if err := attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }); !errors.Is(err, postgres.ErrRows) {
+			t.Errorf("with one that is not active: %v", err)
+		}
+	}
+	want := map[uuid.UUID]campaign.Counts{a: {Total: 10, Reserved: 2, Sold: 4}, b: {Total: 10, Sold: 10}, untouched: {Total: 10}}
+	for id, counts := range want {
+		if c := get(t, db, id); c.Counts != counts {
+			t.Errorf("got %+v, want %+v", c.Counts, counts)
+		}
+	}
+}
+
+func TestTheLimitCountsWhatAUserHasAndWants(t *testing.T) {
+	t.Parallel()
+	limit := 3
+	if err := (campaign.Terms{}).CheckLimit(1000, 1000); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+	if err := (campaign.Terms{PurchaseLimit: &limit}).CheckLimit(2, 1); err != nil {
+		t.Errorf("up to the limit: %v", err)
+	}
+	if err := (campaign.Terms{PurchaseLimit: &limit}).CheckLimit(2, 2); fault.CodeOf(err) != fault.PurchaseLimitExceeded {
+		t.Errorf("beyond it: %v", err)
+	}
+}

@@ -1,0 +1,288 @@
+package drawing_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
+	"triprize/internal/campaign"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// From the freeze on the draw waits for its round. Meanwhile nothing is held, and no claim
+// is taken; everybody can read the record, and what is waited for.
+func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T) {
+	t.Parallel()
+	db, s := servers.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	if isFrozen(t, db, id) {
+		t.Error("the sale has frozen it")
+	}
+	drawer := drawerWith(t, db, drawing.DrawerOptions{Beacon: &relays{db: db}})
+	for range 3 { // however often it is delivered
+		_, err := drawer.Run(t.Context(), ref)
+		wait, f := waits(t, err), frozen(t, db, id)
+		if due := s.DueAt(*f.Round); !wait.RetryAt.Equal(due) || wait.After <= 0 || due.Sub(f.FrozenAt) < 9*time.Minute {
+			t.Errorf("frozen at %s, its round is due at %s; tried again at %s, in %s", f.FrozenAt, due, wait.RetryAt, wait.After)
+		}
+		if noted, ok, err := fixture.DrawWait(t.Context(), db, id); err != nil || !ok || noted.Reason != wait.Reason {
+			t.Errorf("noted is %+v, %v", noted, err)
+		}
+		j := fixture.Job(t, db, ref.ID)
+		if j.State != job.Queued || j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != wait.Reason {
+			t.Errorf("the job is %s, %+v", j.State, j.Progress)
+		}
+		if lock, version := execution(t, db, id); lock != nil || version != 1 {
+			t.Errorf("lock %v, version %d: a claim was taken for a round that is not due", lock, version)
+		}
+	}
+	f := frozen(t, db, id)
+	var record fairdraw.FreezeRecord
+	if err := json.Unmarshal(f.Record, &record); err != nil || record.Secret == nil || record.Round == nil {
+		t.Errorf("the record is %s, %v", f.Record, err)
+	}
+	fixture.Sound(t, db)
+	s.know(t, db, *f.Round)
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	d, _, err := drawing.DrawOf(t.Context(), db, id)
+	want := s.sign(*f.Round).Randomness
+	if err != nil || d.Trust != fairdraw.TrustBeacon || string(d.Randomness) != string(want[:]) || d.Secret != *record.Secret {
+		t.Errorf("drawn as %+v, %v", d, err)
+	}
+	if _, left, err := fixture.DrawWait(t.Context(), db, id); err != nil || left {
+		t.Errorf("it still waits: %v", err)
+	}
+	fixture.Sound(t, db)
+}
+
+// The round comes after the newest that anybody can know of, by the clock or by the
+// beacon itself.
+func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for ahead, limit := range map[int]bool{0: true, 9: true, 60: false, -9: true, -12: false} {
+		s := newSigner(t)
+		id := withBeacon(t, db, s)
+		newest := uint64(int(s.RoundAt(time.Now())) + ahead)
+		latest := func() (beacon.Round, error) { return s.sign(newest), nil }
+		ref := fixture.SellOut(t, db, id)
+		_, err := drawerWith(t, db, drawing.DrawerOptions{Beacon: &relays{latest: latest}}).Run(t.Context(), ref)
+		wait := waits(t, err)
+		if !limit { // the clock is an hour behind
+			if isFrozen(t, db, id) || wait.After < time.Second || wait.After > 30*time.Second {
+				t.Errorf("%d rounds ahead: frozen, or tried again in %s", ahead, wait.After)
+			}
+			if lock, _ := execution(t, db, id); lock != nil {
+				t.Error("it waits with the lock")
+			}
+			continue
+		}
+		f := frozen(t, db, id)
+		if want := max(newest, s.RoundAt(f.FrozenAt)) + fairdraw.RoundsAhead; *f.Round != want {
+			t.Errorf("%d rounds ahead: the round is %d, want %d", ahead, *f.Round, want)
+		}
+		if n := servers.Value[int](t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, newest); n != 1 {
+			t.Error("the newest round is not stored")
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+// What a relay says is believed only when the pinned key has signed it. The draw waits for
+// the truth, however long: nothing weaker replaces it.
+func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	s, forger := newSigner(t), newSigner(t)
+	forger.Chain = s.Chain // all but the key
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	lying := &relays{latest: func() (beacon.Round, error) { return forger.sign(s.RoundAt(time.Now()) + 5), nil }}
+	drawer := drawerWith(t, db, drawing.DrawerOptions{Beacon: lying})
+	_, err := drawer.Run(t.Context(), ref)
+	if _ = waits(t, err); isFrozen(t, db, id) {
+		t.Fatal("a lie has confirmed the clock")
+	}
+	_, err = drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref)
+	_ = waits(t, err)
+	number := *frozen(t, db, id).Round
+	come(t, db, clock, s, number)
+	for name, lie := range map[string]func(uint64) (beacon.Round, error){
+		"away":               func(uint64) (beacon.Round, error) { return beacon.Round{}, errAway },
+		"another key":        func(n uint64) (beacon.Round, error) { return forger.sign(n), nil },
+		"the round before":   func(n uint64) (beacon.Round, error) { return s.sign(n - 1), nil },
+		"under another name": func(n uint64) (beacon.Round, error) { r := s.sign(n + 1); r.Number = n; return r, nil },
+		"no signature":       func(n uint64) (beacon.Round, error) { return beacon.Round{Number: n}, nil },
+	} {
+		lying.serve(lie)
+		_, err := drawer.Run(t.Context(), ref)
+		if wait := waits(t, err); wait.After < time.Second || wait.After > 30*time.Second {
+			t.Errorf("%s: tried again in %s", name, wait.After)
+		}
+	}
+	if _, err := drawing.NewDrawer(db, fixture.Key(t), settings, drawing.DrawerOptions{}, servers.Logger(t)).Run(t.Context(), ref); err == nil {
+		t.Error("a worker without relays has drawn")
+	}
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, number); n != 0 {
+		t.Errorf("%d rounds are stored", n)
+	}
+	lying.serve(func(n uint64) (beacon.Round, error) { // the truth, with false randomness beside it
+		r := s.sign(n)
+		r.Randomness = [32]byte{1}
+		return r, nil
+	})
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Sound(t, db)
+}
+
+// The winners come from the list that was stored at the freeze, and from no other.
+func TestADrawTakesTheStoredListAndNoOther(t *testing.T) {
+	t.Parallel()
+	db, s := servers.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	drawer := drawerWith(t, db, drawing.DrawerOptions{})
+	_, err := drawer.Run(t.Context(), ref)
+	_ = waits(t, err)
+	s.know(t, db, *frozen(t, db, id).Round)
+	fixture.TamperList(t, db, id)
+	if _, err := drawer.Run(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "the stored list has root") {
+		t.Errorf("with another list: %v", err)
+	}
+	if lock, _ := execution(t, db, id); lock != nil || state(t, db, id) != campaign.Drawing {
+		t.Errorf("lock %v, the campaign is %s", lock, state(t, db, id))
+	}
+	fixture.TamperList(t, db, id)
+	servers.Exec(t, db, `UPDATE purchases SET user_id = user_id || '?' WHERE campaign_id = $1`, id)
+	if _, err := drawer.Run(t.Context(), ref); err != nil {
+		t.Errorf("with other purchases: %v", err)
+	}
+	servers.Exec(t, db, `UPDATE purchases SET user_id = rtrim(user_id, '?') WHERE campaign_id = $1`, id)
+	fixture.Sound(t, db)
+}
+
+func TestAListThatItsCounterDoesNotKnowIsNotFrozen(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	ref := fixture.SellOut(t, db, id)
+	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = positions_sold - 1 WHERE id = $1`, id)
+	if _, err := newDrawer(t, db).Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
+		t.Errorf("it was frozen: %v", err)
+	}
+}
+
+// A wrong key delays one draw and nobody else. With a beacon the record reveals the
+// secret, so from the freeze on no key is needed.
+func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
+	t.Parallel()
+	db, s := servers.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	other, err := keyring.Parse(keyring.NewKey(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := drawing.NewDrawer(db, other, settings, drawing.DrawerOptions{}, servers.Logger(t))
+	if _, err := wrong.Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
+		t.Errorf("frozen with another key: %v", err)
+	}
+	_, err = drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref)
+	_ = waits(t, err)
+	s.know(t, db, *frozen(t, db, id).Round)
+	if _, err := wrong.Run(t.Context(), ref); err != nil {
+		t.Errorf("the secret is public by now: %v", err)
+	}
+	fixture.Sound(t, db)
+}
+
+// A draw without the round that its freeze record names is refused by the table.
+func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
+	t.Parallel()
+	db, s := servers.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	ref := fixture.SellOut(t, db, id)
+	insert := func(trust string, randomness []byte) error {
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		_, err = tx.Exec(t.Context(), `
+			INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
+			VALUES ($1, $2, sha256('root'), sha256('secret'), $3, '[]', 1)`, id, trust, randomness)
+		return err
+	}
+	if err := insert(fairdraw.TrustOperator, []byte{}); err == nil {
+		t.Error("drawn without a beacon, and without a freeze")
+	}
+	_, err := newDrawer(t, db).Run(t.Context(), ref)
+	_ = waits(t, err)
+	number := *frozen(t, db, id).Round
+	s.know(t, db, number)
+	s.know(t, db, number+1)
+	right, next := s.sign(number).Randomness, s.sign(number+1).Randomness
+	for name, c := range map[string]struct {
+		trust      string
+		randomness []byte
+	}{
+		"without a beacon":             {fairdraw.TrustOperator, []byte{}},
+		"as an operator, with a round": {fairdraw.TrustOperator, right[:]},
+		"without randomness":           {fairdraw.TrustBeacon, []byte{}},
+		"with another round":           {fairdraw.TrustBeacon, next[:]},
+		"with invented randomness":     {fairdraw.TrustBeacon, make([]byte, 32)},
+	} {
+		if err := insert(c.trust, c.randomness); err == nil {
+			t.Errorf("%s: it was recorded", name)
+		}
+	}
+	if err := insert(fairdraw.TrustBeacon, right[:]); err != nil {
+		t.Errorf("with its round: %v", err)
+	}
+	plain := fixture.Campaign(t, db, fixture.Draft(3))
+	if _, err := db.Exec(t.Context(), `
+		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
+		VALUES ($1, 'beacon', sha256('root'), sha256('secret'), $2, '[]', 1)`, plain, right[:]); err == nil {
+		t.Error("a draw claims a beacon that its rules do not name")
+	}
+}
+
+func TestDrawRecordsAreNeverChangedDeletedOrTruncated(t *testing.T) {
+	t.Parallel()
+	db, s := servers.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	_, err := newDrawer(t, db).Run(t.Context(), fixture.SellOut(t, db, id))
+	_ = waits(t, err)
+	f := frozen(t, db, id)
+	s.know(t, db, *f.Round)
+	if _, err := newDrawer(t, db).Run(t.Context(), ask(t, db, id)); err != nil {
+		t.Fatal(err)
+	}
+	for table, change := range map[string]string{"commitments": "commitment = sha256(commitment)", "freezes": "root = sha256(root)", "draws": "secret = sha256(secret)",
+		"freeze_subtrees": "hash = sha256(hash)", "beacon_chains": "period_s = 7", "beacon_rounds": "round = round + 1"} {
+		if n := servers.Value[int](t, db, `SELECT count(*) FROM `+table); n == 0 {
+			t.Errorf("%s is empty: the test does not test", table)
+		}
+		for _, sql := range []string{"UPDATE " + table + " SET " + change, "DELETE FROM " + table, "TRUNCATE " + table + " CASCADE"} {
+			_, err := db.Exec(t.Context(), sql)
+			if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "append_only" {
+				t.Errorf("%s: %v", sql, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package drawing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// Draw is the recorded result of a campaign.
+type Draw struct {
+	CampaignID uuid.UUID
+	Trust      string // fairdraw.TrustOperator or TrustBeacon
+	Root       fairdraw.Hash
+	Secret     fairdraw.Hash
+	Randomness []byte // of the beacon's round, 32 bytes; empty without a beacon
+	Winners    []Winner
+	Version    int64     // of the execution lock: the claim that drew
+	ExecutedAt time.Time // the database's clock; InsertDraw sets it
+}
+
+// Winner is the outcome of one prize. Column and purchase are nil when the
+// layer had no candidate left.
+type Winner struct {
+	Prize      int        `json:"prize"` // its number
+	Layer      int        `json:"layer"`
+	Column     *int       `json:"column"`
+	PurchaseID *uuid.UUID `json:"purchase_id"`
+	Name       string     `json:"name"`
+}
+
+// InsertDraw stores a draw and sets its ExecutedAt. The primary key refuses a second, and
+// a trigger one that is weaker than its rules.
+func InsertDraw(ctx context.Context, tx pgx.Tx, d *Draw) error {
+	randomness := d.Randomness
+	if randomness == nil {
+		randomness = []byte{}
+	}
+	err := tx.QueryRow(ctx, `
+		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING executed_at`,
+		d.CampaignID, d.Trust, d.Root[:], d.Secret[:], randomness, d.Winners, d.Version).Scan(&d.ExecutedAt)
+	return fault.At(err, "drawrecord.InsertDraw(%s)", d.CampaignID)
+}
+
+// DrawOf returns the draw of a campaign, or false when it is not drawn.
+func DrawOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Draw, bool, error) {
+	d := Draw{CampaignID: id}
+	var root, secret []byte
+	err := db.QueryRow(ctx, `
+		SELECT trust, root, secret, randomness, winners, execution_version, executed_at FROM draws WHERE campaign_id = $1`, id).
+		Scan(&d.Trust, &root, &secret, &d.Randomness, &d.Winners, &d.Version, &d.ExecutedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Draw{}, false, nil
+	}
+	if err != nil {
+		return Draw{}, false, fmt.Errorf("drawrecord.DrawOf(%s): %w", id, err)
+	}
+	d.Root, d.Secret = fairdraw.Hash(root), fairdraw.Hash(secret)
+	return d, true, nil
+}
+
+// Freeze is a stored freeze record.
+type Freeze struct {
+	CampaignID uuid.UUID
+	Record     []byte // canonical JSON
+	Root       fairdraw.Hash
+	Count      int
+	FrozenAt   time.Time // whole microseconds
+	Round      *uint64   // of the beacon; nil: none
+}
+
+// FreezeOf returns the freeze of a campaign, or false when it is not frozen.
+func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, error) {
+	f := Freeze{CampaignID: id}
+	var root []byte
+	err := db.QueryRow(ctx, `SELECT record, root, sold, frozen_at, round FROM freezes WHERE campaign_id = $1`, id).
+		Scan(&f.Record, &root, &f.Count, &f.FrozenAt, &f.Round)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Freeze{}, false, nil
+	}
+	if err != nil {
+		return Freeze{}, false, fmt.Errorf("drawrecord.FreezeOf(%s): %w", id, err)
+	}
+	f.Root = fairdraw.Hash(root)
+	return f, true, nil
+}
+
+// InsertFreeze stores a freeze with its list, and the subtrees over it, in order. The primary
+// key refuses a second.
+func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, list []fairdraw.SoldLine, subtrees []fairdraw.Subtree) error {
+	_, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, record, root, sold, frozen_at, round) VALUES ($1, $2, $3, $4, $5, $6)`,
+		f.CampaignID, string(f.Record), f.Root[:], f.Count, f.FrozenAt, f.Round)
+	if err != nil {
+		return fmt.Errorf("drawrecord.InsertFreeze(%s): %w", f.CampaignID, err)
+	}
+	pages, number := slices.Collect(slices.Chunk(list, fairdraw.SubtreeLeaves)), 0
+	_, err = tx.CopyFrom(ctx, pgx.Identifier{"freeze_subtrees"}, []string{"campaign_id", "number", "hash", "leaves"},
+		pgx.CopyFromFunc(func() ([]any, error) {
+			if number == len(subtrees) {
+				return nil, nil
+			}
+			var leaves []byte
+			for _, line := range pages[number] {
+				leaves = line.AppendLeaf(leaves)
+			}
+			number++
+			return []any{f.CampaignID, number - 1, subtrees[number-1].Hash[:], leaves}, nil
+		}))
+	return fault.At(err, "drawrecord.InsertFreeze(%s): the list", f.CampaignID)
+}
+
+// listPage is the leaves of how many subtrees one statement reads.
+const listPage = 8
+
+// SubtreesOf returns the stored nodes of a frozen tree in order. It reads no more of their
+// leaves than the place of the first.
+func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.Subtree, error) {
+	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s fairdraw.Subtree, err error) {
+		var hash, first []byte
+		if err = row.Scan(&hash, &first); err == nil {
+			s = fairdraw.Subtree{First: fairdraw.LineOf(first).Position(), Hash: fairdraw.Hash(hash)}
+		}
+		return s, err
+	}, `SELECT hash, substring(leaves FROM 1 FOR $2) FROM freeze_subtrees WHERE campaign_id = $1 ORDER BY number`, id, fairdraw.LeafSize)
+	return list, fault.At(err, "drawrecord.SubtreesOf(%s)", id)
+}
+
+// ListOf yields the frozen list of a campaign, by layer and column. It reads it page by page,
+// and ends at the first error.
+func ListOf(ctx context.Context, db postgres.DB, id uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
+	return func(yield func(fairdraw.SoldLine, error) bool) {
+		for number := 0; ; number += listPage {
+			lines, err := linesUnder(ctx, db, id, number, listPage)
+			if err != nil {
+				yield(fairdraw.SoldLine{}, err)
+				return
+			}
+			for _, line := range lines {
+				if !yield(line, nil) {
+					return
+				}
+			}
+			if len(lines) < listPage*fairdraw.SubtreeLeaves {
+				return
+			}
+		}
+	}
+}
+
+// LinesUnder returns the lines of the frozen list that stand under one subtree.
+func LinesUnder(ctx context.Context, db postgres.DB, id uuid.UUID, number int) ([]fairdraw.SoldLine, error) {
+	return linesUnder(ctx, db, id, number, 1)
+}
+
+func linesUnder(ctx context.Context, db postgres.DB, id uuid.UUID, number, subtrees int) ([]fairdraw.SoldLine, error) {
+	pages, err := postgres.Collect(ctx, db, pgx.RowTo[[]byte], `
+		SELECT leaves FROM freeze_subtrees WHERE campaign_id = $1 AND number >= $2 AND number < $3 ORDER BY number`, id, number, number+subtrees)
+	if err != nil {
+		return nil, fault.At(err, "drawrecord.linesUnder(%s, %d)", id, number)
+	}
+	var lines []fairdraw.SoldLine
+	for _, leaves := range pages {
+		for leaf := range slices.Chunk(leaves, fairdraw.LeafSize) {
+			lines = append(lines, fairdraw.LineOf(leaf))
+		}
+	}
+	return lines, nil
+}
+
+// Progress is how far the draw of a campaign is, before its result.
+type Progress struct {
+	CampaignID uuid.UUID
+	Record     []byte         // the freeze record, canonical JSON; nil: of no progress
+	FreezeHash *fairdraw.Hash // of the record
+	Round      *uint64        // of the beacon; nil: none, or not frozen yet
+	RoundDueAt *time.Time
+	VoidsAt    *time.Time // nil: no void is announced
+}
+
+// ReadProgress reads how far draws are, in one statement. It leaves out campaigns that are
+// not frozen yet.
+func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]Progress, error) {
+	list, err := postgres.Collect(ctx, db, scanProgress, `
+		SELECT i.id, f.record, f.round, b.genesis_time, b.period_s, v.voids_at
+		FROM unnest($1::uuid[]) AS i (id)
+		JOIN commitments c ON c.campaign_id = i.id
+		JOIN freezes f ON f.campaign_id = i.id
+		LEFT JOIN draw_voids v ON v.campaign_id = i.id
+		LEFT JOIN beacon_chains b ON f.round IS NOT NULL AND b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("drawrecord.ReadProgress: %w", err)
+	}
+	known := make(map[uuid.UUID]Progress, len(list))
+	for _, p := range list {
+		known[p.CampaignID] = p
+	}
+	return known, nil
+}
+
+func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
+	var period *int
+	var genesis *int64
+	err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &genesis, &period, &p.VoidsAt)
+	if err != nil {
+		return p, err
+	}
+	hash := fairdraw.FreezeHash(p.Record)
+	p.FreezeHash = &hash
+	if p.Round != nil && genesis != nil {
+		due := beacon.Chain{GenesisTime: *genesis, PeriodS: *period}.DueAt(*p.Round).UTC()
+		p.RoundDueAt = &due
+	}
+	return p, nil
+}

@@ -1,0 +1,284 @@
+package drawing
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize.example/draw/beacon"
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/job"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
+)
+
+// ErrBusy means that another worker has the execution lock: try again later.
+var ErrBusy = errors.New("draw: another worker is drawing this campaign")
+
+// Beacon asks relays for rounds of a chain. Every round that it returns is verified; an
+// error says that it has none.
+type Beacon interface {
+	Round(ctx context.Context, chain beacon.Chain, number uint64) (beacon.Round, error)
+	Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error)
+}
+
+// Options are what a Drawer may have beside its database and keys. The zero value has no
+// beacon: draws whose rules need one wait, those of others go on.
+type DrawerOptions struct {
+	Beacon   Beacon
+	AtOnce   int                   // how many questions to relays may be under way; 0: one
+	Registry prometheus.Registerer // nil: nothing is counted
+	Holder   string                // the name of the process, in the rows that it claims
+
+	// EndSale ends the sale of a campaign whose end has come and whose rules say that what
+	// is sold by then is drawn, in a transaction of its own. It does nothing about any
+	// other campaign. Nil: jobs end no sales.
+	EndSale func(ctx context.Context, campaignID uuid.UUID) (ended bool, err error)
+}
+
+// Drawer draws campaigns.
+type Drawer struct {
+	db      postgres.Pool
+	keys    keyring.Keyring
+	lease   time.Duration
+	limit   time.Duration
+	options DrawerOptions
+	metrics *metrics
+	logger  *slog.Logger
+
+	questions *questions
+}
+
+// RowWait is how long an attempt should wait for a campaign that is locked elsewhere:
+// the other draws of a process go on.
+const RowWait = 100 * time.Millisecond
+
+// The times of an attempt to draw.
+const (
+	Lease          = 10 * time.Second // another worker may take over a draw whose worker is silent for this long
+	attemptTimeout = time.Minute      // one attempt, from claim to result
+)
+
+// NewDrawer returns a Drawer; db is a pool, or a view of it for transactions that may
+// wait for locks; keys decrypt the campaigns' secrets.
+func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, options DrawerOptions, logger *slog.Logger) *Drawer {
+	return &Drawer{db: db, keys: keys, lease: cmp.Or(settings.Lease, Lease), limit: cmp.Or(settings.Timeout, attemptTimeout), options: options, metrics: newMetrics(options.Registry), logger: logger, questions: newQuestions(options.AtOnce)}
+}
+
+// Run does the draw of a job's campaign as far as it goes now, and finalizes the job at the
+// end. When the campaign is drawn already, the job gets the existing result; when its sale
+// goes on, the job fails. ErrBusy, campaign.ErrFenced (another worker took over) and a
+// *Waiting leave the job queued. job.ErrFinal means that the job is final already.
+func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	limited, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	began := time.Now()
+	outcome, err := d.run(limited, ref)
+	name, cause := endOf(outcome, err)
+	d.metrics.ended(name, cause, began)
+	if name == failed && ctx.Err() == nil && !postgres.IsTransient(err) { // nor a worker that shuts down
+		note := func(tx pgx.Tx) error { return NoteFault(ctx, tx, ref.CampaignID, longestRetry) }
+		if err := postgres.InTx(ctx, d.db, note); err != nil {
+			d.logger.Warn("a failed attempt at a draw is not noted", "campaign", ref.CampaignID, "error", err)
+		}
+	}
+	return outcome, err
+}
+
+func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	known, err := job.Get(ctx, d.db, ref.ID)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	if known.State.Final() { // a late delivery
+		return job.Outcome{}, job.ErrFinal
+	}
+	logger := d.logger.With(append([]any{"campaign", ref.CampaignID, "job", ref.ID}, known.Attrs()...)...)
+	wait, err := d.lookAhead(ctx, ref.CampaignID)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	if wait != nil {
+		return job.Outcome{}, d.putOff(ctx, ref, nil, wait, logger)
+	}
+	var execution campaign.Execution
+	var claimed bool
+	asked := time.Now()
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
+		execution, claimed, err = campaign.Claim(ctx, tx, ref.CampaignID, d.options.Holder, d.lease)
+		return err
+	})
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	if claimed {
+		logger.Info("execution lock taken", slog.String("holder", d.options.Holder), slog.Int64("version", execution.Version), telemetry.Took(time.Since(asked)))
+		return d.execute(ctx, ref, execution, logger)
+	}
+	return d.finalizeUnclaimed(ctx, ref)
+}
+
+// finalizeUnclaimed finalizes a job whose campaign could not be claimed.
+func (d *Drawer) finalizeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	result, drawn, err := get(ctx, d.db, ref.CampaignID)
+	if err != nil {
+		return job.Outcome{}, err
+	}
+	outcome := job.Outcome{ID: ref.ID}
+	if drawn {
+		if outcome.Result, err = json.Marshal(result); err != nil {
+			return job.Outcome{}, fmt.Errorf("draw.Run: %w", err)
+		}
+	} else {
+		refusal, err := d.refusal(ctx, ref.CampaignID)
+		if err != nil {
+			return job.Outcome{}, err
+		}
+		problem := job.ProblemOf(refusal)
+		outcome.Problem = &problem
+	}
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Finalize(ctx, tx, &outcome) })
+	return outcome, err
+}
+
+// refusal returns why a campaign cannot be drawn, or ErrBusy.
+func (d *Drawer) refusal(ctx context.Context, id uuid.UUID) (refusal *fault.Error, err error) {
+	c, err := campaign.Get(ctx, d.db, id)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return fault.From(err), nil
+	case err != nil:
+		return nil, err
+	case c.State == campaign.Drawing, c.State == campaign.Completed: // completed after the look for a result
+		return nil, ErrBusy
+	case c.State == campaign.Cancelled:
+		return fault.New(fault.CampaignNotActive, "the campaign is cancelled"), nil
+	case c.State == campaign.Active && c.DrawsAt != nil && d.options.EndSale != nil:
+		ended, err := d.options.EndSale(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			return nil, ErrBusy // the next attempt draws it
+		}
+	}
+	return notSoldOut(c), nil
+}
+
+// notSoldOut says what a campaign on sale waits for before it is drawn.
+func notSoldOut(c campaign.Campaign) *fault.Error {
+	if c.DrawsAt == nil {
+		return fault.New(fault.NotSoldOut, "%d of %d positions are sold", c.Counts.Sold, c.Counts.Total)
+	}
+	return fault.New(fault.NotSoldOut, "%d of %d positions are sold; the draw begins when all are, or when the sale has ended at %s and the %d reserved ones are paid or free",
+		c.Counts.Sold, c.Counts.Total, c.DrawsAt.UTC().Format(time.RFC3339), c.Counts.Reserved)
+}
+
+// Waiting is why a draw cannot go on now. It is no failure: the campaign is drawing, and
+// nothing is held meanwhile.
+type Waiting struct {
+	Reason  string
+	RetryAt time.Time     // by the database's clock
+	After   time.Duration // from now until then, for clocks that are wrong
+
+	cause string // see metrics
+}
+
+// Error returns the reason.
+func (w *Waiting) Error() string {
+	return fmt.Sprintf("draw: waiting until %s: %s", w.RetryAt.UTC().Format(time.RFC3339), w.Reason)
+}
+
+// The times between two attempts to get what should be there.
+const (
+	firstRetry   = time.Second
+	longestRetry = 30 * time.Second
+)
+
+func waiting(cause, reason string, now time.Time, after time.Duration) *Waiting {
+	return &Waiting{Reason: reason, RetryAt: now.Add(after), After: after, cause: cause}
+}
+
+// retry returns how long to wait for what was due at a time: half as long as it is late,
+// within the bounds. So a worker that knows of no earlier attempt waits as long as one
+// that has made them all.
+func retry(due, now time.Time) time.Duration { return clamp(now.Sub(due)/2, firstRetry, longestRetry) }
+
+func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least), most) }
+
+// lookAhead returns a wait when it is known, without a claim, that the campaign's round is
+// not due, or that the round is due and nobody can be asked for it now. Then nothing is
+// claimed for it.
+func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) {
+	frozen, ok, err := FreezeOf(ctx, d.db, id)
+	if err != nil || !ok || frozen.Round == nil {
+		return nil, err
+	}
+	plan, err := planOf(ctx, d.db, id)
+	if err != nil || plan.rules.Beacon == nil {
+		return nil, err
+	}
+	if _, known, err := RoundOf(ctx, d.db, plan.chain, *frozen.Round); err != nil || known {
+		return nil, err
+	}
+	now, err := Now(ctx, d.db)
+	if err != nil {
+		return nil, err
+	}
+	due := plan.chain.DueAt(*frozen.Round)
+	if !now.Before(due) {
+		if no := d.questions.refused(plan.rules.Beacon.ChainHash); no != nil && d.options.Beacon != nil {
+			return notAsked(*frozen.Round, no, due, now), nil
+		}
+		return nil, nil
+	}
+	return notDue(*frozen.Round, due, now), nil
+}
+
+func notDue(round uint64, due, now time.Time) *Waiting {
+	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
+}
+
+// putOff notes what the draw waits for and returns it. A claim is given back in the same
+// commit. A campaign that is not drawing any more has nothing to wait for: then the
+// answer is ErrBusy, and the next attempt finds out more.
+func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting, logger *slog.Logger) error {
+	drawing := true
+	err := postgres.Persist(ctx, func() error {
+		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
+			if execution != nil {
+				err = execution.Release(ctx, tx)
+			} else {
+				drawing, err = campaign.LockDrawing(ctx, tx, ref.CampaignID)
+			}
+			if err != nil || !drawing {
+				return err
+			}
+			if err := NoteWait(ctx, tx, ref.CampaignID, Wait{Reason: wait.Reason, RetryAt: wait.RetryAt}); err != nil {
+				return err
+			}
+			var b pgx.Batch
+			job.QueueWaiting(&b, []uuid.UUID{ref.ID}, job.Waiting{Reason: wait.Reason, RetryAt: wait.RetryAt})
+			return tx.SendBatch(ctx, &b).Close()
+		})
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("draw.putOff(%s): %w", ref.CampaignID, err)
+	case !drawing:
+		return ErrBusy
+	}
+	logger.InfoContext(telemetry.Sampled(""), "draw waits", "reason", wait.Reason, "until", wait.RetryAt) //nolint:contextcheck // it only says how the line is written
+	return wait
+}

@@ -1,0 +1,231 @@
+package drawing_test
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize.example/draw/fairdraw"
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/drawing"
+	"triprize/internal/job"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+var settings = config.Draw{Lease: time.Hour, Timeout: servers.Patience}
+
+func newDrawer(t *testing.T, db *pgxpool.Pool) *drawing.Drawer {
+	return newDrawerWith(t, db, settings)
+}
+
+func newDrawerWith(t *testing.T, db *pgxpool.Pool, settings config.Draw) *drawing.Drawer {
+	return drawing.NewDrawer(db, fixture.Key(t), settings, drawing.DrawerOptions{Beacon: &relays{db: db}}, servers.Logger(t))
+}
+
+// execution returns the lock columns of a campaign.
+func execution(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (lock *uuid.UUID, version int64) {
+	t.Helper()
+	err := db.QueryRow(t.Context(), `SELECT execution_lock_id, execution_version FROM campaigns WHERE id = $1`, id).Scan(&lock, &version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock, version
+}
+
+func state(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.State {
+	t.Helper()
+	c, err := campaign.Get(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.State
+}
+
+// ask accepts a draw job as an operator would.
+func ask(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
+	t.Helper()
+	jobID := uuidv7.New()
+	return fixture.Accept(t, db, job.Request{ID: jobID, Client: "ops", Key: jobID.String(), Kind: job.KindDraw, CampaignID: id, Keep: time.Hour})[0]
+}
+
+// silence makes the holder of the lock look silent for longer than the lease.
+func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
+	t.Helper()
+	_, err := db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	draft := fixture.Draft(4)
+	draft.Layers[2].Label = "Row C"
+	id := fixture.Campaign(t, db, draft)
+	ref := fixture.SellOut(t, db, id)
+	outcome, err := newDrawer(t, db).Run(t.Context(), ref)
+	if err != nil || outcome.Problem != nil {
+		t.Fatalf("%+v, %v", outcome, err)
+	}
+	if s := state(t, db, id); s != campaign.Completed {
+		t.Errorf("the campaign is %s", s)
+	}
+	if lock, version := execution(t, db, id); lock != nil || version != 1 {
+		t.Errorf("lock %v, version %d", lock, version)
+	}
+	var result drawing.Result
+	if err := json.Unmarshal(fixture.Job(t, db, ref.ID).Result, &result); err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Winners) != 4 || result.Trust != fairdraw.TrustOperator || result.Secret == "" {
+		t.Errorf("the result is %+v", result)
+	}
+	for _, w := range result.Winners {
+		if place := draft.Shape().Place(shape.Position{Layer: w.Layer, Column: *w.Column}); *w.Number != place.Number || *w.Label != place.Label {
+			t.Errorf("position %+v is called %d %q", place, *w.Number, *w.Label)
+		}
+	}
+	fixture.Sound(t, db) // redoes the draw from its commitment
+}
+
+func TestASecondWorkerSkipsALockedCampaign(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	ref := fixture.SellOut(t, db, id)
+	first, ok, err := campaign.Claim(t.Context(), db, id, "a worker", settings.Lease)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", settings.Lease); err != nil || ok {
+		t.Errorf("a second claim: %v, %v", ok, err)
+	}
+	if _, err := newDrawer(t, db).Run(t.Context(), ref); !errors.Is(err, drawing.ErrBusy) {
+		t.Errorf("a second worker got %v", err)
+	}
+	if j := fixture.Job(t, db, ref.ID); j.State != job.Queued {
+		t.Errorf("the job it skipped is %s", j.State)
+	}
+	if err := first.Release(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+	if _, version := execution(t, db, id); version != 2 {
+		t.Errorf("version %d after two claims", version)
+	}
+}
+
+func TestTheLockIsReleasedAfterAFailure(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	ref := fixture.SellOut(t, db, id)
+	wrong, _ := keyring.Parse(keyring.NewKey(), "")
+	_, err := drawing.NewDrawer(db, wrong, settings, drawing.DrawerOptions{}, servers.Logger(t)).Run(t.Context(), ref)
+	if !errors.Is(err, keyring.ErrOpen) {
+		t.Fatalf("with another key: %v", err)
+	}
+	if lock, version := execution(t, db, id); lock != nil || version != 1 {
+		t.Errorf("lock %v, version %d", lock, version)
+	}
+	if s, j := state(t, db, id), fixture.Job(t, db, ref.ID); s != campaign.Drawing || j.State != job.Queued {
+		t.Errorf("campaign %s, job %s: the failure left something behind", s, j.State)
+	}
+	if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
+		t.Errorf("the next attempt: %v", err)
+	}
+}
+
+func TestALateJobLeavesACompletedCampaignAlone(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	first := fixture.SellOut(t, db, id)
+	late := ask(t, db, id)
+	drawer := newDrawer(t, db)
+	if _, err := drawer.Run(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drawer.Run(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	a, b := fixture.Job(t, db, first.ID), fixture.Job(t, db, late.ID)
+	if b.State != job.Succeeded || string(a.Result) != string(b.Result) {
+		t.Errorf("the late job got another result:\n%s\n%s", a.Result, b.Result)
+	}
+	if _, version := execution(t, db, id); version != 1 {
+		t.Errorf("version %d: the late job claimed", version)
+	}
+	if _, err := drawer.Run(t.Context(), first); !errors.Is(err, job.ErrFinal) {
+		t.Errorf("a second delivery of the first job: %v", err)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestACampaignThatIsNotSoldOutIsNotDrawn(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	active := fixture.Campaign(t, db, fixture.Draft(4))
+	fixture.Sell(t, db, active, 8)
+	missing := uuid.New()
+	for id, want := range map[uuid.UUID]fault.Code{active: fault.NotSoldOut, missing: fault.NotFound} {
+		ref := ask(t, db, id)
+		if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		if j := fixture.Job(t, db, ref.ID); j.State != job.Failed || j.Problem.Code != want {
+			t.Errorf("got %s, %+v, want %s", j.State, j.Problem, want)
+		}
+	}
+	if s := state(t, db, active); s != campaign.Active {
+		t.Errorf("the campaign is %s", s)
+	}
+}
+
+func TestManyWorkersDrawManyCampaignsOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	var refs []job.Ref
+	for range 20 {
+		id := fixture.Campaign(t, db, fixture.Draft(3))
+		refs = append(refs, fixture.SellOut(t, db, id), ask(t, db, id))
+	}
+	var workers sync.WaitGroup
+	for range 5 {
+		workers.Go(func() {
+			drawer := newDrawer(t, db)
+			for _, ref := range refs {
+				for {
+					_, err := drawer.Run(t.Context(), ref)
+					if errors.Is(err, drawing.ErrBusy) {
+						continue
+					}
+					if err != nil && !errors.Is(err, job.ErrFinal) {
+						t.Error(err)
+					}
+					break
+				}
+			}
+		})
+	}
+	workers.Wait()
+	var draws int
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM draws`).Scan(&draws); err != nil || draws != 20 {
+		t.Errorf("%d draws, %v", draws, err)
+	}
+	fixture.Sound(t, db)
+}

@@ -1,0 +1,314 @@
+package progress_test
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"triprize/internal/campaign"
+	"triprize/internal/drawing/progress"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+func TestACrowdCostsOneQueryPerInterval(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ids := drafts(t, db, 20)
+	queries, ticks := &counted{db: db}, make(chan time.Time) // one tick is one interval
+	w := progress.NewCampaigns(queries, never, servers.Logger(t))
+	w.SetTicks(ticks)
+	run(t, w)
+	var crowd []*progress.Subscription
+	for i := range 500 {
+		crowd = append(crowd, w.Subscribe(ids[i%len(ids)], ""))
+	}
+	if w.Watching() != len(ids) {
+		t.Errorf("%d campaigns are watched", w.Watching())
+	}
+	for i, s := range crowd {
+		if first := take(t, s); first.CampaignID != ids[i%len(ids)] || first.State != campaign.Pending || first.Counts != (campaign.Counts{Total: 6}) {
+			t.Fatalf("the first progress is %+v", first)
+		}
+	}
+	arrivals := queries.sent.Load()
+	if arrivals > int64(len(ids)) { // the first ones may have been for few campaigns
+		t.Errorf("%d queries for 500 arrivals", arrivals)
+	}
+	setSold(t, db, 1, ids...)
+	ticks <- time.Time{}
+	for _, s := range crowd {
+		if news := take(t, s); news.Counts != (campaign.Counts{Total: 6, Sold: 1}) {
+			t.Fatalf("the change arrived as %+v", news)
+		}
+	}
+	ticks <- time.Time{}
+	ticks <- time.Time{} // taken when the query of the one before is done
+	for _, s := range crowd {
+		nothing(t, s) // nothing has changed since
+		s.Stop()
+		s.Stop() // twice does no harm
+	}
+	if w.Watching() != 0 {
+		t.Errorf("%d campaigns are watched by nobody", w.Watching())
+	}
+	ticks <- time.Time{}
+	ticks <- time.Time{}
+	if sent := queries.sent.Load() - arrivals; sent > 3 {
+		t.Errorf("%d queries in three intervals, and two in which nobody watched", sent)
+	}
+}
+
+func TestArrivalsShareAQuery(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ids := drafts(t, db, 3)
+	w, queries := watchingCampaigns(t, db, never, servers.Logger(t))
+	queries.gate.Lock()
+	first := w.Subscribe(ids[0], "")
+	queries.reach(t, 1)
+	var crowd []*progress.Subscription
+	for i := range 300 { // all while a query is under way, and none waits for it
+		crowd = append(crowd, w.Subscribe(ids[i%3], ""))
+	}
+	queries.gate.Unlock()
+	for _, s := range append(crowd, first) {
+		take(t, s)
+	}
+	if sent := queries.sent.Load(); sent > 2 {
+		t.Errorf("%d queries", sent)
+	}
+	queries.gate.Lock() // what is known needs no query
+	defer queries.gate.Unlock()
+	if s := take(t, w.Subscribe(ids[1], "")); s.CampaignID != ids[1] {
+		t.Errorf("told of %+v", s)
+	}
+}
+
+func TestAnOldSnapshotIsNotTheFirst(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := drafts(t, db, 1)[0]
+	const interval = 50 * time.Millisecond
+	w, queries := watchingCampaigns(t, db, interval, servers.Logger(t))
+	take(t, w.Subscribe(id, ""))
+	queries.gate.Lock() // the database does not answer for a while
+	queries.more(t, 1)
+	setSold(t, db, 1, id)
+	time.Sleep(3 * interval) // what is known is older than two intervals then
+	late := w.Subscribe(id, "")
+	nothing(t, late)
+	queries.gate.Unlock()
+	if s := take(t, late); s.Counts.Sold != 1 {
+		t.Errorf("first told of %+v", s)
+	}
+}
+
+func TestASnapshotShowsTheCampaign(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	w, _ := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
+	s := w.Subscribe(id, "")
+	expect := func(want campaign.Progress) {
+		t.Helper()
+		want.CampaignID = id
+		got := take(t, s)
+		want.Version, want.Board = got.Version, got.Board
+		if got != want {
+			t.Errorf("told of %+v, want %+v", got, want)
+		}
+		read, err := campaign.Get(t.Context(), db, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := campaign.ProgressOf(read); same != got {
+			t.Errorf("read as %+v, told of %+v", same, got)
+		}
+	}
+	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6}})
+	fixture.Reserve(t, db, id, "u", 2, time.Hour)
+	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2}})
+	fixture.Sell(t, db, id, 1)
+	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
+	for _, move := range []struct {
+		to     func(context.Context, pgx.Tx, uuid.UUID) error
+		paused bool
+	}{{campaign.Pause, true}, {campaign.Resume, false}} {
+		if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return move.to(t.Context(), tx, id) }); err != nil {
+			t.Fatal(err)
+		}
+		expect(campaign.Progress{State: campaign.Active, Paused: move.paused, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
+	}
+}
+
+func TestASubscriberThatKnowsTheVersionIsToldOfChangesOnly(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ids := drafts(t, db, 2)
+	elsewhere, _ := watchingCampaigns(t, db, never, servers.Logger(t)) // another process
+	known := take(t, elsewhere.Subscribe(ids[0], ""))
+	other := take(t, elsewhere.Subscribe(ids[1], ""))
+	if known.Version == "" || len(known.Version) > 16 || known.Version == other.Version {
+		t.Errorf("the versions are %q and %q", known.Version, other.Version)
+	}
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
+	back := w.Subscribe(ids[0], known.Version) // from a query
+	queries.more(t, 3)
+	again := w.Subscribe(ids[0], known.Version) // from what is known here
+	queries.more(t, 3)
+	nothing(t, back)
+	nothing(t, again)
+	if s := take(t, w.Subscribe(ids[0], other.Version)); s != known {
+		t.Errorf("one that knew something else was told of %+v", s)
+	}
+	setSold(t, db, 1, ids[0])
+	for _, s := range []*progress.Subscription{back, again} {
+		if news := take(t, s); news.Counts.Sold != 1 || news.Version == known.Version {
+			t.Errorf("first told of %+v", news)
+		}
+	}
+}
+
+func TestASlowReaderGetsTheNewestOnly(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := drafts(t, db, 1)[0]
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
+	slow, fast := w.Subscribe(id, ""), w.Subscribe(id, "")
+	for sold := range 6 {
+		setSold(t, db, sold, id)
+		takeUntil(t, fast, sold) // the slow one holds up nobody
+	}
+	queries.more(t, 2) // the round that told fast told slow too
+	if s := take(t, slow); s.Counts.Sold != 5 {
+		t.Errorf("told of %+v", s)
+	}
+	queries.more(t, 2)
+	nothing(t, slow)
+
+	// What was not taken is withdrawn when it is no news any more.
+	setSold(t, db, 6, id)
+	takeUntil(t, fast, 6)
+	setSold(t, db, 5, id)
+	takeUntil(t, fast, 5)
+	queries.more(t, 2)
+	nothing(t, slow)
+	setSold(t, db, 4, id)
+	if s := take(t, slow); s.Counts.Sold != 4 {
+		t.Errorf("told of %+v", s)
+	}
+}
+
+// shut closes a database to everybody, ends its sessions, and returns what opens it.
+func shut(t *testing.T, address string) (open func()) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := pgx.Identifier{strings.TrimPrefix(u.Path, "/")}
+	u.Path = "/postgres"
+	admin, err := pgx.Connect(t.Context(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(sql string, args ...any) {
+		if _, err := admin.Exec(context.Background(), sql, args...); err != nil {
+			t.Error(err)
+		}
+	}
+	open = sync.OnceFunc(func() {
+		exec(`ALTER DATABASE ` + name.Sanitize() + ` ALLOW_CONNECTIONS true`)
+		_ = admin.Close(context.Background())
+	})
+	t.Cleanup(open)
+	exec(`ALTER DATABASE ` + name.Sanitize() + ` ALLOW_CONNECTIONS false`)
+	exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, name[0])
+	return open
+}
+
+func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	db := servers.Pool(t, settings)
+	ids := drafts(t, db, 2)
+	var log servers.Journal
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
+	s := w.Subscribe(ids[0], "")
+	take(t, s)
+	for outage := 1; outage <= 2; outage++ {
+		open := shut(t, settings.Postgres.URL)
+		queries.more(t, 5)
+		arrived := w.Subscribe(ids[1], "")
+		queries.more(t, 5)
+		nothing(t, s)
+		if n := strings.Count(log.String(), "level=WARN"); n != outage {
+			t.Errorf("%d warnings after %d outages", n, outage)
+		}
+		open()
+		take(t, arrived) // it came meanwhile
+		arrived.Stop()
+		setSold(t, servers.Pool(t, settings), outage, ids[0])
+		if news := take(t, s); news.Counts.Sold != outage {
+			t.Errorf("told of %+v", news)
+		}
+		if n := strings.Count(log.String(), "level=INFO"); n != outage {
+			t.Errorf("%d ends of %d outages were logged", n, outage)
+		}
+	}
+}
+
+func TestACampaignThatDoesNotExistIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := drafts(t, db, 1)[0]
+	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
+	nobody := w.Subscribe(uuid.New(), "")
+	take(t, w.Subscribe(id, ""))
+	queries.more(t, 2)
+	nothing(t, nobody)
+}
+
+// Not parallel: the goroutines of other tests would be counted.
+func TestAWatchLeavesNothingBehind(t *testing.T) {
+	db := servers.DB(t)
+	ids := drafts(t, db, 2)
+	before := goleak.IgnoreCurrent()
+	w := progress.NewCampaigns(db, time.Millisecond, servers.Logger(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { defer close(over); w.Run(ctx) }()
+	var crowd sync.WaitGroup
+	for i := range 100 {
+		crowd.Go(func() {
+			s := w.Subscribe(ids[i%2], "")
+			if i%3 > 0 { // the others leave before they were told anything
+				<-s.Progress()
+			}
+			s.Stop()
+		})
+	}
+	crowd.Wait()
+	if w.Watching() != 0 {
+		t.Errorf("%d campaigns are watched by nobody", w.Watching())
+	}
+	kept := w.Subscribe(ids[0], "") // not even one that was not stopped
+	take(t, kept)
+	cancel()
+	select {
+	case <-over:
+	case <-time.After(servers.Patience):
+		t.Fatal("Run does not end")
+	}
+	goleak.VerifyNone(t, before)
+}

@@ -1,0 +1,147 @@
+package drawing_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/drawing"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// secretOf opens the sealed secret of a campaign.
+func secretOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) []byte {
+	t.Helper()
+	sealed, err := drawing.SecretOf(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := fixture.Key(t).Open(sealed, id[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// Draws that succeed, wait and fail in many ways, with everything logged: the secret is in
+// no line and in no error.
+func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
+	t.Parallel()
+	db, s := servers.DB(t), newSigner(t)
+	var log servers.Journal
+	logger := slog.New(slog.NewTextHandler(io.MultiWriter(&log), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	drawer := drawing.NewDrawer(db, fixture.Key(t), settings, drawing.DrawerOptions{Beacon: &relays{db: db}}, logger)
+	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s), withBeacon(t, db, s), withBeacon(t, db, s)}
+	spoilt, mixed := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
+	ids = append(ids, spoilt, mixed)
+	var secrets [][]byte
+	for _, id := range ids {
+		secrets = append(secrets, secretOf(t, db, id))
+	}
+	foreign := fixture.Key(t).Seal(secretOf(t, db, ids[0]), mixed[:]) // opens, and is another's
+	for id, sealed := range map[uuid.UUID][]byte{spoilt: []byte("\x01 no secret at all"), mixed: foreign} {
+		servers.Exec(t, db, `UPDATE draw_secrets SET sealed = $2 WHERE campaign_id = $1`, id, sealed)
+	}
+	failed := 0
+	for _, id := range ids {
+		ref := fixture.SellOut(t, db, id)
+		for range 2 {
+			if _, err := drawer.Run(t.Context(), ref); err != nil {
+				failed++
+				logger.Error("it failed", "error", err)
+			}
+		}
+	}
+	if failed < 8 || log.String() == "" {
+		t.Fatalf("%d failures: the test does not test", failed)
+	}
+	for _, secret := range secrets {
+		for _, form := range []string{string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)),
+			base64.StdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret), strings.Trim(strings.Join(strings.Fields(string(secret)), " "), " ")} {
+			if form != "" && strings.Contains(log.String(), form) {
+				t.Error("a secret is in the log")
+			}
+		}
+	}
+}
+
+// Old and new keys are valid side by side; when all is sealed with the new one, the old one
+// opens nothing any more.
+func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	var ids []uuid.UUID
+	for range 5 {
+		ids = append(ids, fixture.Campaign(t, db, fixture.Draft(3)))
+	}
+	secrets := make(map[uuid.UUID][]byte)
+	for _, id := range ids {
+		secrets[id] = secretOf(t, db, id)
+	}
+	old, oldText, newText := fixture.Key(t), strings.Repeat("5a", 32), keyring.NewKey()
+	ring, err := keyring.Parse(newText, oldText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := ids[4]
+	servers.Exec(t, db, `UPDATE draw_secrets SET sealed = 'nothing' WHERE campaign_id = $1`, lost)
+	for run, want := range []drawing.Rotation{{Checked: 5, Resealed: 4, Unopened: []uuid.UUID{lost}}, {Checked: 5, Unopened: []uuid.UUID{lost}}} {
+		got, err := drawing.RotateSecrets(t.Context(), db, ring, 2)
+		if err != nil || got.Checked != want.Checked || got.Resealed != want.Resealed || len(got.Unopened) != 1 || got.Unopened[0] != lost {
+			t.Errorf("run %d: %+v, %v, want %+v", run, got, err, want)
+		}
+	}
+	fresh, err := keyring.Parse(newText, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids[:4] {
+		sealed, err := drawing.SecretOf(t.Context(), db, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if secret, err := fresh.Open(sealed, id[:]); err != nil || !bytes.Equal(secret, secrets[id]) {
+			t.Errorf("the new key opens %x, %v", secret, err)
+		}
+		if _, err := old.Open(sealed, id[:]); !errors.Is(err, keyring.ErrOpen) {
+			t.Errorf("the old key still opens it: %v", err)
+		}
+	}
+	if _, err := drawing.NewDrawer(db, fresh, settings, drawing.DrawerOptions{}, servers.Logger(t)).Run(t.Context(), fixture.SellOut(t, db, ids[0])); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two rotations at once, or one beside a change: what has changed meanwhile is left alone.
+func TestASecretThatHasChangedMeanwhileIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	now, err := drawing.SecretOf(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		old  []byte
+		want int
+	}{"what it was": {[]byte("what it was"), 0}, "what it is": {now, 1}} {
+		keep(t, db, func(tx pgx.Tx) error {
+			n, err := drawing.ReplaceSecrets(t.Context(), tx, []drawing.Sealed{{CampaignID: id, Sealed: c.old}}, [][]byte{now})
+			if n != c.want {
+				t.Errorf("%s: %d replaced", name, n)
+			}
+			return err
+		})
+	}
+}

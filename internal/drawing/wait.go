@@ -1,0 +1,127 @@
+package drawing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+// Wait is what a draw under way waits for, and when it is tried again.
+type Wait struct {
+	Reason  string
+	RetryAt time.Time
+}
+
+// NoteWait stores what a draw waits for now. It replaces what it waited for before.
+func NoteWait(ctx context.Context, db postgres.DB, id uuid.UUID, w Wait) error {
+	_, err := db.Exec(ctx, `
+		INSERT INTO draw_waits (campaign_id, reason, retry_at) VALUES ($1, $2, $3)
+		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = 0`, id, w.Reason, w.RetryAt)
+	return fault.At(err, "drawrecord.NoteWait(%s)", id)
+}
+
+// NoteFault stores that an attempt at a draw has failed, and when about the next one comes. It
+// does nothing about a campaign that is not drawing.
+func NoteFault(ctx context.Context, db postgres.DB, id uuid.UUID, retryIn time.Duration) error {
+	_, err := db.Exec(ctx, `
+		INSERT INTO draw_waits (campaign_id, reason, retry_at, faults)
+		SELECT id, 'the last attempt failed; it is tried again', clock_timestamp() + $2 * interval '1 second', 1 FROM campaigns WHERE id = $1 AND state = 'drawing'
+		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = draw_waits.faults + 1`, id, retryIn.Seconds())
+	return fault.At(err, "drawrecord.NoteFault(%s)", id)
+}
+
+// Failing returns campaigns, at most limit, of which two attempts at the draw or more have
+// failed in a row.
+func Failing(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error) {
+	list, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
+		SELECT w.campaign_id FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id
+		WHERE w.faults >= 2 AND c.state = 'drawing' ORDER BY w.campaign_id LIMIT $1`, limit)
+	return list, fault.At(err, "drawrecord.Failing")
+}
+
+// QueueEndWait deletes the note.
+func QueueEndWait(b *pgx.Batch, id uuid.UUID) {
+	b.Queue(`DELETE FROM draw_waits WHERE campaign_id = $1`, id)
+}
+
+// EndWait deletes the note.
+func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
+	var b pgx.Batch
+	QueueEndWait(&b, id)
+	return fault.At(db.SendBatch(ctx, &b).Close(), "drawrecord.EndWait(%s)", id)
+}
+
+// Now returns the time of the database's clock, which decides what is due.
+func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
+	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return now, fmt.Errorf("drawrecord.Now: %w", err)
+	}
+	return now, nil
+}
+
+// CountWaits counts the draws that wait for something now, and those whose last attempt failed.
+func CountWaits(ctx context.Context, db postgres.DB) (n int, err error) {
+	err = db.QueryRow(ctx, `SELECT count(*) FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state = 'drawing'`).Scan(&n)
+	return n, fault.At(err, "drawrecord.CountWaits")
+}
+
+// UnderWay is what is known of all draws that are not done.
+type UnderWay struct {
+	Campaigns   int           // that are drawing
+	Oldest      time.Duration // since when the first of them is; 0: none is
+	Voids       int           // of them, with a void that is announced
+	Claims      int           // of them, with a claim of a worker
+	OldestClaim time.Duration // since when the oldest claim was not renewed; 0: there is none
+}
+
+// CountUnderWay reads the campaigns that are drawing, of which there are few.
+func CountUnderWay(ctx context.Context, db postgres.DB) (u UnderWay, err error) {
+	var since, claimed float64
+	err = db.QueryRow(ctx, `
+		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)::float8, count(v.campaign_id),
+		       count(c.execution_lock_id), coalesce(extract(epoch FROM max(clock_timestamp() - c.execution_locked_at)), 0)::float8
+		FROM campaigns c LEFT JOIN draw_voids v ON v.campaign_id = c.id WHERE c.state = 'drawing'`).
+		Scan(&u.Campaigns, &since, &u.Voids, &u.Claims, &claimed)
+	u.Oldest, u.OldestClaim = time.Duration(since*float64(time.Second)), time.Duration(claimed*float64(time.Second))
+	return u, fault.At(err, "drawrecord.CountUnderWay")
+}
+
+// Stuck is what decides whether a draw under way may be voided.
+type Stuck struct {
+	StartedAt  time.Time
+	RoundDueAt *time.Time // nil: not frozen, or without a beacon
+	RoundKnown bool       // it is stored: the draw follows from it
+	VoidsAt    *time.Time // nil: not announced
+	Now        time.Time  // of the database's clock
+}
+
+// StuckOf reads a draw under way. Call it under the campaign's lock.
+func StuckOf(ctx context.Context, tx pgx.Tx, id uuid.UUID) (s Stuck, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT c.draw_started_at, r.due_at, coalesce(r.is_known, false), v.voids_at, clock_timestamp()
+		FROM campaigns c LEFT JOIN draw_rounds(c.id) r ON true LEFT JOIN draw_voids v ON v.campaign_id = c.id
+		WHERE c.id = $1 AND c.state = 'drawing'`, id).Scan(&s.StartedAt, &s.RoundDueAt, &s.RoundKnown, &s.VoidsAt, &s.Now)
+	return s, fault.At(err, "drawrecord.StuckOf(%s)", id)
+}
+
+// AnnounceVoid stores that a draw is voided 168 hours from now, unless its round comes before. A
+// trigger refuses it while the round is not due for 24 hours, the primary key a second.
+func AnnounceVoid(ctx context.Context, tx pgx.Tx, id uuid.UUID) (voidsAt time.Time, err error) {
+	err = tx.QueryRow(ctx, `
+		INSERT INTO draw_voids (campaign_id, announced_at, voids_at)
+		SELECT $1, now.at, now.at + interval '168 hours' FROM (SELECT clock_timestamp() AS at) now RETURNING voids_at`, id).Scan(&voidsAt)
+	return voidsAt, fault.At(err, "drawrecord.AnnounceVoid(%s)", id)
+}
+
+// VoidsAt returns when the draw of a campaign is voided, or was; nil: that is not announced.
+func VoidsAt(ctx context.Context, db postgres.DB, id uuid.UUID) (at *time.Time, err error) {
+	err = db.QueryRow(ctx, `SELECT voids_at FROM draw_voids WHERE campaign_id = $1`, id).Scan(&at)
+	_, err = postgres.Found(err)
+	return at, fault.At(err, "drawrecord.VoidsAt(%s)", id)
+}

@@ -1,0 +1,441 @@
+package inventory_test
+
+import (
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/access"
+	"triprize/internal/domain/shape"
+	"triprize/internal/inventory"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+func TestASoldPositionSaysToWhom(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, purchases := fill(t, db, 4), []uuid.UUID{uuid.New(), uuid.New()}
+	free := ranked(t, db, id, 0)
+	if !sell(t, db, "a", purchases[0], free[0], free[3]) || !sell(t, db, "b", purchases[1], free[1]) {
+		t.Fatal("not sold")
+	}
+	for i, f := range free {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rowOf(t, db, id, f.Position)
+		owner, ok := map[int]string{0: "a", 3: "a", 1: "b"}[i]
+		if !ok {
+			if p.State != inventory.Available || p.UserID != nil || r.Version != f.Version || r.Dated {
+				t.Errorf("an unsold position is %+v, %+v", p, r)
+			}
+			continue
+		}
+		purchase := purchases[owner[0]-'a']
+		if p.State != inventory.Sold || p.UserID == nil || *p.UserID != owner || p.ExpiresAt != nil || p.Price != f.Price ||
+			r.Version != f.Version+1 || r.Purchase == nil || *r.Purchase != purchase || !r.Dated {
+			t.Errorf("a sold position is %+v, %+v", p, r)
+		}
+	}
+}
+
+// A position that was changed since it was found is neither held nor sold, and
+// nothing else of the same transaction is.
+func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for name, move := range map[string]func(f inventory.Free){
+		"held":     func(f inventory.Free) { kept(t, db, time.Hour, f) },
+		"reserved": func(f inventory.Free) { set(t, db, inventory.Reserved, uuid.New(), f) },
+		"sold":     func(f inventory.Free) { sell(t, db, "first", uuid.New(), f) },
+		"held and free again": func(f inventory.Free) {
+			set(t, db, inventory.Held, uuid.New(), f)
+			set(t, db, inventory.Available, uuid.New(), f)
+		},
+		"held, at the same version":     func(f inventory.Free) { set(t, db, inventory.Held, uuid.New(), f); setBack(t, db, f) },
+		"reserved, at the same version": func(f inventory.Free) { set(t, db, inventory.Reserved, uuid.New(), f); setBack(t, db, f) },
+	} {
+		id := fill(t, db, 4)
+		free := peek(t, db, needs(id, 0, 3))
+		move(free[1])
+		moved := rows(t, db, id)
+		if sell(t, db, "second", uuid.New(), free...) {
+			t.Errorf("%s: sold", name)
+		}
+		if h, done := keep(t, db, time.Hour, free...); done {
+			t.Errorf("%s: held", name)
+		} else if _, err := inventory.GetHold(t.Context(), db, access.Everything(), h.ID); err == nil {
+			t.Errorf("%s: a hold that keeps nothing", name)
+		}
+		if after := rows(t, db, id); !maps.Equal(after, moved) {
+			t.Errorf("%s: the positions were %+v, they are %+v", name, moved, after)
+		}
+		wrong := free[0]
+		wrong.CampaignID = uuid.New()
+		if sell(t, db, "third", uuid.New(), wrong) {
+			t.Errorf("%s: a position of another campaign was sold", name)
+		}
+	}
+}
+
+func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 4)
+	free := ranked(t, db, id, 0)
+	mine, others := kept(t, db, time.Hour, free[:3]...), kept(t, db, time.Hour, free[3:5]...)
+	later := time.Now().Add(2 * time.Hour).Truncate(time.Microsecond)
+	if !change(t, db, func(b *pgx.Batch) { queueExtend(b, mine, later) }) {
+		t.Fatal("not extended")
+	}
+	for i, f := range free[:5] {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || *p.UserID != "holder" || p.ExpiresAt.Equal(later) != (i < 3) || (r.Version == f.Version+2) != (i < 3) {
+			t.Errorf("position %d is %+v, %+v, %v", i, p, r, err)
+		}
+	}
+	if h := fixture.HoldNow(t, db, mine.ID); !h.ExpiresAt.Equal(later) || h.Extensions != 1 || h.State != inventory.HoldActive {
+		t.Errorf("extended it is %+v", h)
+	}
+	if !change(t, db, func(b *pgx.Batch) { queueRelease(b, mine) }) {
+		t.Fatal("not released")
+	}
+	for _, f := range free[:3] {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || p.State != inventory.Available || p.UserID != nil || p.ExpiresAt != nil || r.Version != f.Version+3 || r.Rank != f.Rank {
+			t.Errorf("a freed one is %+v, %+v, %v", p, r, err)
+		}
+	}
+	if h := fixture.HoldNow(t, db, mine.ID); h.State != inventory.HoldReleased || h.EndedAt == nil || len(h.Positions) != 3 {
+		t.Errorf("released it is %+v", h)
+	}
+	expectCountsInventory(t, db, id, [3]int{8, 2, 0})
+	if h := fixture.HoldNow(t, db, others.ID); h.State != inventory.HoldActive || h.Extensions != 0 {
+		t.Errorf("another is %+v", h)
+	}
+}
+
+// The positions of a hold are not what its record says: then nothing changes. The
+// transactions do not lock the campaign.
+func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
+		"extended": func(b *pgx.Batch, h inventory.Hold) { queueExtend(b, h, time.Now().Add(2*time.Hour)) },
+		"released": queueRelease,
+		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{overInventory(h)}) },
+	}
+	for name, do := range changes {
+		id := fill(t, db, 4)
+		free := ranked(t, db, id, 0)
+		h := kept(t, db, -time.Second, free[:2]...)
+		set(t, db, inventory.Available, uuid.Nil, free[0])
+		kept(t, db, time.Hour, ranked(t, db, id, 0)[0]) // perhaps the same one
+		before := rows(t, db, id)
+		if change(t, db, func(b *pgx.Batch) { do(b, h) }) {
+			t.Errorf("%s, without one of its positions", name)
+		}
+		if after := rows(t, db, id); !maps.Equal(after, before) {
+			t.Errorf("%s: the positions were %+v, they are %+v", name, before, after)
+		}
+		if now := fixture.HoldNow(t, db, h.ID); now.EndedAt != nil || now.Extensions != 0 {
+			t.Errorf("%s: it is %+v", name, now)
+		}
+	}
+}
+
+func TestAHoldEndsOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 8)
+	ends := map[inventory.HoldState]func(b *pgx.Batch, h inventory.Hold){
+		inventory.HoldUsed: func(b *pgx.Batch, h inventory.Hold) {
+			inventory.QueueSell(b, []inventory.Owned{{PurchaseID: uuid.New(), UserID: "holder", HoldID: h.ID, Picked: foundKept(t, db, h)}})
+		},
+		inventory.HoldReleased: queueRelease,
+		inventory.HoldExpired:  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{overInventory(h)}) },
+	}
+	for first, end := range ends {
+		in := time.Hour
+		if first == inventory.HoldExpired {
+			in = -time.Second
+		}
+		free := ranked(t, db, id, 0)
+		mine, other := kept(t, db, in, free[0]), kept(t, db, in, free[1])
+		if !change(t, db, func(b *pgx.Batch) { end(b, mine) }) {
+			t.Errorf("%s: it did not end", first)
+		}
+		before := fixture.HoldNow(t, db, mine.ID)
+		if before.State != first || before.EndedAt == nil || (before.PurchaseID != nil) != (first == inventory.HoldUsed) {
+			t.Errorf("%s: it is %+v", first, before)
+		}
+		if h := fixture.HoldNow(t, db, other.ID); h.EndedAt != nil {
+			t.Errorf("%s: another is %+v", first, h)
+		}
+		for second, again := range ends {
+			if change(t, db, func(b *pgx.Batch) { again(b, mine) }) {
+				t.Errorf("%s, then %s", first, second)
+			}
+		}
+		if change(t, db, func(b *pgx.Batch) { queueExtend(b, mine, time.Now().Add(2*time.Hour)) }) {
+			t.Errorf("%s, then extended", first)
+		}
+		if after := fixture.HoldNow(t, db, mine.ID); after.State != first || !after.EndedAt.Equal(*before.EndedAt) {
+			t.Errorf("%s: later it is %+v", first, after)
+		}
+	}
+	young := kept(t, db, time.Hour, ranked(t, db, id, 0)[0])
+	if change(t, db, func(b *pgx.Batch) { inventory.QueueExpire(b, []inventory.Over{overInventory(young)}) }) {
+		t.Error("one that is not over has expired")
+	}
+}
+
+// foundKept finds what a hold keeps, or kept, as a sale does.
+func foundKept(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (picked []*inventory.Free) {
+	t.Helper()
+	var at []inventory.PositionID
+	for _, p := range h.Positions {
+		at = append(at, inventory.PositionID{CampaignID: h.CampaignID, Position: p.Position})
+	}
+	found, err := inventory.Find(t.Context(), begin(t, db), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		picked = append(picked, &found[i].Free)
+	}
+	return picked
+}
+
+func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 4)
+	free := ranked(t, db, id, 0)
+	mine, others := kept(t, db, time.Hour, free[0]), kept(t, db, time.Hour, free[1])
+	for i := range 2 {
+		free[i].Version++
+	}
+	sale := func(holdID uuid.UUID, f inventory.Free) inventory.Owned {
+		return inventory.Owned{Picked: []*inventory.Free{&f}, HoldID: holdID, UserID: "holder", PurchaseID: uuid.New()}
+	}
+	before := rows(t, db, id)
+	for what, sales := range map[string][]inventory.Owned{
+		"without a hold":        {sale(uuid.Nil, free[0])},
+		"by another hold":       {sale(others.ID, free[0])},
+		"a free one by a hold":  {sale(mine.ID, free[2])},
+		"at another version":    {sale(mine.ID, inventory.Free{PositionID: free[0].PositionID, Version: free[0].Version + 1})},
+		"one of two wrongly":    {sale(mine.ID, free[0]), sale(uuid.Nil, free[1])},
+		"by a hold that is not": {sale(uuid.New(), free[0])},
+	} {
+		if change(t, db, func(b *pgx.Batch) { inventory.QueueSell(b, sales) }) {
+			t.Errorf("%s: sold", what)
+		}
+	}
+	if after := rows(t, db, id); !maps.Equal(after, before) {
+		t.Errorf("the positions were %+v, they are %+v", before, after)
+	}
+	right := []inventory.Owned{sale(mine.ID, free[0]), sale(others.ID, free[1]), sale(uuid.Nil, free[2])}
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueSell(b, right) }) {
+		t.Error("each by its own, and a free one: not sold")
+	}
+	expectCountsInventory(t, db, id, [3]int{7, 0, 3})
+	if p, err := inventory.Get(t.Context(), db, id, free[0].Position); err != nil || p.State != inventory.Sold || p.ExpiresAt != nil {
+		t.Errorf("it is %+v, %v", p, err)
+	}
+	for i, h := range []inventory.Hold{mine, others} {
+		if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldUsed || *now.PurchaseID != right[i].PurchaseID {
+			t.Errorf("its hold is %+v", now)
+		}
+	}
+}
+
+func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 4)
+	mine, other := uuid.New(), uuid.New()
+	free := ranked(t, db, id, 0)
+	sell(t, db, "a", mine, free[:2]...)
+	sell(t, db, "b", other, free[2])
+	takeBack := func(purchase uuid.UUID, from ...inventory.Free) bool {
+		return change(t, db, func(b *pgx.Batch) { inventory.QueueTakeBack(b, returns(purchase, from...)) })
+	}
+	for what, wrong := range map[string][]inventory.Free{"another's": free[1:3], "another's too": free[:3], "a free one": free[2:4]} {
+		if takeBack(mine, wrong...) {
+			t.Errorf("%s was taken back", what)
+		}
+	}
+	if !takeBack(mine, free[:2]...) || takeBack(mine, free[:2]...) {
+		t.Error("it was not taken back once")
+	}
+	for i, f := range free[:3] {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || (p.State == inventory.Available && p.UserID == nil && !r.Dated && r.Purchase == nil && r.Version == f.Version+2) != (i < 2) {
+			t.Errorf("position %d is %+v, %+v, %v", i, p, r, err)
+		}
+	}
+}
+
+// All have read the same positions, and none holds a lock: each position is sold once.
+func TestOfManySalesOfTheSamePositionsOneGetsEach(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 5)
+	free := ranked(t, db, id, 0)
+	var mu sync.Mutex
+	sold := make(map[string]int)
+	var sellers sync.WaitGroup
+	for s := range 6 {
+		user := string(rune('a' + s))
+		sellers.Go(func() {
+			for i := range free {
+				if sell(t, db, user, uuid.New(), free[(i+s)%len(free)]) {
+					mu.Lock()
+					sold[user]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	sellers.Wait()
+	owned, total := make(map[string]int), 0
+	for _, p := range all(t, db, id) {
+		if r := rowOf(t, db, id, p.Position); p.State != inventory.Sold || r.Version != 1 {
+			t.Errorf("a position is %+v, %+v", p, r)
+			continue
+		}
+		owned[*p.UserID]++
+		total++
+	}
+	for user, n := range sold {
+		if owned[user] != n {
+			t.Errorf("%s was told %d and owns %d", user, n, owned[user])
+		}
+	}
+	if total != len(free) {
+		t.Errorf("%d of %d sold", total, len(free))
+	}
+}
+
+func TestWhatAPurchaseHasReservedIsFreedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 4)
+	mine, other := uuid.New(), uuid.New()
+	free := ranked(t, db, id, 0)
+	reserved, sold, others, held := free[:3], free[3], free[4:6], free[6]
+	set(t, db, inventory.Reserved, mine, reserved...)
+	set(t, db, inventory.Sold, mine, sold)
+	set(t, db, inventory.Reserved, other, others...)
+	set(t, db, inventory.Held, uuid.Nil, held)
+	release := func(purchase uuid.UUID, positions ...inventory.Free) bool {
+		return change(t, db, func(b *pgx.Batch) { inventory.QueueFreeReserved(b, returns(purchase, positions...)) })
+	}
+	for name, wrong := range map[string][]inventory.Free{"a sold one": {reserved[0], sold}, "another's": {reserved[0], others[0]}, "a held one": {held}, "a free one": {free[7]}} {
+		if release(mine, wrong...) {
+			t.Errorf("%s was released", name)
+		}
+	}
+	expectCountsInventory(t, db, id, [3]int{3, 6, 1})
+	if !release(mine, reserved...) {
+		t.Error("not released")
+	}
+	for _, f := range reserved {
+		p, err := inventory.Get(t.Context(), db, id, f.Position)
+		if r := rowOf(t, db, id, f.Position); err != nil || p.State != inventory.Available || p.UserID != nil || p.ExpiresAt != nil || r.Version != f.Version+2 || r.Purchase != nil || r.Rank != f.Rank {
+			t.Errorf("a released position is %+v, %+v, %v", p, r, err)
+		}
+	}
+	expectCountsInventory(t, db, id, [3]int{6, 3, 1})
+	// The first of them has a new owner by now, who is not the one who releases late.
+	set(t, db, inventory.Reserved, other, reserved[0])
+	if release(mine, reserved[0]) {
+		t.Error("a late release took a position from its new owner")
+	}
+	if !release(other, append(others, reserved[0])...) {
+		t.Error("the new owner released nothing")
+	}
+}
+
+// The transaction has decided so. The statement holds without it, too.
+func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fill(t, db, 4)
+	turns := inventory.Turns{Most: 20 * time.Minute, Rest: 10 * time.Minute}
+	kept, free := ranked(t, db, id, 0)[0], ranked(t, db, id, 0)[1]
+	ended := inventory.Owned{CampaignID: id, UserID: "a", Items: []shape.Item{{Place: fixture.OfTriangle(kept.Position)}}, KeptSince: time.Now().Add(-16 * time.Minute),
+		ReservedAt: time.Now().Add(-16 * time.Minute), Deadline: time.Now().Add(time.Hour)}
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueUnpaid(b, []inventory.Owned{ended}) }) {
+		t.Fatal("not noted")
+	}
+	reserve := func(user string, f inventory.Free, d time.Duration, turns inventory.Turns) bool {
+		t.Helper()
+		var done bool
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			var b pgx.Batch
+			inventory.QueueReserve(&b, []inventory.Owned{{UserID: user, PurchaseID: uuid.New(), Picked: pointers([]inventory.Free{f}), For: d}}, time.Now(), turns, time.Hour)
+			done = tx.SendBatch(t.Context(), &b).Close() == nil
+			return errNotNow
+		})
+		if !errors.Is(err, errNotNow) {
+			t.Fatal(err)
+		}
+		return done
+	}
+	for name, c := range map[string]struct {
+		user  string
+		of    inventory.Free
+		d     time.Duration
+		turns inventory.Turns
+		want  bool
+	}{
+		"too long":         {"a", kept, 5 * time.Minute, turns, false},
+		"what is left":     {"a", kept, 3 * time.Minute, turns, true},
+		"another user":     {"b", kept, 20 * time.Minute, turns, true},
+		"another position": {"a", free, 20 * time.Minute, turns, true},
+		"after a rest":     {"a", kept, 20 * time.Minute, inventory.Turns{Most: 20 * time.Minute}, true},
+	} {
+		if got := reserve(c.user, c.of, c.d, c.turns); got != c.want {
+			t.Errorf("%s: reserved %t", name, got)
+		}
+	}
+}
+
+var errNotNow = errors.New("it is rolled back")
+
+// The statements name the state: only a free position is blocked, and only a blocked one is free
+// again.
+func TestOnlyFreePositionsAreBlocked(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for _, state := range []inventory.State{inventory.Available, inventory.Held, inventory.Reserved, inventory.Sold} {
+		id := fill(t, db, 4)
+		f := peek(t, db, needs(id, 0, 1))[0]
+		if state != inventory.Available {
+			set(t, db, state, uuid.New(), f)
+		}
+		chosen := []shape.Position{f.Position}
+		unblock := func(b *pgx.Batch) { inventory.QueueBlocking(b, id, chosen, inventory.Blocked, "") }
+		if change(t, db, unblock) {
+			t.Errorf("%s: it was unblocked", state)
+		}
+		blocked := change(t, db, func(b *pgx.Batch) { inventory.QueueBlocking(b, id, chosen, inventory.Available, "wheelchair") })
+		if blocked != (state == inventory.Available) || blocked && !change(t, db, unblock) {
+			t.Errorf("%s: blocked: %t", state, blocked)
+		}
+		if p, err := inventory.Get(t.Context(), db, id, f.Position); err != nil || p.State != state {
+			t.Errorf("%s: now it is %s, %v", state, p.State, err)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package inventory_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/platform/config"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/property"
+	"triprize/internal/testkit/servers"
+)
+
+// Random histories of one small campaign: holds of chosen, random and adjacent positions,
+// extensions, releases, holds whose time is over and sweeps, and batches of
+// purchases, chosen, random, adjacent and from holds, by three users. A model in memory
+// says what must come of each step.
+//
+// After every step:
+//
+//   - each request got what the model says, with the code it says;
+//   - every position has the state and the owner that the model gives it, so no
+//     position has two, and what an expired hold kept is free, swept or not;
+//   - every hold is what the model says it is, and keeps its positions in its record;
+//   - no user owns and holds more than the limits.
+//
+// And at the end everything that package audit checks: counters equal rows, a
+// used hold is its purchase's items, an ended hold keeps nothing.
+//
+// Cancellations of purchases belong here as one more step.
+func TestRandomHistoriesOfHoldsFollowTheModel(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.MaxExtensions = maxHolds, maxHeld, 1 })
+	property.Check(t, func(rt *rapid.T) {
+		m := &model{t: t, rt: rt, db: db, service: service, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[shape.Position]string), kept: make(map[shape.Position]*held)}
+		draft := fixture.Draft(m.base)
+		if m.limit = rapid.SampledFrom([]int{0, 2, 4}).Draw(rt, "limit"); m.limit > 0 {
+			draft.PurchaseLimit = &m.limit
+		}
+		m.id = fixture.Campaign(t, db, draft)
+		for range rapid.IntRange(8, 40).Draw(rt, "steps") {
+			rapid.SampledFrom([]step{{"hold", m.hold}, {"hold", m.hold}, {"buy", m.buy}, {"buy", m.buy}, {"extend", m.extend},
+				{"release", m.release}, {"end", m.end}, {"end", m.end}, {"sweep", m.sweep}}).Draw(rt, "step").do()
+			m.check()
+		}
+		fixture.Sound(t, db)
+	})
+}
+
+const maxHolds, maxHeld = 2, 4
+
+type step struct {
+	name string
+	do   func()
+}
+
+func (s step) String() string { return s.name }
+
+func (m *model) user() string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(m.rt, "user") }
+
+// choose draws up to three distinct positions.
+func (m *model) choose() []shape.Position {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Collect(fixture.Triangle(m.base).All())), 1, 3, rapid.ID[shape.Position]).Draw(m.rt, "positions")
+}
+
+// some draws a number of positions, random or side by side.
+func (m *model) some() inventory.Selection {
+	return inventory.Selection{Layer: rapid.IntRange(0, m.base).Draw(m.rt, "layer"), Quantity: rapid.IntRange(1, 3).Draw(m.rt, "quantity"), Adjacent: rapid.Bool().Draw(m.rt, "adjacent")}
+}
+
+func (m *model) hold() {
+	request := fixture.HoldRequest(m.id, m.user())
+	if rapid.Bool().Draw(m.rt, "chosen") {
+		request.Positions = m.choose()
+	} else {
+		request.Selection = m.some()
+	}
+	n, user := max(request.Quantity, len(request.Positions)), request.Job.UserID
+	var want fault.Code
+	switch mine := m.holdsOf(user); {
+	case request.Layer > 0 && n > request.Layer:
+		want = fault.InvalidRequest
+	case m.soldOut(0):
+		want = fault.SoldOut
+	case len(mine) >= maxHolds || m.heldBy(user)+n > maxHeld:
+		want = fault.HoldLimitExceeded
+	case m.limit > 0 && m.has(user)+n > m.limit:
+		want = fault.PurchaseLimitExceeded
+	default:
+		want = m.available(request.Selection)
+	}
+	made, err := fixture.TryHold(m.t, m.service, request)
+	if m.expect("hold", err, want); err != nil {
+		return
+	}
+	h := &held{Hold: made, state: inventory.HoldActive}
+	m.take("hold", placesOf(made), request.Selection, user, h)
+	m.holds = append(m.holds, h)
+}
+
+// any draws a hold, over or not; nil when there is none.
+func (m *model) any() *held {
+	if len(m.holds) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(m.holds).Draw(m.rt, "hold")
+}
+
+func (m *model) extend() {
+	h := m.any()
+	if h == nil {
+		return
+	}
+	want := over[h.state]
+	if h.state == inventory.HoldActive && h.Extensions == 1 {
+		want = fault.HoldLimitExceeded
+	}
+	extended, err := extendAt(m.t, m.service, h.ID, 20*time.Minute)
+	if m.expect("extend", err, want); err == nil {
+		if !extended.ExpiresAt.Equal(h.ExpiresAt.Add(20 * time.Minute)) {
+			m.t.Errorf("extended from %s to %s", h.ExpiresAt, extended.ExpiresAt)
+		}
+		h.Extensions, h.ExpiresAt = extended.Extensions, extended.ExpiresAt
+	}
+}
+
+func (m *model) release() {
+	h := m.any()
+	if h == nil {
+		return
+	}
+	want := over[h.state]
+	if h.state == inventory.HoldReleased {
+		want = ""
+	}
+	released, err := releaseAt(m.t, m.service, h.ID)
+	m.expect("release", err, want)
+	if released != (h.state == inventory.HoldActive) {
+		m.rt.Errorf("released: %t, and it was %s", released, h.state)
+	}
+	if released {
+		m.letGo(h, inventory.HoldReleased)
+	}
+}
+
+// end lets the time of a hold be over. No sweep runs.
+func (m *model) end() {
+	if h := m.any(); h != nil && h.state == inventory.HoldActive {
+		fixture.EndHold(m.t, m.db, h.Hold)
+		m.letGo(h, inventory.HoldExpired)
+	}
+}
+
+func (m *model) sweep() {
+	if _, _, err := inventory.ExpireHolds(m.t.Context(), m.db, m.id, rapid.IntRange(1, 2).Draw(m.rt, "limit")); err != nil {
+		m.rt.Errorf("sweep: %v", err)
+	}
+}
+
+// buy finalizes one batch of orders, in the order in which they are drawn.
+func (m *model) buy() {
+	var requests []job.Request
+	var finalized []func(j job.Job)
+	for range rapid.IntRange(1, 4).Draw(m.rt, "orders") {
+		user := m.user()
+		switch h := m.any(); rapid.SampledFrom([]string{"random", "chosen", "hold"}).Draw(m.rt, "way") {
+		case "hold":
+			if h == nil {
+				continue
+			}
+			requests = append(requests, fixture.HeldRequest(m.t, m.id, user, h.ID))
+			finalized = append(finalized, func(j job.Job) { m.boughtHold(j, user, h) })
+		case "chosen":
+			positions := m.choose()
+			requests = append(requests, fixture.ChosenRequest(m.t, m.id, user, positions...))
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, inventory.Selection{Positions: positions}) })
+		default:
+			some := m.some()
+			requests = append(requests, fixture.PurchaseRequestOf(m.t, m.id, sale.Order{UserID: user, Selection: some, Payment: sale.Payment{Method: purchase.External}}))
+			finalized = append(finalized, func(j job.Job) { m.bought(j, user, some) })
+		}
+	}
+	if m.soldOut(0) {
+		m.refuse(requests)
+	} else if len(requests) > 0 {
+		for i, j := range fixture.Finalize(m.t, m.db, requests...) {
+			finalized[i](j)
+		}
+	}
+}
+
+// refuse wants no jobs of orders that come when everything is sold.
+func (m *model) refuse(requests []job.Request) {
+	accepted, messages, err := job.Accept(m.t.Context(), m.db, requests)
+	if err != nil || len(messages) > 0 {
+		m.rt.Fatalf("%d messages, %v", len(messages), err)
+	}
+	for _, one := range accepted {
+		if !errors.Is(one.Err, job.ErrClosed) {
+			m.rt.Errorf("a job when everything is sold: %+v", one.Job)
+		}
+	}
+}
+
+func (m *model) check() {
+	all, err := inventory.All(m.t.Context(), m.db, m.id)
+	if err != nil {
+		m.rt.Fatal(err)
+	}
+	for _, p := range all {
+		want := inventory.Available
+		if m.kept[p.Position] != nil {
+			want = inventory.Held
+		} else if m.owner[p.Position] != "" {
+			want = inventory.Sold
+		}
+		if owner := m.owner[p.Position]; p.State != want || (p.UserID == nil) != (owner == "") || p.UserID != nil && *p.UserID != owner {
+			m.rt.Errorf("position %v is %+v; want %s of %q", p.Position, p, want, owner)
+		}
+	}
+	for _, h := range m.holds {
+		if now := fixture.HoldNow(m.t, m.db, h.ID); now.State != h.state || now.Extensions != h.Extensions || fmt.Sprint(now.Positions) != fmt.Sprint(h.Positions) {
+			m.rt.Errorf("a hold is %+v; want %s, %+v", now, h.state, h.Hold)
+		}
+	}
+	for _, user := range []string{"a", "b", "c"} {
+		if m.limit > 0 && m.has(user) > m.limit || len(m.holdsOf(user)) > maxHolds || m.heldBy(user) > maxHeld {
+			m.rt.Errorf("%s has %d, %d of it in %d holds", user, m.has(user), m.heldBy(user), len(m.holdsOf(user)))
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package inventory
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/job"
+)
+
+// takenCache remembers positions that were found taken a moment ago.
+type takenCache struct {
+	mu    sync.Mutex // makes a look and the write after it one step
+	known *lru.Cache[PositionID, sighting]
+	now   func() time.Time // tests set it
+}
+
+// sighting is what is known of a position.
+type sighting struct {
+	until  time.Time // taken until then; zero: not taken
+	freed  time.Time // when this process last saw it given back
+	userID string    // who keeps it; empty: it is sold
+}
+
+// taking says that a position is taken: for how long at least, and by whom, unless it is sold.
+type taking struct {
+	remaining time.Duration
+	userID    string
+}
+
+// takingOf says how a position is taken, and false when it is not: also a blocked one, which an
+// operator may unblock at any process.
+func takingOf(p *Found) (taking, bool) {
+	switch p.State {
+	case Sold:
+		return taking{remaining: takenFor}, true
+	case Held, Reserved:
+		return taking{remaining: p.Remaining, userID: p.UserID}, p.Remaining > 0 // else its deadline has passed meanwhile
+	}
+	return taking{}, false
+}
+
+const (
+	// takenFor is how long a position counts as taken without another read. The API
+	// shows copies of the positions that are up to as old.
+	takenFor = time.Second
+	// takenMost bounds the cache: some 150 bytes each, and a user id.
+	takenMost = 1 << 16
+)
+
+func newTakenCache() *takenCache {
+	known, _ := lru.New[PositionID, sighting](takenMost) // fails only for a size of 0
+	return &takenCache{known: known, now: time.Now}
+}
+
+// add remembers that a position is taken: it was read at since or later, and was then
+// taken for at least t.remaining. When it was given back after since, add does nothing.
+func (c *takenCache) add(p PositionID, since time.Time, t taking) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last, ok := c.known.Get(p); ok && last.freed.After(since) {
+		return
+	}
+	c.known.Add(p, sighting{until: since.Add(min(t.remaining, takenFor)), userID: t.userID})
+}
+
+// see remembers how a position was when it was read, at since or later.
+func (c *takenCache) see(f *Found, since time.Time) {
+	if t, ok := takingOf(f); ok {
+		c.add(f.PositionID, since, t)
+	} else {
+		c.remove(f.PositionID)
+	}
+}
+
+// remove forgets that a position is taken, because it was given back.
+func (c *takenCache) remove(p PositionID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known.Add(p, sighting{freed: c.now()})
+}
+
+// among returns which positions of a request are known to be taken. It returns none when the user
+// keeps one itself: what keeps it is named by Postgres, since a hold may have been bought meanwhile.
+func (c *takenCache) among(r HoldRequest) (taken []int) {
+	for i, p := range r.Positions {
+		at := PositionID{CampaignID: r.Job.CampaignID, Position: p}
+		last, ok := c.known.Get(at)
+		if !ok || !c.now().Before(last.until) {
+			continue
+		}
+		if last.userID != "" && last.userID == r.Job.UserID {
+			return nil
+		}
+		taken = append(taken, i)
+	}
+	return taken
+}
+
+// precheck is what is known of a request before it waits for any lock.
+type precheck struct {
+	retry   bool // earlier is the job of its key
+	earlier job.Accepted
+	refusal error
+	now     map[PositionID]*Found // by lookAgain; shared
+}
+
+// findRetries finds the requests whose idempotency key has a job already.
+func (s *Holds) findRetries(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
+	earlier, known, err := job.OfKeys(ctx, s.db, jobsOf(requests))
+	if err != nil {
+		return nil, err
+	}
+	found := make([]precheck, len(requests))
+	for i := range requests {
+		found[i] = precheck{retry: known[i], earlier: earlier[i]}
+	}
+	return found, nil
+}
+
+// lookAgain finds retries of requests for positions that are known to be taken, and reads how
+// these positions are now: another process may have freed them.
+func (s *Holds) lookAgain(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
+	began := s.taken.now()
+	found, err := s.findRetries(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	now := make(map[PositionID]*Found)
+	for i, r := range requests {
+		found[i].now = now
+		for _, p := range r.Positions {
+			now[PositionID{CampaignID: r.Job.CampaignID, Position: p}] = nil
+		}
+	}
+	read, err := Find(ctx, s.db, slices.Collect(maps.Keys(now)))
+	for _, f := range read {
+		now[f.PositionID] = &f
+		s.taken.see(&f, began)
+	}
+	return found, err
+}
+
+// precheck finds retries and refuses users over a limit. It looks up the keys last:
+// when the hold of the same key already counts against the limit, the request is
+// then known to be a retry.
+func (s *Holds) precheck(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
+	f, err := s.readFacts(ctx, s.db, new(pgx.Batch), campaignsOf(requests), requests, nil)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.findRetries(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range requests {
+		// The transaction refuses impossible selections and a sale that is not open: its
+		// refusals are recorded.
+		if !found[i].retry && f.checkSale(r) == nil {
+			found[i].refusal = f.checkUsage(r, s.settings)
+		}
+	}
+	return found, nil
+}
+
+func jobsOf(requests []HoldRequest) []job.Request {
+	jobs := make([]job.Request, len(requests))
+	for i, r := range requests {
+		jobs[i] = r.Job
+	}
+	return jobs
+}

@@ -1,0 +1,182 @@
+package job_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// request is a request of the client "shop" with a hash of its own content.
+func request(key, content string) job.Request {
+	return job.Request{ID: uuidv7.New(), Client: "shop", Key: key, Hash: sha256.Sum256([]byte(content)), Kind: job.KindPurchase,
+		CampaignID: uuid.New(), UserID: "u", Payload: []byte(`{}`), Keep: time.Hour, HTTPStatus: 201}
+}
+
+// accepted makes n queued jobs and returns their ids.
+func acceptedJob(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
+	t.Helper()
+	var requests []job.Request
+	var ids []uuid.UUID
+	for range n {
+		r := request(uuid.NewString(), "a")
+		requests, ids = append(requests, r), append(ids, r.ID)
+	}
+	if _, _, err := job.Accept(t.Context(), db, requests); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func finalizeJob(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
+	t.Helper()
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, &o) })
+}
+
+func TestAJobIsSettledOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := acceptedJob(t, db, 1)[0]
+	if err := finalizeJob(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]job.Outcome{
+		"again":       {ID: id, Result: json.RawMessage(`{}`)},
+		"as failed":   {ID: id, Problem: &job.Problem{Code: "sold-out"}},
+		"unknown job": {ID: uuid.New(), Result: json.RawMessage(`{}`)},
+	} {
+		if err := finalizeJob(t, db, o); !errors.Is(err, job.ErrFinal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	j := fixture.Job(t, db, id)
+	if j.State != job.Succeeded || string(j.Result) != `{"b": 1, "a": 2}` || j.FinishedAt == nil || j.Attempts != 1 {
+		t.Errorf("got %+v, result %s", j, j.Result)
+	}
+	if given, err := job.GiveUp(t.Context(), db, []uuid.UUID{id}, job.Problem{Code: "internal-error"}); err != nil || len(given) != 0 {
+		t.Errorf("a finalized job was given up: %v, %v", given, err)
+	}
+}
+
+func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ids := acceptedJob(t, db, 2)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, ids[1]); err != nil {
+			return err
+		}
+		if err := finalizeJob(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
+			return err
+		}
+		return job.Finalize(t.Context(), tx, &job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
+	})
+	if !errors.Is(err, job.ErrFinal) {
+		t.Errorf("got %v", err)
+	}
+	if j := fixture.Job(t, db, ids[1]); *j.UserID == "the effect" {
+		t.Error("the effect stayed")
+	}
+}
+
+func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ids := acceptedJob(t, db, 3)
+	expectWaiting := func(alone int, order ...uuid.UUID) {
+		t.Helper()
+		refs := make([]job.Ref, len(ids))
+		for i, id := range ids {
+			refs[i] = job.Ref{ID: id, CampaignID: *fixture.Job(t, db, id).CampaignID}
+		}
+		waiting, err := job.FindQueued(t.Context(), db, job.KindPurchase, refs)
+		if err != nil || len(waiting) != len(order) {
+			t.Fatal(waiting, err)
+		}
+		for i, one := range waiting {
+			if one.ID != order[i] || one.CampaignID != *fixture.Job(t, db, one.ID).CampaignID || one.TryAlone() != (i >= len(order)-alone) {
+				t.Errorf("of %v, place %d is %+v", order, i, one)
+			}
+		}
+	}
+	at := func(attempts int, ids ...uuid.UUID) (jobs []job.Ref) {
+		for _, id := range ids {
+			jobs = append(jobs, job.Ref{ID: id, Attempts: attempts})
+		}
+		return jobs
+	}
+	slices.SortFunc(ids, uuidv7.Compare)
+	expectWaiting(0, ids...)
+	if n, err := job.Begin(t.Context(), db, at(0, ids[:2]...)); err != nil || n != 2 {
+		t.Fatalf("the second delivery is counted as %d, %v", n, err)
+	}
+	expectWaiting(2, ids[2], ids[0], ids[1]) // the least tried first
+	if n, err := job.Begin(t.Context(), db, at(2, ids[0])); err != nil || n != 3 {
+		t.Fatalf("the third delivery is counted as %d, %v", n, err)
+	}
+	for range 2 { // nobody knows whether the first was committed
+		if err := job.Uncount(t.Context(), db, append(at(2, ids[0]), at(0, ids[2])...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []int{2, 2, 0} {
+		if j := fixture.Job(t, db, ids[i]); j.Attempts != want {
+			t.Errorf("after a transient fault: %d attempts at job %d", j.Attempts, i)
+		}
+	}
+	if err := finalizeJob(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := job.Begin(t.Context(), db, at(2, ids[0])); err != nil || n != 0 {
+		t.Errorf("a delivery of a finalized job is counted as %d, %v", n, err)
+	}
+	expectWaiting(1, ids[2], ids[1])
+}
+
+func TestAFailedJobSaysWhy(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := acceptedJob(t, db, 1)[0]
+	if err := finalizeJob(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out", Detail: "all 10 positions are sold"}}); err != nil {
+		t.Fatal(err)
+	}
+	if j := fixture.Job(t, db, id); j.State != job.Failed || j.Problem.Code != "sold-out" || j.Problem.Detail != "all 10 positions are sold" || j.Result != nil {
+		t.Errorf("got %+v", j)
+	}
+}
+
+func TestRefusedJobsAreListedForTheSweepThatDeletesThem(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ids := acceptedJob(t, db, 4)
+	var b pgx.Batch
+	job.QueueFinalize(&b, []job.Outcome{
+		{ID: ids[0], Result: json.RawMessage(`{}`)},
+		job.Refused(ids[1], fault.New(fault.SoldOut, "all 10 positions are sold")),
+		job.Refused(ids[2], errors.New("a defect")),
+		job.Refused(ids[3], fault.New(fault.InsufficientFunds, "too little")),
+	})
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	var listed []uuid.UUID
+	if err := db.QueryRow(t.Context(), `SELECT jobs FROM refused_jobs`).Scan(&listed); err != nil { // one row
+		t.Fatal(err)
+	}
+	if want := []uuid.UUID{ids[1], ids[3]}; !slices.Equal(listed, want) {
+		t.Errorf("listed %v, want %v", listed, want)
+	}
+}

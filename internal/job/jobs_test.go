@@ -1,0 +1,141 @@
+package job_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/job"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// accepted accepts n jobs and returns their ids.
+func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
+	t.Helper()
+	for range n {
+		ids = append(ids, fixture.Accept(t, db, fixture.PurchaseRequest(t, uuid.New(), "u", 0, 1))[0].ID)
+	}
+	return ids
+}
+
+func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
+	t.Helper()
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, &o) })
+}
+
+// watchingJobs watches jobs until the test ends.
+func watchingJobs(t *testing.T, db *pgxpool.Pool, announcements *job.Announcements, interval time.Duration) *job.Jobs {
+	t.Helper()
+	w := job.NewJobs(db, announcements, interval, servers.Logger(t), func([]uuid.UUID) {})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return w
+}
+
+func await(t *testing.T, w *job.Waiter) job.Job {
+	t.Helper()
+	select {
+	case j := <-w.Changes():
+		return j
+	case <-time.After(servers.Patience):
+		t.Fatal("not told")
+		return job.Job{}
+	}
+}
+
+func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	db, rdb := servers.Pool(t, settings), servers.Redis(t, settings)
+	announcements := job.NewAnnouncements(rdb, settings.Redis.Namespace)
+	w := watchingJobs(t, db, announcements, time.Hour) // no poll comes to help
+	ids := accepted(t, db, 2)
+	waiters := []*job.Waiter{w.Waiter(ids[0]), w.Waiter(ids[0]), w.Waiter(ids[1])}
+	if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	// Redis may not know the subscription yet, so announce until it is heard.
+	stop := make(chan struct{})
+	var announcing sync.WaitGroup
+	announcing.Go(func() {
+		for {
+			_ = announcements.Publish(t.Context(), ids)
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	for _, w := range waiters[:2] {
+		if j := await(t, w); j.State != job.Succeeded {
+			t.Errorf("told of a job that is %s", j.State)
+		}
+	}
+	close(stop)
+	announcing.Wait()
+	select {
+	case j := <-waiters[2].Changes():
+		t.Errorf("told of a job that is not final: %+v", j)
+	default:
+	}
+}
+
+func TestWaitersArePolledForWithoutRedis(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	db := servers.Pool(t, settings)
+	settings.Redis.URL = "redis://127.0.0.1:1/0" // no server is there
+	announcements := job.NewAnnouncements(servers.Redis(t, settings), settings.Redis.Namespace)
+	w := watchingJobs(t, db, announcements, 20*time.Millisecond)
+	id := accepted(t, db, 1)[0]
+	waiter := w.Waiter(id)
+	if err := finalize(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if j := await(t, waiter); j.ID != id || j.State != job.Succeeded {
+		t.Errorf("told of %+v", j)
+	}
+}
+
+func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	db, rdb := servers.Pool(t, settings), servers.Redis(t, settings)
+	w := watchingJobs(t, db, job.NewAnnouncements(rdb, settings.Redis.Namespace), 20*time.Millisecond)
+	id := accepted(t, db, 1)[0]
+	waiter := w.Waiter(id)
+	if err := finalize(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out"}}); err != nil { // without an announcement
+		t.Fatal(err)
+	}
+	if j := await(t, waiter); j.State != job.Failed {
+		t.Errorf("told of %+v", j)
+	}
+}
+
+func TestAStoppedWaiterIsForgotten(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	w := job.NewJobs(nil, job.NewAnnouncements(servers.Redis(t, settings), "n"), time.Second, servers.Logger(t), func([]uuid.UUID) {})
+	id := uuid.New()
+	a, b := w.Waiter(id), w.Waiter(id)
+	a.Stop()
+	a.Stop() // twice does no harm
+	if n := w.Waiting(); n != 1 {
+		t.Errorf("%d jobs are waited for", n)
+	}
+	b.Stop()
+	if n := w.Waiting(); n != 0 {
+		t.Errorf("%d jobs are waited for", n)
+	}
+}

@@ -1,0 +1,397 @@
+package job_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/job"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// accepted accepts n jobs, in one message, and returns their ids.
+func acceptedOutbox(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
+	t.Helper()
+	requests := make([]job.Request, n)
+	for i := range requests {
+		requests[i] = fixture.PurchaseRequest(t, uuid.New(), "u", 0, 1)
+	}
+	for _, ref := range fixture.Accept(t, db, requests...) {
+		ids = append(ids, ref.ID)
+	}
+	return ids
+}
+
+// alone accepts n jobs, each in a message of its own.
+func alone(t *testing.T, db *pgxpool.Pool, n int) {
+	t.Helper()
+	acceptedOutbox(t, db, n)
+	_, err := db.Exec(t.Context(), `
+		WITH together AS (DELETE FROM outbox_messages RETURNING kind, jobs)
+		INSERT INTO outbox_messages (id, kind, jobs) SELECT gen_random_uuid(), kind, ARRAY[job] FROM together, unnest(jobs) AS job`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// age makes every message look as if it had been seen that long ago.
+func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
+	t.Helper()
+	servers.Exec(t, db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, by.Seconds())
+}
+
+func reissue(t *testing.T, db *pgxpool.Pool, lost, orphaned []uuid.UUID) (messages []job.Message) {
+	t.Helper()
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+		messages, err = job.Reissue(t.Context(), tx, lost, orphaned)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return messages
+}
+
+// overdue walks through all overdue messages.
+func overdue(t *testing.T, db *pgxpool.Pool, backoff job.Backoff) (ids []uuid.UUID) {
+	t.Helper()
+	walk, err := job.FindOverdue(t.Context(), db, backoff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		messages, err := walk.Next(t.Context(), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(messages) == 0 {
+			return ids
+		}
+		for _, m := range messages {
+			ids = append(ids, m.ID)
+		}
+	}
+}
+
+// minute is a backoff that is over for messages that were seen a minute ago.
+func minute() job.Backoff {
+	return job.Backoff{First: time.Second, Longest: 30 * time.Second, Deaths: 5}
+}
+
+func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	const n = 600
+	alone(t, db, n)
+	done := servers.Value[uuid.UUID](t, db, `SELECT id FROM jobs LIMIT 1`)
+	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{done}, job.Problem{Code: "sold-out"}); err != nil {
+		t.Fatal(err)
+	}
+	age(t, db, time.Minute)
+	lost := overdue(t, db, minute())
+	if len(lost) != n {
+		t.Fatalf("%d messages are overdue", len(lost))
+	}
+	messages := reissue(t, db, lost, nil)
+	jobs := make(map[uuid.UUID]bool)
+	for _, m := range messages {
+		if len(m.Jobs) > job.MaxJobs || m.Delivery != 1 { // no worker has had them
+			t.Errorf("message of %d jobs, delivery %d", len(m.Jobs), m.Delivery)
+		}
+		for _, j := range m.Jobs {
+			jobs[j.ID] = true
+		}
+	}
+	if len(messages) != 3 || len(jobs) != n-1 || jobs[done] {
+		t.Errorf("%d messages for %d jobs", len(messages), len(jobs))
+	}
+	if again := reissue(t, db, lost, lost); len(again) != 0 {
+		t.Errorf("a second sweep issues again what the first did: %v", again)
+	}
+	fixture.Sound(t, db)
+}
+
+// A draw may wait long, and its message with it: one beside it would wait, too.
+func TestDrawsThatWereLostHaveAMessageEach(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	const n = 5
+	for range n {
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			_, err := job.Insert(t.Context(), tx, job.DrawRequest(uuid.New(), job.BySellOut, "", time.Hour, job.Origin{}))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	acceptedOutbox(t, db, 3)
+	age(t, db, time.Minute)
+	drawn, bought := make(map[uuid.UUID]bool), 0
+	for _, m := range reissue(t, db, overdue(t, db, minute()), nil) { // as after Redis was emptied
+		if m.Kind == job.KindPurchase {
+			bought++
+			continue
+		}
+		if len(m.Jobs) != 1 {
+			t.Errorf("one message has %d draws", len(m.Jobs))
+		}
+		for _, j := range m.Jobs {
+			drawn[j.ID] = true
+		}
+	}
+	if len(drawn) != n || bought != 1 {
+		t.Errorf("%d draws, %d messages of purchases", len(drawn), bought)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	alone(t, db, 3)
+	age(t, db, time.Minute)
+	lost := overdue(t, db, minute())
+	deliveries := make(map[int]int)
+	for _, m := range reissue(t, db, lost, lost[:1]) {
+		deliveries[m.Delivery] += len(m.Jobs)
+	}
+	if deliveries[1] != 2 || deliveries[2] != 1 {
+		t.Errorf("jobs by the delivery of their message: %v", deliveries)
+	}
+}
+
+func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	acceptedOutbox(t, db, 1)
+	backoff := job.Backoff{First: 10 * time.Hour, Longest: 60 * time.Hour, Deaths: 3}
+	for i, hours := range []int{10, 10, 10, 20, 40, 60, 60} {
+		want := time.Duration(hours) * time.Hour
+		age(t, db, want/2)
+		if ids := overdue(t, db, backoff); len(ids) != 0 {
+			t.Errorf("message %d is overdue before %s", i+1, want)
+		}
+		age(t, db, want+time.Second)
+		ids := overdue(t, db, backoff)
+		if len(ids) != 1 {
+			t.Fatalf("message %d is not overdue after %s", i+1, want)
+		}
+		reissue(t, db, ids, ids)
+	}
+}
+
+func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	const n = 100
+	alone(t, db, n)
+	age(t, db, time.Minute) // all at nearly the same moment: their ids decide
+	servers.Exec(t, db, `UPDATE outbox_messages SET seen_at = (SELECT min(seen_at) FROM outbox_messages)`)
+	walk, err := job.FindOverdue(t.Context(), db, minute())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[uuid.UUID]bool)
+	for {
+		messages, err := walk.Next(t.Context(), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(messages) == 0 {
+			break
+		}
+		var ids []uuid.UUID
+		for _, m := range messages {
+			if seen[m.ID] {
+				t.Fatalf("message %s comes again", m.ID)
+			}
+			seen[m.ID] = true
+			ids = append(ids, m.ID)
+		}
+		if err := job.MarkSeen(t.Context(), db, ids[:len(ids)/2]); err != nil { // some move, others stay
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d messages came", len(seen), n)
+	}
+}
+
+func TestAMessageThatWasSeenIsNotOverdue(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	acceptedOutbox(t, db, 1)
+	age(t, db, 2*time.Hour)
+	hour := job.Backoff{First: time.Hour, Longest: 2 * time.Hour, Deaths: 5}
+	ids := overdue(t, db, hour)
+	if len(ids) != 1 {
+		t.Fatalf("overdue: %v", ids)
+	}
+	if err := job.MarkSeen(t.Context(), db, ids); err != nil {
+		t.Fatal(err)
+	}
+	if ids := overdue(t, db, hour); len(ids) != 0 {
+		t.Errorf("overdue: %v", ids)
+	}
+}
+
+func TestAJobOfTheSystemIsInsertedOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	campaign := uuid.New()
+	var messages [2][]job.Message
+	for i := range messages {
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages[i], err = job.Insert(t.Context(), tx, job.DrawRequest(campaign, job.BySellOut, "", time.Hour, job.Origin{}))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(messages[0]) != 1 || len(messages[1]) != 0 {
+		t.Errorf("messages: %v", messages)
+	}
+}
+
+// What waits for a campaign has no task, so nobody looks for it. It goes on when its campaign is free, with the
+// same delivery, and without what is final.
+func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	busy, other := uuid.New(), uuid.New()
+	for i := range 3 {
+		refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, busy, "a", 0, 1), fixture.PurchaseRequest(t, other, "b", 0, 1), fixture.PurchaseRequest(t, busy, "c", 0, 1))
+		if i == 0 {
+			if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{refs[0].ID, refs[1].ID}, job.Problem{Code: "sold-out"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	servers.Exec(t, db, `UPDATE outbox_messages SET delivery = 3`)
+	for range 2 { // a message that is gone changes nothing
+		for _, id := range overdue(t, db, job.Backoff{}) {
+			if err := job.PutOff(t.Context(), db, id, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	age(t, db, time.Hour)
+	if lost := overdue(t, db, minute()); len(lost) != 0 {
+		t.Errorf("%d messages are looked for", len(lost))
+	}
+	for limit, want := range map[int]int{1: 1, 2: 2, 9: 2} {
+		if awaited, _, err := job.FindAwaited(t.Context(), db, limit); err != nil || len(awaited) != want {
+			t.Errorf("of at most %d awaited are %v, %v", limit, awaited, err)
+		}
+	}
+	if n, err := job.CountAwaiting(t.Context(), db, busy); err != nil || n != 5 {
+		t.Errorf("%d jobs wait, %v", n, err)
+	}
+	_, now, err := job.FindAwaited(t.Context(), db, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resume := func(limit int) (messages []job.Message, replaced int) {
+		t.Helper()
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages, replaced, err = job.Resume(t.Context(), tx, []uuid.UUID{busy, uuid.New()}, now, limit)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return messages, replaced
+	}
+	began := now
+	now = began.Add(-2 * time.Hour)
+	if _, replaced := resume(4); replaced != 0 {
+		t.Errorf("%d were put off after the run has begun, and are issued again in it", replaced)
+	}
+	now = began
+	for _, want := range []int{3, 2} { // half of the limit for each campaign: of the oldest two messages, one of them with a job that was final, and of the last
+		messages, replaced := resume(4)
+		if len(messages) != 1 || replaced == 0 || len(messages[0].Jobs) != want || messages[0].Delivery != 3 || messages[0].Jobs[0].CampaignID != busy {
+			t.Errorf("%d replaced by %+v; want one of %d jobs", replaced, messages, want)
+		}
+	}
+	if messages, replaced := resume(4); len(messages) != 0 || replaced != 0 {
+		t.Errorf("nothing waits any more: %d, %v", replaced, messages)
+	}
+	if awaited, _, err := job.FindAwaited(t.Context(), db, 9); err != nil || len(awaited) != 1 || awaited[0] != other {
+		t.Errorf("awaited are %v, %v", awaited, err)
+	}
+	age(t, db, time.Hour)
+	if lost := overdue(t, db, minute()); len(lost) != 2 {
+		t.Errorf("%d messages are looked for", len(lost))
+	}
+	fixture.Sound(t, db)
+}
+
+// However many campaigns are free again, their jobs have few tasks: but those that were delivered before are tried
+// a campaign at a time.
+func TestJobsOfManyCampaignsGoOnTogether(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for delivery, want := range map[int]int{1: 1, 2: 5} {
+		var campaigns []uuid.UUID
+		for range 5 {
+			id := uuid.New()
+			campaigns = append(campaigns, id)
+			fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1))
+			fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "b", 0, 1))
+		}
+		servers.Exec(t, db, `UPDATE outbox_messages SET delivery = $1, waits_for = (SELECT campaign_id FROM jobs WHERE id = jobs[1]), seen_at = clock_timestamp() - interval '1 minute'`, delivery)
+		var messages []job.Message
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages, _, err = job.Resume(t.Context(), tx, campaigns, time.Now(), 100)
+			return err
+		})
+		jobs := 0
+		for _, m := range messages {
+			jobs += len(m.Jobs)
+		}
+		if err != nil || len(messages) != want || jobs != 10 {
+			t.Errorf("delivery %d: %d jobs in %d messages, want 10 in %d; %v", delivery, jobs, len(messages), want, err)
+		}
+		servers.Exec(t, db, `DELETE FROM outbox_messages`)
+	}
+}
+
+// A job whose wallet stays locked is tried at a quarter of its age, and every 10 s at last; its neighbour whose
+// campaign was locked goes on at once.
+func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := uuid.New()
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1), fixture.PurchaseRequest(t, id, "c", 0, 1), fixture.PurchaseRequest(t, id, "d", 0, 1))
+	for i, seconds := range []int{1, 21, 3600, 3600} {
+		servers.Exec(t, db, `UPDATE jobs SET accepted_at = clock_timestamp() - $2 * interval '1 second' WHERE id = $1`, refs[i].ID, seconds)
+	}
+	wallets := []uuid.UUID{refs[0].ID, refs[1].ID, refs[2].ID}
+	for _, message := range overdue(t, db, job.Backoff{}) {
+		if err := job.PutOff(t.Context(), db, message, wallets); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, now, err := job.FindAwaited(t.Context(), db, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, after := range []time.Duration{0, 250 * time.Millisecond, 4 * time.Second, 10 * time.Second} {
+		var messages []job.Message
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+			messages, _, err = job.Resume(t.Context(), tx, []uuid.UUID{id}, now.Add(after), 9)
+			return err
+		})
+		if want := refs[[]int{3, 0, 1, 2}[i]].ID; err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 || messages[0].Jobs[0].ID != want {
+			t.Errorf("after %s: %+v, %v; want the job %s", after, messages, err, want)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package key_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/key"
+	"triprize/internal/testkit/servers"
+)
+
+func TestMain(m *testing.M) { servers.Main(m) }
+
+// create makes a key and returns its text and parts.
+func create(t *testing.T, db *pgxpool.Pool, role key.Role, client string) (text, prefix, secret string) {
+	t.Helper()
+	text, err := key.Create(t.Context(), db, role, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(text, "_")
+	if len(parts) != 3 {
+		t.Fatalf("the key has %d parts", len(parts))
+	}
+	return text, parts[1], parts[2]
+}
+
+func list(t *testing.T, db *pgxpool.Pool) []key.Key {
+	t.Helper()
+	keys, err := key.List(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// refused fails the test unless err says no more than that the key is not good.
+func refused(t *testing.T, what string, err error) {
+	t.Helper()
+	if code := fault.CodeOf(err); code != fault.Unauthenticated {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	if want := "unauthenticated: the API key is not known or was revoked"; err.Error() != want {
+		t.Errorf("%s: %q tells more than %q", what, err, want)
+	}
+}
+
+func TestAKeyIsKnownByItsText(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	shop, shopPrefix, _ := create(t, db, key.App, "shop")
+	ops, opsPrefix, _ := create(t, db, key.Operator, "ops.team-1_a")
+	v := verifier(t, db, time.Minute)
+	for range 2 { // from the database, then from memory
+		k, err := v.Verify(t.Context(), shop)
+		if err != nil || k.Role != key.App || k.Client != "shop" || k.Prefix != shopPrefix || k.RevokedAt != nil || k.CreatedAt.IsZero() {
+			t.Errorf("shop: %+v, %v", k, err)
+		}
+		k, err = v.Verify(t.Context(), ops)
+		if err != nil || k.Role != key.Operator || k.Client != "ops.team-1_a" || k.Prefix != opsPrefix {
+			t.Errorf("ops: %+v, %v", k, err)
+		}
+	}
+}
+
+func TestKeysAreRandomAndOfOneForm(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	form := regexp.MustCompile(`^tp_[0-9a-f]{12}_[0-9a-f]{64}$`)
+	var prefixes, secrets []string
+	for range 20 {
+		text, prefix, secret := create(t, db, key.App, "shop") // one client, many keys: that is rotation
+		if !form.MatchString(text) {
+			t.Errorf("a key looks like %s", text)
+		}
+		if slices.Contains(prefixes, prefix) || slices.Contains(secrets, secret) {
+			t.Errorf("%s has come before", text)
+		}
+		prefixes, secrets = append(prefixes, prefix), append(secrets, secret)
+	}
+}
+
+func TestTheSecretIsNotInTheDatabase(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	_, prefix, secret := create(t, db, key.App, "shop")
+	raw, err := hex.DecodeString(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var row string
+	var hash []byte
+	if err := db.QueryRow(t.Context(), `SELECT k::text, secret_hash FROM api_keys k`).Scan(&row, &hash); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(row, prefix) {
+		t.Fatalf("the row is %s: the test does not test", row)
+	}
+	for what, form := range map[string]string{"the secret": secret, "the secret in hex": hex.EncodeToString([]byte(secret)), "the secret's bytes": string(raw)} {
+		for i := 0; i+8 <= len(form); i += 8 {
+			if strings.Contains(row, form[i:i+8]) {
+				t.Errorf("a part of %s is in the row", what)
+			}
+		}
+	}
+	if digest := sha256.Sum256([]byte(secret)); string(hash) != string(digest[:]) {
+		t.Error("the row does not have the secret's SHA-256")
+	}
+}
+
+// All keys of a client share its jobs and idempotency keys: what an operator may do
+// there an app must not see, and the other way round.
+func TestAClientHasKeysOfOneRole(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	_, prefix, _ := create(t, db, key.App, "shop")
+	create(t, db, key.App, "shop")
+	if err := key.Revoke(t.Context(), db, prefix); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := key.Create(t.Context(), db, key.Operator, "shop"); err == nil || text != "" || !strings.Contains(err.Error(), "choose another client name") {
+		t.Errorf("an operator's key of an app's client: %q, %v", text, err)
+	}
+	create(t, db, key.Operator, "ops")
+	if _, err := key.Create(t.Context(), db, key.App, "ops"); err == nil {
+		t.Error("an app's key of an operator's client")
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE api_keys SET role = 'operator' WHERE client = 'shop'`); err == nil {
+		t.Error("the database lets a key change its role alone")
+	}
+	if keys := list(t, db); len(keys) != 3 {
+		t.Errorf("the database has %+v", keys)
+	}
+}
+
+func TestABadRoleOrClientIsRefused(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for _, role := range []key.Role{"", "admin", "App", "app ", "operator\x00"} {
+		if text, err := key.Create(t.Context(), db, role, "shop"); err == nil || text != "" || fromPostgres(err) {
+			t.Errorf("the role %q: %q, %v", role, text, err)
+		}
+	}
+	for _, client := range []string{"", "system", "Shop", "-shop", ".shop", "_shop", "a shop", "shop\n", "läden", "shop/1", strings.Repeat("a", 65)} {
+		if text, err := key.Create(t.Context(), db, key.App, client); err == nil || text != "" || fromPostgres(err) {
+			t.Errorf("the client %q: %q, %v", client, text, err)
+		}
+	}
+	if keys := list(t, db); len(keys) != 0 {
+		t.Errorf("the database has %+v", keys)
+	}
+	for _, client := range []string{"s", "0", "system2", "a.b_c-d", strings.Repeat("a", 64)} {
+		create(t, db, key.App, client)
+	}
+}
+
+// fromPostgres tells whether it took the database to refuse something.
+func fromPostgres(err error) bool {
+	_, ok := errors.AsType[*pgconn.PgError](err)
+	return ok
+}
+
+func TestTheListIsNewestFirst(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	if keys := list(t, db); len(keys) != 0 {
+		t.Errorf("of nothing: %+v", keys)
+	}
+	_, first, _ := create(t, db, key.App, "shop")
+	_, second, _ := create(t, db, key.Operator, "ops")
+	_, third, _ := create(t, db, key.App, "shop")
+	if err := key.Revoke(t.Context(), db, second); err != nil {
+		t.Fatal(err)
+	}
+	keys := list(t, db)
+	if len(keys) != 3 || keys[0].Prefix != third || keys[1].Prefix != second || keys[2].Prefix != first {
+		t.Fatalf("got %+v", keys)
+	}
+	if k := keys[1]; k.Role != key.Operator || k.Client != "ops" || k.RevokedAt == nil || k.RevokedAt.Before(k.CreatedAt) {
+		t.Errorf("the revoked one is %+v", k)
+	}
+	if k := keys[0]; k.Role != key.App || k.Client != "shop" || k.RevokedAt != nil {
+		t.Errorf("the newest is %+v", k)
+	}
+}
+
+func TestRevokingTwiceKeepsTheFirstTime(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	_, prefix, _ := create(t, db, key.App, "shop")
+	for strings.ToUpper(prefix) == prefix { // one in three hundred has digits only
+		_, prefix, _ = create(t, db, key.App, "shop")
+	}
+	_, other, _ := create(t, db, key.App, "shop")
+	var times []time.Time
+	for range 2 {
+		if err := key.Revoke(t.Context(), db, prefix); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range list(t, db) {
+			if k.Prefix == prefix {
+				times = append(times, *k.RevokedAt)
+			} else if k.Prefix == other && k.RevokedAt != nil {
+				t.Error("another key of the client is revoked too")
+			}
+		}
+	}
+	if !times[0].Equal(times[1]) {
+		t.Errorf("revoked at %s and %s", times[0], times[1])
+	}
+	for _, unknown := range []string{"", "ffffffffffff", strings.ToUpper(prefix)} {
+		if err := key.Revoke(t.Context(), db, unknown); err == nil {
+			t.Errorf("%q was revoked", unknown)
+		}
+	}
+}

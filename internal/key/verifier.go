@@ -1,0 +1,194 @@
+package key
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/postgres"
+)
+
+const (
+	// cached is the most keys that a process caches, and the most unknown prefixes.
+	cached = 10_000
+	// unknownFor is how long a prefix is remembered as unknown. A key that is made
+	// meanwhile works after this at the latest.
+	unknownFor = time.Second
+	// Keys are looked up together: a flood of invented ones costs a query for 256 of them.
+	keysAtOnce  = 256
+	keysWaiting = 8192
+	// loadTimeout bounds one look-up.
+	loadTimeout = 5 * time.Second
+)
+
+// Verifier authenticates keys. It caches known keys for a short time, so that
+// not every request reads the database; a revoked key stops working everywhere
+// within that time. Unknown prefixes are remembered for a second. A text that
+// does not look like a key is refused without a look-up. The last use of keys is written in
+// the background, once a minute at most, for many keys in one statement.
+type Verifier struct {
+	known   *recent[stored]   // nil: nothing is cached
+	unknown *recent[struct{}] // as known
+	loads   *batch.Coalescer[string, stored]
+	uses    *uses
+	watched *watched
+}
+
+// CacheTTL is how long a verifier of an api believes in a key: a revoked one stops working everywhere within this.
+const CacheTTL = 5 * time.Second
+
+// NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing, not even
+// that a key is unknown. Close it.
+func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
+	v := &Verifier{uses: newUses(db), watched: newWatched(db, ttl)}
+	if ttl > 0 {
+		v.known = newRecent[stored](ttl)
+		v.unknown = newRecent[struct{}](min(ttl, unknownFor))
+	}
+	v.loads = batch.New(batch.Options{Size: keysAtOnce, InFlight: 1, Pending: keysWaiting, Timeout: loadTimeout, Whole: func(error) bool { return true }},
+		func(ctx context.Context, prefixes []string) ([]stored, error) { return load(ctx, db, prefixes) })
+	return v
+}
+
+// Watch calls revoked once when a key is revoked: within the time for which keys are cached, a
+// second at least. While Postgres cannot be asked, it calls nothing. Call stop, once.
+func (v *Verifier) Watch(prefix string, revoked func()) (stop func()) {
+	return v.watched.add(prefix, revoked)
+}
+
+// Close ends the look-ups, and writes which keys were used.
+func (v *Verifier) Close() {
+	v.loads.Close()
+	v.uses.close()
+	v.watched.close()
+}
+
+// Verify returns the key whose text is given, or an unauthenticated Error.
+func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
+	prefix, secret, ok := split(text)
+	if !ok {
+		return Key{}, errUnknown()
+	}
+	s, err := v.find(ctx, prefix)
+	if err != nil {
+		return Key{}, err
+	}
+	if !s.admits(secret) {
+		return Key{}, errUnknown()
+	}
+	v.uses.note(prefix)
+	return s.Key, nil
+}
+
+// find returns the key with a prefix; one that does not exist admits no secret.
+func (v *Verifier) find(ctx context.Context, prefix string) (stored, error) {
+	if v.known != nil {
+		if s, ok := v.known.get(prefix); ok {
+			return s, nil
+		}
+		if _, ok := v.unknown.get(prefix); ok {
+			return stored{}, nil
+		}
+	}
+	s, err := v.loads.Do(ctx, prefix)
+	if err == nil && v.known != nil {
+		if s.Prefix == "" {
+			v.unknown.add(prefix, struct{}{})
+		} else {
+			v.known.add(prefix, s)
+		}
+	}
+	return s, err
+}
+
+// watchedLeast is the time between two looks at the watched keys at least.
+const watchedLeast = time.Second / 2
+
+// watched are the keys of open streams. One query looks at up to keysAtOnce of them, twice in the
+// time for which keys are cached; when nobody watches, nothing is asked.
+type watched struct {
+	db   postgres.DB
+	end  context.CancelFunc
+	done chan struct{}
+
+	mu   sync.Mutex
+	keys map[string]map[*func()]struct{} // prefix → what to call
+}
+
+func newWatched(db postgres.DB, ttl time.Duration) *watched {
+	ctx, end := context.WithCancel(context.Background())
+	w := &watched{db: db, end: end, done: make(chan struct{}), keys: make(map[string]map[*func()]struct{})}
+	go w.run(ctx, max(ttl/2, watchedLeast))
+	return w
+}
+
+func (w *watched) close() {
+	w.end()
+	<-w.done
+}
+
+func (w *watched) add(prefix string, revoked func()) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.keys[prefix] == nil {
+		w.keys[prefix] = make(map[*func()]struct{})
+	}
+	w.keys[prefix][&revoked] = struct{}{}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if delete(w.keys[prefix], &revoked); len(w.keys[prefix]) == 0 {
+			delete(w.keys, prefix)
+		}
+	}
+}
+
+func (w *watched) run(ctx context.Context, every time.Duration) {
+	defer close(w.done)
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.look(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look asks which watched keys are revoked. A query that fails is repeated at the next look.
+func (w *watched) look(ctx context.Context) {
+	w.mu.Lock()
+	prefixes := make([]string, 0, len(w.keys))
+	for prefix := range w.keys {
+		prefixes = append(prefixes, prefix)
+	}
+	w.mu.Unlock()
+	for some := range slices.Chunk(prefixes, keysAtOnce) {
+		w.lookAt(ctx, some)
+	}
+}
+
+func (w *watched) lookAt(ctx context.Context, prefixes []string) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	keys, err := load(ctx, w.db, prefixes)
+	if err != nil {
+		return
+	}
+	for i, key := range keys {
+		if key.Prefix != "" && key.RevokedAt == nil {
+			continue
+		}
+		w.mu.Lock()
+		calls := w.keys[prefixes[i]]
+		delete(w.keys, prefixes[i])
+		w.mu.Unlock()
+		for call := range calls {
+			(*call)()
+		}
+	}
+}

@@ -1,0 +1,205 @@
+//go:build failpoint
+
+package lifecycle_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// aDay is how long the sales of these tests last: nothing here takes so long.
+const aDay = 24 * time.Hour
+
+// block and unblock return why they are refused.
+func block(t *testing.T, s *lifecycle.Service, id uuid.UUID, reason string, chosen ...shape.Position) error {
+	t.Helper()
+	r := publication(id)
+	r.Kind = job.KindPositionsBlock
+	done, err := s.Block(t.Context(), r, chosen, reason)
+	return fixture.Refused(job.Done{Accepted: done}, err)
+}
+
+func unblock(t *testing.T, s *lifecycle.Service, id uuid.UUID, chosen ...shape.Position) error {
+	t.Helper()
+	r := publication(id)
+	r.Kind = job.KindPositionsUnblock
+	done, err := s.Unblock(t.Context(), r, chosen)
+	return fixture.Refused(job.Done{Accepted: done}, err)
+}
+
+// expectRefused checks the code of a refusal and what it says of which positions.
+func expectRefused(t *testing.T, what string, err error, code fault.Code, fields ...fault.Field) {
+	t.Helper()
+	if fault.CodeOf(err) != code || len(fields) > 0 && !slices.Equal(fault.From(err).Fields, fields) {
+		t.Errorf("%s: %v %v", what, err, fields)
+	}
+}
+
+func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want campaign.Counts) {
+	t.Helper()
+	c, err := campaign.Get(t.Context(), db, id)
+	told, failed := campaign.ReadProgress(t.Context(), db, []uuid.UUID{id})
+	if err != nil || failed != nil || c.Counts != want || told[0].Counts != want || told[0].Version != campaign.ProgressOf(c).Version {
+		t.Errorf("counted %+v and %+v; %v, %v", c.Counts, told, err, failed)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestFreePositionsAreBlockedAndBlockedOnesUnblockedAllOrNone(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	s, holds, id := newService(t, db), fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay))
+	free, kept, sold, reserved, seen := fixture.At(1, 1), fixture.At(4, 1), fixture.At(4, 2), fixture.At(4, 3), fixture.At(4, 4)
+	held := fixture.Hold(t, holds, fixture.HoldRequest(id, "h", kept))
+	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "s", sold))
+	fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "c", Selection: fixture.Chosen(reserved),
+		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}}), time.Hour)
+	if err := block(t, s, id, "sight", seen); err != nil {
+		t.Fatal(err)
+	}
+	expectRefused(t, "all kinds", block(t, s, id, "", free, kept, sold, reserved, seen), fault.PositionTaken,
+		fault.Field{Pointer: "/positions/1", Detail: "position 4/1 is held"}, fault.Field{Pointer: "/positions/2", Detail: "position 4/2 is sold"},
+		fault.Field{Pointer: "/positions/3", Detail: "position 4/3 is reserved"}, fault.Field{Pointer: "/positions/4", Detail: "position 4/4 is blocked"})
+	expectRefused(t, "a free one, too", unblock(t, s, id, seen, free), fault.StateConflict, fault.Field{Pointer: "/positions/1", Detail: "position 1/1 is available"})
+	expectCounts(t, db, id, campaign.Counts{Total: 10, Reserved: 2, Sold: 1, Blocked: 1})
+
+	_, err := fixture.TryHold(t, holds, fixture.HoldRequest(id, "u", seen))
+	expectRefused(t, "a hold of a blocked one", err, fault.PositionTaken)
+	fixture.EndHold(t, db, held) // as the board shows it: no sweep has ended it
+	if err := block(t, s, id, "", kept); err != nil {
+		t.Errorf("when its hold is over: %v", err)
+	}
+	expectCounts(t, db, id, campaign.Counts{Total: 10, Reserved: 1, Sold: 1, Blocked: 2})
+	if err := unblock(t, s, id, kept, seen); err != nil {
+		t.Error(err)
+	}
+	fixture.Hold(t, holds, fixture.HoldRequest(id, "u", kept, seen))
+	if p, err := inventory.Get(t.Context(), db, id, seen); err != nil || p.State != inventory.Held || p.BlockReason != nil {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestOnlyASaleThatIsDrawnAtItsEndHasBlockedPositions(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	s := newService(t, db)
+	drawn, staying, cancelled := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay))
+	if err := block(t, s, drawn, "", fixture.At(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	servers.Exec(t, db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'operator:test' WHERE id = $1`, cancelled)
+	for what, id := range map[string]uuid.UUID{"a draft": draft(t, db, 4), "one that is drawn sold out": staying, "a cancelled one": cancelled} {
+		expectRefused(t, what, block(t, s, id, "", fixture.At(2, 1)), fault.StateConflict)
+	}
+	expectRefused(t, "none", block(t, s, uuid.New(), "", fixture.At(2, 1)), fault.NotFound)
+	clock.MoveOn(aDay)
+	expectRefused(t, "after the end", block(t, s, drawn, "", fixture.At(2, 1)), fault.SaleNotOpen)
+	expectRefused(t, "to unblock after the end", unblock(t, s, drawn, fixture.At(1, 1)), fault.SaleNotOpen)
+}
+
+func TestWhatIsBlockedIsNeverChosenAndASaleWithItIsDrawnAtItsEnd(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	s, id := newService(t, db), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay))
+	if err := block(t, s, id, "house", fixture.At(2, 1), fixture.At(4, 4)); err != nil {
+		t.Fatal(err)
+	}
+	fixture.SellOut(t, db, id)
+	expectCounts(t, db, id, campaign.Counts{Total: 10, Sold: 8, Blocked: 2}) // it is no draw: all is not sold
+	for i, j := range fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "a", 2, 1)) {
+		if j.State != job.Failed || j.Problem.Code != fault.SoldOut {
+			t.Errorf("order %d of what is sold or blocked: %s, %+v", i, j.State, j.Problem)
+		}
+	}
+	if err := unblock(t, s, id, fixture.At(2, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if j := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 2, 1))[0]; j.State != job.Succeeded {
+		t.Errorf("one that is on sale again: %+v", j.Problem)
+	}
+	clock.MoveOn(aDay)
+	if end, err := fixture.Seller(db).EndSale(t.Context(), id); err != nil || !end.Ended {
+		t.Errorf("at its end: %+v, %v", end, err)
+	}
+	expectCounts(t, db, id, campaign.Counts{Total: 10, Sold: 9, Blocked: 1})
+}
+
+// The table itself refuses here to give a blocked position away, and to block one that
+// somebody has.
+func TestACrowdGetsNoBlockedPositionWhileOperatorsBlockAndUnblock(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	s, holds, id := newService(t, db), fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.DrawnAtEnd(20, aDay)) // 210 positions
+	servers.Exec(t, db, `
+		CREATE FUNCTION only_free_ones() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			RAISE EXCEPTION 'from % to %', OLD.state, NEW.state;
+		END $$`)
+	servers.Exec(t, db, `
+		CREATE TRIGGER only_free_ones BEFORE UPDATE ON positions FOR EACH ROW
+		WHEN ((OLD.state = 'blocked') <> (NEW.state = 'blocked') AND 'available' NOT IN (OLD.state, NEW.state)) EXECUTE FUNCTION only_free_ones()`)
+	always := []shape.Position{fixture.At(20, 1), fixture.At(20, 2), fixture.At(20, 3)}
+	if err := block(t, s, id, "wheelchair", always...); err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 25
+	refusals := []fault.Code{"", fault.PositionTaken, fault.StateConflict, fault.NoneAvailable, fault.SoldOut, fault.HoldLimitExceeded}
+	allowed := func(what string, err error) {
+		if !slices.Contains(refusals, fault.CodeOf(err)) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var crowd sync.WaitGroup
+	for n := range 3 {
+		crowd.Go(func() { // an operator, one of many at a row
+			for i := range rounds {
+				row := 15 + (i+n)%6
+				chosen := []shape.Position{fixture.At(row, 5+n), fixture.At(row, 6+n)}
+				allowed("block", block(t, s, id, "", chosen...))
+				allowed("unblock", unblock(t, s, id, chosen...))
+			}
+		})
+		crowd.Go(func() { // buyers
+			for i := range rounds {
+				row := 15 + i%6
+				for _, j := range fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint("b", n), row, 1), fixture.ChosenRequest(t, id, fmt.Sprint("b", n), fixture.At(row, 5+n), fixture.At(row, 1+n))) {
+					if j.Problem != nil {
+						allowed("a purchase", j.Problem.Err())
+					}
+				}
+			}
+		})
+		crowd.Go(func() { // a user who holds, and gives back
+			for i := range rounds {
+				h, err := fixture.TryHold(t, holds, fixture.HoldRequest(id, fmt.Sprint("h", n), fixture.At(15+i%6, 6+n)))
+				if allowed("a hold", err); err == nil {
+					_, err = holds.Release(t.Context(), id, h.ID)
+					allowed("a release", err)
+				}
+			}
+		})
+	}
+	crowd.Wait()
+	for _, p := range always {
+		if now, err := inventory.Get(t.Context(), db, id, p); err != nil || now.State != inventory.Blocked || now.UserID != nil || *now.BlockReason != "wheelchair" {
+			t.Errorf("%v: %+v, %v", p, now, err)
+		}
+	}
+	fixture.Sound(t, db)
+}

@@ -1,0 +1,279 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+)
+
+// Order is the payload of a job.
+type CancelOrder struct {
+	By       string `json:"by"`               // role:client, and /user when one was signed in; system
+	Reason   string `json:"reason,omitempty"` // at most 500 characters
+	IfUnsold bool   `json:"if_unsold,omitempty"`
+	Void     bool   `json:"void,omitempty"` // of a draw that is stuck
+}
+
+// Result is the result of a job that has succeeded. It counts purchases.
+type CancelResult struct {
+	CampaignID uuid.UUID      `json:"campaign_id"`
+	State      campaign.State `json:"state"`
+	Refunded   Refunded       `json:"refunded"`
+	Waiting    int            `json:"waiting"` // card refunds that wait for a person
+}
+
+// Refunded is how many purchases were given back, by the way they were paid.
+type Refunded struct {
+	Wallet   int `json:"wallet"`
+	Card     int `json:"card"`     // refunds that were made; those that wait are in Result.Waiting
+	External int `json:"external"` // listed for the app to do
+}
+
+// ErrWaiting means that not all of the campaign's money is on its way yet: try again
+// later.
+var ErrWaiting = errors.New("campaigncancel: purchases, payments or refunds of the campaign are not finished")
+
+// Waiting is ErrWaiting with a time: wallets cannot take their money (an operator has to repair
+// them, or their owners to spend some), or the void of a draw is announced.
+type CancelWaiting struct {
+	Reason string
+	After  time.Duration // until the next attempt
+}
+
+func (w *CancelWaiting) Error() string { return "campaigncancel: " + w.Reason }
+
+// Unwrap returns ErrWaiting.
+func (w *CancelWaiting) Unwrap() error { return ErrWaiting }
+
+// The times between two attempts while wallets cannot take their money; the longer one also while
+// a void is announced.
+const (
+	firstRetry   = time.Second
+	longestRetry = 5 * time.Minute
+)
+
+// RowWait is how long a transaction should wait for a campaign that is locked elsewhere,
+// before the job is put off.
+const RowWait = 250 * time.Millisecond
+
+// chunkSize is how many purchases a transaction gives back at most.
+const chunkSize = 100
+
+// Observer hears what was committed. Both functions must be quick, and what they do may
+// be lost.
+type Observer struct {
+	Advanced func(jobID uuid.UUID)    // the job has a new progress
+	Due      func(items []lease.Item) // payments that are given up, and new card refunds
+}
+
+// Canceller cancels campaigns.
+type Canceller struct {
+	db       postgres.Pool
+	observer Observer
+	logger   *slog.Logger
+}
+
+// New returns a Canceller. db is a pool, or a view of it for transactions that may wait
+// for locks. Functions of the observer may be nil.
+func NewCanceller(db postgres.Pool, observer Observer, logger *slog.Logger) *Canceller {
+	if observer.Advanced == nil {
+		observer.Advanced = func(uuid.UUID) {}
+	}
+	if observer.Due == nil {
+		observer.Due = func([]lease.Item) {}
+	}
+	return &Canceller{db: db, observer: observer, logger: logger}
+}
+
+// Run does a job as far as it goes now, and finalizes it when that is the end. A campaign
+// that cannot be cancelled fails the job. ErrWaiting leaves it queued, and so does a fault
+// of the database; job.ErrFinal means that it is final already.
+func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	outcome, begun, err := c.begin(ctx, ref)
+	if err != nil || !begun {
+		return outcome, err
+	}
+	hit("campaigncancel.begun", ref)
+	var left refusals
+	for after := uuid.Nil; ; {
+		chunk, err := c.giveBack(ctx, ref, after)
+		if err != nil {
+			return job.Outcome{}, err
+		}
+		if len(chunk.cards) > 0 {
+			c.observer.Due(chunk.cards)
+		}
+		if len(chunk.purchases) > 0 {
+			c.observer.Advanced(ref.ID)
+		}
+		left.add(chunk.refusals)
+		if chunk.found < chunkSize {
+			break
+		}
+		after = chunk.last
+	}
+	return c.finalize(ctx, ref, left)
+}
+
+func hit(name string, ref job.Ref) {
+	failpoint.Hit(name, func() []string { return []string{ref.CampaignID.String()} })
+}
+
+// finalize finalizes the job if all is done; otherwise it notes the progress, and which
+// wallets it waits for.
+func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (outcome job.Outcome, err error) {
+	var done, advanced, isNews bool
+	var pause time.Duration
+	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
+		known, err := job.Get(ctx, tx, ref.ID)
+		if err != nil {
+			return err
+		}
+		open, err := payment.CountOpen(ctx, tx, ref.CampaignID) // before the refunds: a payment that ends makes one
+		if err != nil {
+			return err
+		}
+		now, counts, err := c.progress(ctx, tx, ref.CampaignID)
+		if err != nil {
+			return err
+		}
+		if done = open == 0 && now.Done+now.Waiting == now.Total; !done {
+			progress := &job.Progress{Refunds: now}
+			if left.count > 0 {
+				if pause, progress.Waiting, err = left.wait(ctx, tx, ref); err != nil {
+					return err
+				}
+			}
+			isNews = reasonOf(known.Progress) != reasonOf(progress)
+			advanced = isNews || known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now
+			if !advanced && left.count == 0 {
+				return nil
+			}
+			return c.note(ctx, tx, ref, progress)
+		}
+		hit("campaigncancel.finalize", ref)
+		outcome, err = resultOf(ref, counts)
+		if err != nil {
+			return err
+		}
+		if err := c.note(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil { // it stays with the job
+			return err
+		}
+		return job.Finalize(ctx, tx, &outcome)
+	})
+	switch {
+	case err != nil:
+		return job.Outcome{}, fmt.Errorf("campaigncancel.finalize(%s): %w", ref.CampaignID, err)
+	case done:
+		return outcome, nil
+	case advanced:
+		c.observer.Advanced(ref.ID)
+	}
+	if left.count == 0 {
+		return job.Outcome{}, ErrWaiting
+	}
+	if isNews { // not at each attempt
+		c.logger.Warn("purchases of a cancelled campaign wait for their wallets: an operator has to look",
+			"campaign", ref.CampaignID, "job", ref.ID, "purchases", left.count, "first", left.first, "error", left.err)
+	}
+	return job.Outcome{}, &CancelWaiting{Reason: "wallets cannot take the money of purchases", After: pause}
+}
+
+// reasonOf returns why a job says that it waits; empty: it does not.
+func reasonOf(p *job.Progress) string {
+	if p == nil || p.Waiting == nil {
+		return ""
+	}
+	return p.Waiting.Reason
+}
+
+// refusals are purchases whose wallets cannot take their money, and will not by themselves.
+type refusals struct {
+	count int
+	first uuid.UUID
+	err   error // of the first
+}
+
+func (r *refusals) add(more refusals) {
+	if r.count == 0 {
+		r.first, r.err = more.first, more.err
+	}
+	r.count += more.count
+}
+
+// wait returns how long the job waits for the wallets, and what it says meanwhile: half as
+// long as the campaign is cancelled. So a worker that knows of no earlier attempt waits as long
+// as one that has made them all.
+func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (time.Duration, *job.Waiting, error) {
+	since, now, err := campaign.CancelledFor(ctx, tx, ref.CampaignID)
+	if err != nil {
+		return 0, nil, err
+	}
+	pause := min(max(since/2, firstRetry), longestRetry)
+	return pause, &job.Waiting{RetryAt: now.Add(pause).UTC(),
+		Reason: fmt.Sprintf("wallets cannot take the money of %d purchases; the first is %s: %s", r.count, r.first, r.err)}, nil
+}
+
+func resultOf(ref job.Ref, counts payment.RefundCounts) (job.Outcome, error) {
+	result, err := json.Marshal(CancelResult{CampaignID: ref.CampaignID, State: campaign.Cancelled, Waiting: counts.ForPeople,
+		Refunded: Refunded{Wallet: counts.Wallet, Card: counts.Card - counts.ForPeople, External: counts.External}})
+	return job.Outcome{ID: ref.ID, Result: result}, err
+}
+
+// progress is how far the cancellation has come, in purchases.
+func (c *Canceller) progress(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (*job.Refunds, payment.RefundCounts, error) {
+	counts, err := payment.CountCancelledRefunds(ctx, db, campaignID)
+	if err != nil {
+		return nil, counts, err
+	}
+	left, err := countLeft(ctx, db, campaignID)
+	if err != nil {
+		return nil, counts, err
+	}
+	total := counts.Total() + left
+	return &job.Refunds{Total: total, Done: total - left - counts.UnderWay - counts.ForPeople, Waiting: counts.ForPeople}, counts, nil
+}
+
+// note writes the progress of the job.
+func (c *Canceller) note(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.Progress) error {
+	var b pgx.Batch
+	job.QueueAdvance(&b, ref.ID, now)
+	return tx.SendBatch(ctx, &b).Close()
+}
+
+// countLeft counts the purchases that are still to be given back.
+func countLeft(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
+	err = db.QueryRow(ctx, `SELECT count(DISTINCT purchase_id) FROM positions WHERE campaign_id = $1 AND state = 'sold'`, campaignID).Scan(&n)
+	return n, fault.At(err, "campaigncancel.countLeft(%s)", campaignID)
+}
+
+// refusal returns why a campaign in this state cannot be cancelled, or its draw voided, or nil.
+func refusal(state campaign.State, isVoid bool) error {
+	switch {
+	case state == campaign.Cancelled:
+		return fault.New(fault.StateConflict, "the campaign is cancelled already")
+	case isVoid && state == campaign.Drawing, !isVoid && (state == campaign.Pending || state == campaign.Active):
+		return nil
+	case isVoid && state == campaign.Completed:
+		return fault.New(fault.StateConflict, "the campaign is drawn: nothing can be voided")
+	case isVoid:
+		return fault.New(fault.StateConflict, "the campaign is %s: it has no draw yet; cancel it", state)
+	case state == campaign.Drawing:
+		return fault.New(fault.StateConflict, "the campaign is drawing: its sale is over, and it can no longer be cancelled; a draw that is stuck can be voided")
+	}
+	return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and it can no longer be cancelled", state)
+}

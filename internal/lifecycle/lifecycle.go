@@ -1,0 +1,272 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize.example/draw/beacon"
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/platform/postgres"
+)
+
+// Service creates campaigns and changes their state.
+type Service struct {
+	db       postgres.Pool
+	key      keyring.Keyring
+	bounds   campaign.Bounds
+	bindings Bindings
+	render   func(Details) any
+}
+
+// rowWait is how long an attempt waits for the campaign. While the campaign stays
+// locked, attempts are made until the context of the request ends.
+const rowWait = 250 * time.Millisecond
+
+// Bindings are what a campaign can bind itself to at its publication, beside its own rules.
+type Bindings struct {
+	Chain *beacon.Chain // of policies.beacon; nil: this installation asks no beacon
+}
+
+// New returns a Service. It seals the secrets of campaigns with key; render makes the
+// answer's body from a campaign.
+func New(gate *postgres.Gate, key keyring.Keyring, bounds campaign.Bounds, bindings Bindings, render func(Details) any) *Service {
+	return &Service{db: gate.Retry(rowWait), key: key, bounds: bounds, bindings: bindings, render: render}
+}
+
+// Details is a campaign with everything that belongs to it except its positions.
+type Details struct {
+	campaign.Campaign
+	Counts     []inventory.LayerCounts // by layer; empty before publication
+	Commitment *campaign.Commitment    // nil before publication
+}
+
+// Get returns a campaign with its layers, counts and commitment, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (d Details, err error) {
+	if d.Campaign, err = campaign.Get(ctx, db, id); err != nil {
+		return d, err
+	}
+	if d.Layers, err = campaign.Layers(ctx, db, id); err != nil {
+		return d, err
+	}
+	if d.Counts, err = inventory.CountByLayer(ctx, db, id); err != nil {
+		return d, err
+	}
+	bound, published, err := campaign.CommitmentOf(ctx, db, id)
+	if published {
+		d.Commitment = &bound
+	}
+	return d, err
+}
+
+// Create makes a pending campaign from a draft. Its id is r.CampaignID.
+func (s *Service) Create(ctx context.Context, r job.Request, d campaign.Draft) (job.Accepted, error) {
+	if err := d.Check(s.bounds); err != nil {
+		return job.Accepted{}, err
+	}
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return campaign.Create(ctx, tx, id, d) })
+}
+
+// Publish opens the sale of a pending campaign. Of a large one the positions are made
+// before, in short transactions. When ctx ends meanwhile, the next call goes on with them.
+func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, error) {
+	if err := s.prepare(ctx, r.CampaignID); err != nil {
+		return job.Accepted{}, err
+	}
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.bindings, id) })
+}
+
+// Pause stops the sale of an active campaign until Resume.
+func (s *Service) Pause(ctx context.Context, r job.Request) (job.Accepted, error) {
+	return s.once(ctx, r, locked(ctx, campaign.Pause))
+}
+
+// Resume continues the sale of a paused campaign.
+func (s *Service) Resume(ctx context.Context, r job.Request) (job.Accepted, error) {
+	return s.once(ctx, r, locked(ctx, campaign.Resume))
+}
+
+// locked makes a change of state run under the campaign's lock.
+func locked(ctx context.Context, move func(context.Context, pgx.Tx, uuid.UUID) error) func(pgx.Tx, uuid.UUID) error {
+	return func(tx pgx.Tx, id uuid.UUID) error {
+		if err := campaign.Lock(ctx, tx, id); err != nil {
+			return err
+		}
+		return move(ctx, tx, id)
+	}
+}
+
+// once runs do once per idempotency key. The answer is the campaign after it.
+func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error) (done job.Accepted, err error) {
+	err = s.persist(ctx, r.CampaignID, func() error {
+		done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+			if err := do(tx, r.CampaignID); err != nil {
+				return nil, err
+			}
+			d, err := Get(ctx, tx, r.CampaignID)
+			return s.render(d), err
+		})
+		return err
+	})
+	return done, err
+}
+
+// Patch changes what the campaign's state allows: everything while it is pending;
+// the name, a higher limit and a later end while it is active; only the name after
+// that. It returns the campaign after the change.
+func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d Details, err error) {
+	err = s.persist(ctx, id, func() error {
+		return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+			if err := campaign.Lock(ctx, tx, id); err != nil {
+				return err
+			}
+			now, err := campaign.Get(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			if err := s.patch(ctx, tx, now, p); err != nil {
+				return err
+			}
+			d, err = Get(ctx, tx, id)
+			return err
+		})
+	})
+	if err != nil {
+		return Details{}, fault.At(err, "lifecycle.Patch(%s)", id)
+	}
+	return d, nil
+}
+
+func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p campaign.Patch) error {
+	if now.State == campaign.Pending {
+		layers, err := campaign.Layers(ctx, tx, now.ID)
+		if err != nil {
+			return err
+		}
+		now.Layers = layers
+		draft := now.Apply(p)
+		if err := draft.Check(s.bounds); err != nil {
+			return err
+		}
+		return campaign.Replace(ctx, tx, now.ID, draft)
+	}
+	if err := p.CheckFixed(now.State); err != nil {
+		return err
+	}
+	if err := p.CheckEnd(now.DrawsAt); err != nil {
+		return err
+	}
+	if p.Metadata.Set {
+		if err := campaign.Describe(ctx, tx, now.ID, campaign.Draft{}.Apply(p).Metadata); err != nil {
+			return err
+		}
+	}
+	switch {
+	case now.State == campaign.Active:
+		if err := campaign.Amend(ctx, tx, now.ID, p); err != nil || !p.SaleEndsAt.Set {
+			return err
+		}
+		return payment.FollowSaleEnd(ctx, tx, now.ID, now.SaleEndsAt)
+	case p.Name != nil:
+		return campaign.Rename(ctx, tx, now.ID, *p.Name)
+	}
+	return nil // all other fields are fixed
+}
+
+// lockerTimeout bounds the search for the session that has locked a campaign.
+const lockerTimeout = time.Second
+
+// persist does a change again and again while its campaign stays locked, until ctx ends. Then
+// its error names the session that has locked the campaign: only operators get it.
+func (s *Service) persist(ctx context.Context, id uuid.UUID, do func() error) error {
+	err := postgres.Persist(ctx, do)
+	if ctx.Err() == nil || !postgres.IsTransient(err) {
+		return err
+	}
+	search, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockerTimeout)
+	defer cancel()
+	locker, unknown := campaign.FindLocker(search, s.db, id)
+	if unknown != nil || locker.PID == 0 && !postgres.IsLockTimeout(err) {
+		return err
+	}
+	return fault.Wrap(fault.Unavailable, err, "the campaign stays locked by "+locker.String()+"; end its transaction, or try again with the same Idempotency-Key")
+}
+
+// Block keeps free positions of a campaign from sale, all of them or none. An empty reason is
+// none. Only a campaign that is drawn at the end of its sale can have blocked positions.
+func (s *Service) Block(ctx context.Context, r job.Request, chosen []shape.Position, reason string) (job.Accepted, error) {
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error {
+		return change(ctx, tx, id, chosen, inventory.Available, fault.PositionTaken, reason)
+	})
+}
+
+// Unblock puts blocked positions of a campaign on sale again, all of them or none.
+func (s *Service) Unblock(ctx context.Context, r job.Request, chosen []shape.Position) (job.Accepted, error) {
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error {
+		return change(ctx, tx, id, chosen, inventory.Blocked, fault.StateConflict, "")
+	})
+}
+
+// change locks the campaign, ends the holds that are over, and blocks chosen positions that are Available, or
+// unblocks those that are Blocked. When others are among them, it refuses all with a code.
+func change(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Position, from inventory.State, code fault.Code, reason string) error {
+	changes, err := lockSale(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	form, err := campaign.ShapeOf(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	others, err := inventory.NotIn(ctx, tx, id, form, chosen, from)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		refusal := fault.Taken(others...)
+		refusal.Code = code
+		return refusal
+	}
+	more := len(chosen)
+	if from == inventory.Blocked {
+		more = -more
+	}
+	changes.Add(id, campaign.Counts{Blocked: more})
+	var b pgx.Batch
+	changes.Queue(&b)
+	inventory.QueueBlocking(&b, id, chosen, from, reason)
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "lifecycle.change(%s)", id)
+}
+
+// lockSale locks a campaign whose positions can be blocked, and frees what holds keep that are
+// over. It returns what that changes.
+func lockSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (campaign.Changes, error) {
+	found, changes := make(map[uuid.UUID]*campaign.Status), make(campaign.Changes)
+	var over []inventory.Over
+	var read, end pgx.Batch
+	campaign.QueueLock(&read, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
+	campaign.QueueStatuses(&read, []uuid.UUID{id}, found)
+	inventory.QueueFindOver(&read, []uuid.UUID{id}, &over)
+	if err := tx.SendBatch(ctx, &read).Close(); err != nil {
+		return nil, fault.At(err, "lifecycle.lockSale(%s)", id)
+	}
+	if found[id] == nil {
+		return nil, campaign.NotFound(id)
+	}
+	if err := found[id].CheckBlocking(); err != nil || len(over) == 0 {
+		return changes, err
+	}
+	inventory.QueueExpire(&end, over)
+	for _, h := range over {
+		changes.Add(id, campaign.Counts{Reserved: -h.Size})
+	}
+	return changes, fault.At(tx.SendBatch(ctx, &end).Close(), "lifecycle.lockSale(%s)", id)
+}

@@ -1,0 +1,297 @@
+//go:build failpoint
+
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// large is a base length whose 20,100 positions take three steps.
+const large = 200
+
+var steps = (shape.TriangleCount(large) + inventory.FillStep - 1) / inventory.FillStep
+
+func newService(t *testing.T, db *pgxpool.Pool) *lifecycle.Service {
+	t.Helper()
+	return lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, lifecycle.Bindings{}, func(lifecycle.Details) any { return nil })
+}
+
+// draft stores a pending campaign.
+func draft(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
+	t.Helper()
+	id := uuidv7.New()
+	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, fixture.Draft(baseLength)) }); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func publication(id uuid.UUID) job.Request {
+	r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: job.KindCampaignPublish, CampaignID: id, Keep: time.Hour}
+	r.Key = r.ID.String()
+	return r
+}
+
+// publish publishes a campaign; nil: it is published.
+func publish(ctx context.Context, s *lifecycle.Service, id uuid.UUID) error {
+	done, err := s.Publish(ctx, publication(id))
+	if err != nil {
+		return err
+	}
+	if done.Job.Problem != nil {
+		return done.Job.Problem.Err()
+	}
+	return nil
+}
+
+// boundStatements makes the table refuse a statement that inserts or deletes more rows
+// than a step, and counts the rows of the others.
+func boundStatements(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	_, err := db.Exec(t.Context(), `
+		CREATE TABLE changed (inserted integer, deleted integer);
+		CREATE FUNCTION bound_inserts() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF (SELECT count(*) FROM fresh) > 10000 THEN RAISE EXCEPTION 'too many at once'; END IF;
+			INSERT INTO changed SELECT count(*), 0 FROM fresh; RETURN NULL; END $$;
+		CREATE FUNCTION bound_deletes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF (SELECT count(*) FROM gone) > 10000 THEN RAISE EXCEPTION 'too many at once'; END IF;
+			INSERT INTO changed SELECT 0, count(*) FROM gone; RETURN NULL; END $$;
+		CREATE TRIGGER bound_inserts AFTER INSERT ON positions REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION bound_inserts();
+		CREATE TRIGGER bound_deletes AFTER DELETE ON positions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION bound_deletes()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// complete checks that a board has every position once, at its price, in a random order.
+func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, price func(layer int) money.Amount) {
+	t.Helper()
+	board, err := inventory.All(t.Context(), db, id)
+	if err != nil || len(board) != shape.TriangleCount(baseLength) {
+		t.Fatalf("%d positions, %v", len(board), err)
+	}
+	i := 0
+	for at := range fixture.Triangle(baseLength).All() {
+		if p := board[i]; p.Position != at || p.Price != price(at.Layer) || p.State != inventory.Available {
+			t.Fatalf("position %v is %+v", at, p)
+		}
+		i++
+	}
+	ranks := servers.Value[[]int](t, db, `SELECT array_agg(rank ORDER BY layer, col) FROM positions WHERE campaign_id = $1`, id)
+	if slices.IsSorted(ranks) {
+		t.Error("the ranks are in order")
+	}
+	slices.Sort(ranks)
+	for i, rank := range ranks {
+		if rank != i {
+			t.Fatalf("rank %d comes as number %d", rank, i)
+		}
+	}
+	var fills int
+	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM position_fills`).Scan(&fills); err != nil || fills != 0 {
+		t.Errorf("%d notes on positions are left, %v", fills, err)
+	}
+}
+
+func drafted(layer int) money.Amount { return money.Amount(100 * layer) }
+
+func rows(t *testing.T, db *pgxpool.Pool, sql string) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// cutOff publishes until some steps are done, and then as if the process had died.
+func cutOff(t *testing.T, db *pgxpool.Pool, id uuid.UUID, after int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := 0
+	defer failpoint.Set("lifecycle.step", id.String(), func() {
+		if done++; done == after {
+			cancel()
+		}
+	})()
+	if err := publish(ctx, newService(t, db), id); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it was not cut off after %d of %d steps: %v", done, after, err)
+	}
+}
+
+func TestALargeCampaignIsPublishedInStepsAndNobodySeesHalfOfIt(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	boundStatements(t, db)
+	id, seen := draft(t, db, large), 0
+	remove := failpoint.Set("lifecycle.step", id.String(), func() {
+		seen++
+		d, err := lifecycle.Get(t.Context(), db, id)
+		if err != nil || d.State != campaign.Pending || len(d.Counts) != 0 {
+			t.Errorf("after step %d: %s with counts of %d layers, %v", seen, d.State, len(d.Counts), err)
+		}
+		if board, err := inventory.All(t.Context(), db, id); err != nil || len(board) != 0 {
+			t.Errorf("after step %d: %d positions, %v", seen, len(board), err)
+		}
+		if _, err := inventory.Get(t.Context(), db, id, shape.Position{Layer: 1, Column: 1}); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("after step %d: %v", seen, err)
+		}
+		fixture.Sound(t, db)
+	})
+	defer remove()
+	if err := publish(t.Context(), newService(t, db), id); err != nil {
+		t.Fatal(err)
+	}
+	if seen != steps {
+		t.Errorf("%d steps, want %d", seen, steps)
+	}
+	complete(t, db, id, large, drafted)
+	fixture.Sound(t, db)
+}
+
+func TestAPublicationThatWasCutOffIsContinued(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	boundStatements(t, db)
+	id := draft(t, db, large)
+	cutOff(t, db, id, 2)
+	if n := rows(t, db, `SELECT count(*) FROM positions`); n != 2*inventory.FillStep {
+		t.Fatalf("%d positions are made", n)
+	}
+	fixture.Sound(t, db)
+	if err := publish(t.Context(), newService(t, db), id); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, db, id, large, drafted)
+	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
+		t.Errorf("%d positions were made in all: some twice", n)
+	}
+}
+
+func TestPositionsOfAnotherDraftAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	boundStatements(t, db)
+	id, service := draft(t, db, large), newService(t, db)
+	reprice := func(by money.Amount) {
+		layers := fixture.Draft(large).Layers
+		for i := range layers {
+			layers[i].Price += by
+		}
+		if _, err := service.Patch(t.Context(), id, campaign.Patch{Layers: layers}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cutOff(t, db, id, 2)
+	reprice(7)
+	cutOff(t, db, id, 1) // in the middle of deleting
+	if n := rows(t, db, `SELECT count(*) FROM positions`); n != inventory.FillStep {
+		t.Fatalf("%d positions are left", n)
+	}
+	reprice(0) // the draft is again the one that the rest was made for
+	if err := publish(t.Context(), service, id); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, db, id, large, drafted)
+
+	id = draft(t, db, large)
+	cutOff(t, db, id, 2)
+	small := fixture.Draft(3)
+	if _, err := service.Patch(t.Context(), id, campaign.Patch{BaseLength: &small.BaseLength, Layers: small.Layers}); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish(t.Context(), service, id); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, db, id, 3, drafted)
+	fixture.Sound(t, db)
+}
+
+func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	boundStatements(t, db)
+	id := draft(t, db, large)
+	var published sync.Map
+	var all sync.WaitGroup
+	for range 4 {
+		service := newService(t, db)
+		all.Go(func() {
+			err := publish(t.Context(), service, id)
+			if err != nil && fault.CodeOf(err) != fault.StateConflict {
+				t.Error(err)
+			}
+			if err == nil {
+				published.Store(service, true)
+			}
+		})
+	}
+	all.Wait()
+	n := 0
+	published.Range(func(any, any) bool { n++; return true })
+	if n != 1 {
+		t.Errorf("%d have published it", n)
+	}
+	complete(t, db, id, large, drafted)
+	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
+		t.Errorf("%d positions were made in all", n)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := draft(t, db, large)
+	cutOff(t, db, id, 1)
+	_, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if board, err := inventory.All(t.Context(), db, id); err != nil || len(board) != 0 {
+		t.Errorf("%d positions, %v", len(board), err)
+	}
+	if err := publish(t.Context(), newService(t, db), id); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("published: %v", err)
+	}
+	fixture.Sound(t, db)
+}
+
+// What Publish refuses for its policies costs no positions.
+func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
+	t.Parallel()
+	db, id, d := servers.DB(t), uuidv7.New(), fixture.Draft(large)
+	d.Policies.Beacon = true
+	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
+		t.Fatal(err)
+	}
+	noRelays := lifecycle.Bindings{}
+	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, noRelays, func(lifecycle.Details) any { return nil })
+	if err := publish(t.Context(), service, id); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("published: %v", err)
+	}
+	if n := rows(t, db, `SELECT (SELECT count(*) FROM positions) + (SELECT count(*) FROM position_fills)`); n != 0 {
+		t.Errorf("%d rows were made", n)
+	}
+}

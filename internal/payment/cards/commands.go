@@ -1,0 +1,150 @@
+package cards
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+)
+
+// Service carries out what operators decide about payments that wait, and what buyers change.
+type Service struct {
+	db       postgres.Beginner
+	cards    bool
+	dispatch func([]lease.Item)
+	render   func(payment.Payment) any
+}
+
+// NewService returns a Service. db is a pool, or a view of it for transactions that may
+// wait for locks. cards says whether a key of a provider is set. dispatch gets payments that are due since a commit, and what it does may
+// be lost; nil: the sweep due-items finds them. render makes the answer's body
+// from a payment.
+func NewService(db postgres.Beginner, cards bool, dispatch func([]lease.Item), render func(payment.Payment) any) *Service {
+	if dispatch == nil {
+		dispatch = func([]lease.Item) {}
+	}
+	return &Service{db: db, cards: cards, dispatch: dispatch, render: render}
+}
+
+// Retry has a payment that waits looked at now: the provider is asked again. One that does
+// not wait is a state-conflict Error, as is one that waits for a key while there is none; an
+// unknown one is a not-found Error.
+func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
+	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
+		if known.WaitsFor() == "" {
+			return fault.New(fault.StateConflict, "the payment waits neither for the provider nor for an operator: it is in phase %s", known.Phase)
+		}
+		if known.WaitsFor() == payment.Key && !s.cards {
+			return fault.New(fault.StateConflict, "cards are switched off: nobody can ask the provider until payments.stripe.key is set")
+		}
+		payment.QueueWake(b, purchaseID)
+		return nil
+	})
+}
+
+// Resolve ends a payment that waits for an operator with what the operator has found at the
+// provider. From then on it goes the way of every payment: see [payment.QueueResolve]. by
+// and reason go into the timeline of the purchase. A payment that a worker could still lead
+// on is a state-conflict Error.
+func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UUID, found payment.Finding, by, reason string) (job.Accepted, error) {
+	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
+		if err := mayResolve(&known, time.Now()); err != nil {
+			return err
+		}
+		payment.QueueResolve(b, &known, found, by, reason)
+		detail := fmt.Sprintf("%s, says %s: %s", found, by, reason)
+		payment.QueueSteps(b, payment.Step{PurchaseID: purchaseID, Event: payment.StepResolved, Detail: &detail})
+		return nil
+	})
+}
+
+// mayResolve returns why a payment cannot be resolved by hand, or nil. The reason is for
+// people: the write has the same conditions, and decides.
+func mayResolve(p *payment.Payment, now time.Time) error {
+	switch {
+	case p.WaitsFor() != payment.Operator:
+		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be resolved by hand; this one does not: it is in phase %s", p.Phase)
+	case p.IntentID == nil:
+		return fault.New(fault.StateConflict, "the payment has nothing at the provider, and ends by itself at %s", p.OverAt().UTC().Format(time.RFC3339))
+	case p.Phase.BeforeCapture():
+		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then the provider is asked to end it. Resolve it if it still waits after that",
+			p.OverAt().UTC().Format(time.RFC3339))
+	case p.LeaseUntil != nil && p.LeaseUntil.After(now):
+		return fault.New(fault.StateConflict, "a worker is just asking the provider about this payment: try again in a moment")
+	}
+	return nil
+}
+
+func (s *Service) edit(ctx context.Context, r job.Request, purchaseID uuid.UUID, decide func(b *pgx.Batch, known payment.Payment) error) (job.Accepted, error) {
+	lock := func(ctx context.Context, tx pgx.Tx) (payment.Payment, error) {
+		return payment.Lock(ctx, tx, purchaseID)
+	}
+	edited, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
+	if edited != nil {
+		s.dispatch([]lease.Item{edited.Ref().Item()})
+	}
+	return accepted, err
+}
+
+// Try has a purchase paid with another payment method: after a decline, or while its buyer is
+// to authenticate. Its job goes on as before. returnURL replaces where an authentication ends;
+// nil: it stays. A payment that does not wait for its buyer, that is over or taken back, or that
+// has had [payment.MostTries] others is a state-conflict Error; a buyer with too many cards that were
+// declined or are being tried gets a decline-limit-exceeded Error, which says until when.
+func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, buyer payment.Buyer, method string, returnURL *string) (job.Accepted, error) {
+	type known struct {
+		payment.Payment
+		payment.Cards // the others of the buyer
+	}
+	lock := func(ctx context.Context, tx pgx.Tx) (k known, err error) {
+		if k.Payment, err = payment.Lock(ctx, tx, purchaseID); err != nil {
+			return k, err
+		}
+		var b pgx.Batch
+		payment.QueueCards(&b, []payment.Buyer{buyer}, purchaseID, true, nil, func(_ payment.Buyer, others payment.Cards) { k.Cards = others })
+		return k, tx.SendBatch(ctx, &b).Close()
+	}
+	edited, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, k known) error {
+		if err := mayTry(&k.Payment); err != nil {
+			return err
+		}
+		if k.Count >= payment.MostDeclines {
+			return payment.TooManyDeclines(k.Again)
+		}
+		payment.QueueTry(b, &k.Payment, method, returnURL)
+		purchase.QueueAwaiting(b, purchaseID, false)
+		job.QueueProgress(b, k.JobID, job.Queued, nil)
+		return nil
+	}, func(k known) any { return s.render(k.Payment) })
+	if edited != nil {
+		s.dispatch([]lease.Item{edited.Ref().Item()})
+	}
+	return accepted, err
+}
+
+// mayTry returns why a payment cannot be paid with another payment method, or nil. The reason
+// is for people: the write has the same conditions, and decides.
+func mayTry(p *payment.Payment) error {
+	switch {
+	case p.CancelJob != nil || p.Ending != nil:
+		return fault.New(fault.StateConflict, "the purchase waits for no other payment method: it was given up or cancelled")
+	case p.Phase.Final() || p.Phase == payment.Captured:
+		return fault.New(fault.StateConflict, "the purchase waits for no other payment method: its payment is over")
+	case !p.Phase.AwaitsBuyer():
+		return fault.New(fault.StateConflict, "the purchase waits for no other payment method now: a card is just being charged; follow the job")
+	case p.Over:
+		return fault.New(fault.StateConflict, "the time for another payment method was over at %s", p.OverAt().UTC().Format(time.RFC3339))
+	case p.Tries >= payment.MostTries:
+		return fault.New(fault.StateConflict, "%d other payment methods were tried for this purchase, which is the most", p.Tries)
+	}
+	return nil
+}

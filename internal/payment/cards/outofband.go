@@ -1,0 +1,165 @@
+package cards
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/payment"
+	"triprize/internal/purchase"
+)
+
+// refundField is in the metadata of the refunds that we make, see package refunds.
+const refundField = "refund_id"
+
+// Our knowledge of a purchase whose money was given back by others, as the metric says it.
+const (
+	refundNone  = "none"  // it is kept here: the books differ
+	refundKnown = "known" // it is given back here, too
+)
+
+// outOfBand is what a batch of events tells of a refund that is not ours.
+type outOfBand struct {
+	payment.ToldRefund
+	ourID  string // in its metadata
+	made   bool   // an event tells that it gives money back
+	events []string
+	known  string // what we know of the purchase: none or known
+}
+
+// noteOutOfBand notes the refunds of our payments that somebody else has made at the
+// provider: in the table and in the timeline of the purchase. Ours, if there is one, asks for
+// what is left when it is made.
+//
+// A bank can send the money back even later: then the timeline says that, too, and what we
+// have to give back is owed again.
+//
+// Where one of ours was resolved by hand, and of a refund under our id, events are not believed: they
+// come in any order. Ours was woken, and its worker lists what is there: the provider's id decides
+// whether a refund is ours, or was made beside it.
+func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []payment.Event) error {
+	found := work.outOfBandOf(events)
+	if len(found) == 0 {
+		return nil
+	}
+	var purchases []uuid.UUID
+	for _, f := range found {
+		purchases = append(purchases, f.PurchaseID)
+	}
+	rows, err := payment.RefundsOfPurchases(ctx, tx, purchases)
+	if err != nil {
+		return err
+	}
+	var all []payment.ToldRefund
+	for _, f := range found {
+		f.known = refundNone
+		isOurs, byHand := false, false
+		for _, r := range rows[f.PurchaseID] {
+			if r.Reason != payment.RefundOutOfBand {
+				f.known, isOurs, byHand = refundKnown, isOurs || f.ourID == r.ID.String(), byHand || r.State == payment.RefundResolved
+			}
+		}
+		if !isOurs && !byHand {
+			all = append(all, f.ToldRefund)
+			work.recorded(f)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	noted, err := payment.NoteRefunds(ctx, tx, all)
+	if err != nil {
+		return err
+	}
+	var owing []uuid.UUID
+	for _, one := range noted {
+		f := found[one.ProviderID]
+		if one.State.Refused() {
+			owing = append(owing, one.PurchaseID)
+		}
+		if one.Fresh && f.made {
+			work.stepOutOfBand(f, payment.StepOutOfBand, one.Made("and not by us"))
+			work.outOfBandMade = append(work.outOfBandMade, *f)
+		}
+		if one.State.Refused() && (!one.Fresh || f.made) {
+			work.stepOutOfBand(f, payment.StepOutOfBandFailed, one.Broken())
+			work.outOfBandFailed = append(work.outOfBandFailed, *f)
+		}
+	}
+	if len(owing) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	purchase.QueueFollow(&b, owing...)
+	return tx.SendBatch(ctx, &b).Close()
+}
+
+// recorded notes that the events of a refund have done something.
+func (w *eventWork) recorded(f *outOfBand) {
+	for _, id := range f.events {
+		if w.outcomes[id] == payment.EventIgnored {
+			w.outcomes[id] = payment.EventRecorded
+		}
+	}
+}
+
+func (w *eventWork) stepOutOfBand(f *outOfBand, what, detail string) {
+	w.steps = append(w.steps, payment.Step{PurchaseID: f.PurchaseID, Event: what, Detail: &detail})
+}
+
+// sayOutOfBand counts and logs what a batch has noted, after its commit.
+func (e *Events) sayOutOfBand(w *eventWork) {
+	for _, f := range w.outOfBandMade {
+		e.metrics.others.WithLabelValues(f.known).Inc()
+		e.logger.Error("a payment was refunded at the provider, and not by us", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
+			"currency", f.Currency, "our_refund", f.known)
+	}
+	for _, f := range w.outOfBandFailed {
+		e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "state", f.State)
+	}
+}
+
+// outOfBandOf reads the refunds that are not ours from events, by the provider's id. Events
+// come in any order, so one that has failed stays so.
+func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
+	found := make(map[string]*outOfBand)
+	for _, event := range events {
+		told, ourID, ok := w.readOutOfBand(event)
+		if !ok {
+			continue
+		}
+		f := found[told.ProviderID]
+		if f == nil {
+			f = &outOfBand{ToldRefund: told, ourID: ourID}
+			found[told.ProviderID] = f
+		}
+		f.events = append(f.events, event.ID)
+		if told.State.Refused() || f.State != payment.RefundSucceeded && !f.State.Refused() {
+			f.State = told.State
+		}
+		f.made = f.made || !told.State.Refused()
+	}
+	return found
+}
+
+// readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
+// money was captured, with the id of our own refund if its metadata have one. An event that comes
+// before the capture is in our books is worked off again with it.
+func (w *eventWork) readOutOfBand(event payment.Event) (f payment.ToldRefund, ourID string, ok bool) {
+	s := w.subjectOf(event)
+	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) {
+		return f, "", false
+	}
+	told, ok := w.reader.RefundIn([]byte(event.Payload))
+	state := payment.RefundStateOf(payprovider.RefundStatus(text0(event.Status)))
+	if !ok || state == "" || told.Amount <= 0 {
+		return f, "", false
+	}
+	if s.Received == 0 {
+		w.outcomes[event.ID] = payment.EventUncaptured
+		return f, "", false
+	}
+	return payment.ToldRefund{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true
+}

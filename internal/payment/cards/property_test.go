@@ -1,0 +1,221 @@
+package cards_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
+	"triprize/internal/testkit/property"
+)
+
+// TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten disturbs one payment at
+// every call: answers are lost before or after their effect, workers die, or stop while
+// others go on and come back later, the time ends, the buyer cancels, authenticates or
+// gives up or brings another card, slow methods end somehow. Then all is quiet, and:
+//
+//   - at most one intent of the purchase was ever confirmed;
+//   - the payment is final;
+//   - it is settled or refund_due exactly if the provider has the money, and cancelled
+//     exactly if the provider has ended every intent that was ever confirmed;
+//   - a payment whose positions were sold has its money, and one that was given up before
+//     its capture is not settled.
+func TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	property.Check(t, func(rt *rapid.T) {
+		m := &disturbance{bench: b, rt: rt, left: rapid.IntRange(0, 12).Draw(rt, "disturbances")}
+		m.id = b.reserve(rapid.SampledFrom([]string{"pm_card_visa", "pm_at_once", "pm_declined_once", "pm_declined", "pm_action", "pm_processing", "pm_no_page", "pm_unknown"}).Draw(rt, "method"))
+		b.sim.before, b.sim.after = m.before, m.after
+		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+			m.step(0)
+		}
+		b.sim.before, b.sim.after = nil, nil
+		m.settle()
+		m.check()
+	})
+}
+
+// disturbance is what happens to one payment.
+type disturbance struct {
+	*bench
+	rt    *rapid.T
+	id    uuid.UUID
+	left  int // calls that may still be disturbed
+	depth int // of stopped workers
+}
+
+// died is what a worker panics with that dies.
+type died struct{}
+
+// lead lets a worker lead the payment, dead or alive.
+func (m *disturbance) lead() (result cards.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(died); !ok {
+				panic(p)
+			}
+		}
+	}()
+	m.endLease(m.id)
+	result, err := m.runner.Run(context.Background(), m.ref(m.id))
+	if err != nil {
+		m.rt.Fatalf("Run: %v", err)
+	}
+	return result
+}
+
+// step does one thing that can happen at any time.
+func (m *disturbance) step(depth int) {
+	purchase := m.id.String()
+	switch rapid.SampledFrom([]string{"lead", "lead", "lead", "conclude", "time", "cancel", "authenticate", "abandon", "another", "another", "paid", "unpaid", "wake"}).Draw(m.rt, fmt.Sprintf("event at depth %d", depth)) {
+	case "lead":
+		m.lead()
+	case "conclude":
+		m.conclude(m.id)
+	case "time":
+		m.endTime(m.id)
+	case "cancel":
+		m.giveUp(m.id)
+	case "authenticate":
+		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
+	case "abandon":
+		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
+	case "another":
+		m.another()
+	case "paid":
+		m.sim.move(purchase, payprovider.Processing, payprovider.Succeeded)
+	case "unpaid":
+		m.sim.move(purchase, payprovider.Processing, payprovider.RequiresPaymentMethod)
+	case "wake":
+		m.wake()
+	}
+}
+
+// another has the buyer bring another card, if that is possible now.
+func (m *disturbance) another() {
+	method := rapid.SampledFrom([]string{"pm_card_visa", "pm_declined", "pm_action", "pm_at_once", "pm_processing", "pm_unknown"}).Draw(m.rt, "another method")
+	done, err := commands(m.db, new([]lease.Item)).Try(context.Background(), request(job.KindPaymentTry), m.id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
+	if err != nil {
+		m.rt.Fatal(err)
+	}
+	if why := done.Job.Problem; why != nil && why.Code != fault.StateConflict {
+		m.rt.Fatal(why)
+	}
+}
+
+func (m *disturbance) wake() {
+	if _, err := payment.Wake(context.Background(), m.db, []uuid.UUID{m.id}); err != nil {
+		m.rt.Fatal(err)
+	}
+}
+
+func (m *disturbance) before(call, _ string) error { return m.disturb("before " + call) }
+func (m *disturbance) after(call, _ string) error  { return m.disturb("after " + call) }
+
+func (m *disturbance) disturb(where string) error {
+	if m.left == 0 {
+		return nil
+	}
+	kinds := []string{"nothing", "nothing", "unknown", "dies", "stops"}
+	if where[0] == 'b' {
+		kinds = append(kinds, "away", "limited", "stored")
+	}
+	switch rapid.SampledFrom(kinds).Draw(m.rt, where) {
+	case "unknown":
+		m.left--
+		return failed(payprovider.KindUnknown, "")
+	case "away":
+		m.left--
+		return failed(payprovider.KindUnavailable, "")
+	case "limited":
+		m.left--
+		return failed(payprovider.KindLimited, "")
+	case "stored": // the fault will come back under every key that was used so far
+		m.left--
+		p := m.get(m.id)
+		m.sim.poison("create", fmt.Sprintf("pi:%s:%d", m.id, p.Attempt))
+		m.sim.poison("confirm", fmt.Sprintf("confirm:%s:%d", m.id, p.Attempt))
+		m.sim.poison("confirm", fmt.Sprintf("confirm:%s:%d:method-%d", m.id, p.Attempt, p.Tries))
+		m.sim.poison("capture", "capture:"+m.id.String())
+		m.sim.poison("cancel", "cancel:"+m.id.String())
+	case "dies":
+		m.left--
+		panic(died{})
+	case "stops": // for longer than its lease, while others go on
+		m.left--
+		if m.depth < 3 {
+			m.depth++
+			for range rapid.IntRange(1, 4).Draw(m.rt, "meanwhile") {
+				m.step(m.depth)
+			}
+			m.depth--
+		}
+	}
+	return nil
+}
+
+// settle lets everything end: the time is over, the bank decides, events come.
+func (m *disturbance) settle() {
+	m.sim.move(m.id.String(), payprovider.Processing, rapid.SampledFrom([]payprovider.IntentStatus{payprovider.Succeeded, payprovider.RequiresPaymentMethod}).Draw(m.rt, "the bank says"))
+	m.endTime(m.id)
+	m.wake()
+	for range 12 {
+		m.lead()
+		m.conclude(m.id)
+	}
+	if p := m.get(m.id); p.DueAt != nil {
+		m.wake()
+		m.lead()
+	}
+}
+
+func (m *disturbance) check() {
+	p, purchase := m.get(m.id), m.id.String()
+	if !p.Phase.Final() || p.DueAt != nil {
+		m.rt.Fatalf("the payment is %s, due at %v, and waits for %q", p.Phase, p.DueAt, deref(p.WaitingFor))
+	}
+	if n := m.sim.confirmed(purchase); n > 1 {
+		m.rt.Fatalf("%d intents were confirmed", n)
+	}
+	money := 0
+	for _, in := range m.sim.of(purchase) {
+		switch {
+		case in.Status == payprovider.Succeeded:
+			money++
+			if p.IntentID == nil || *p.IntentID != in.ID {
+				m.rt.Fatalf("%s has the money, and the payment's intent is %q", in.ID, deref(p.IntentID))
+			}
+		case in.Status != payprovider.Canceled && in.Status != payprovider.RequiresConfirmation:
+			m.rt.Fatalf("%s is %s at the end, the payment %s", in.ID, in.Status, p.Phase)
+		case in.Status == payprovider.RequiresConfirmation && p.IntentID != nil && *p.IntentID == in.ID:
+			m.rt.Fatalf("%s could still be confirmed", in.ID)
+		}
+	}
+	if (money == 1) != (p.Phase == payment.Settled || p.Phase == payment.RefundDue) {
+		m.rt.Fatalf("%d intents have the money, and the payment is %s", money, p.Phase)
+	}
+	if p.Phase == payment.Settled && p.Ending != nil {
+		m.rt.Fatalf("settled, although it was given up: %s", *p.Ending)
+	}
+	m.sim.mu.Lock()
+	defer m.sim.mu.Unlock()
+	if len(m.sim.broken) > 0 {
+		m.rt.Fatal(m.sim.broken)
+	}
+}
+
+func deref[T ~string](s *T) T {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,270 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/lease"
+	"triprize/internal/platform/postgres"
+)
+
+// Phase is how far a payment has come; doc.go has the diagram.
+type Phase string
+
+// The phases.
+const (
+	Reserved     Phase = "reserved"
+	Creating     Phase = "creating"
+	Confirming   Phase = "confirming"
+	Action       Phase = "action"
+	CardDeclined Phase = "declined"
+	Processing   Phase = "processing"
+	Capturing    Phase = "capturing"
+	Captured     Phase = "captured"
+	Expiring     Phase = "expiring"
+	Late         Phase = "late"
+	Ended        Phase = "ended"
+	Settled      Phase = "settled"
+	RefundDue    Phase = "refund_due"
+	Cancelled    Phase = "cancelled"
+)
+
+// Final reports whether a payment in this phase is finished, unless an event says
+// otherwise.
+func (p Phase) Final() bool { return p == Settled || p == RefundDue || p == Cancelled }
+
+// BeforeCapture reports whether a payment in this phase can still be given up without a
+// refund.
+func (p Phase) BeforeCapture() bool {
+	switch p {
+	case Reserved, Creating, Confirming, Action, CardDeclined, Processing:
+		return true
+	}
+	return false
+}
+
+// AwaitsBuyer reports whether a payment in this phase waits for a step of its buyer.
+func (p Phase) AwaitsBuyer() bool { return p == Action || p == CardDeclined }
+
+// Ending is why a payment is given up.
+type Ending string
+
+// The endings.
+const (
+	Expired           Ending = "expired"            // the time of its reservation is over
+	Declined          Ending = "declined"           // the card was declined
+	Refused           Ending = "refused"            // the provider refuses the request itself, such as an unknown payment method
+	CancelledByBuyer  Ending = "cancelled"          // by a cancellation job
+	CampaignCancelled Ending = "campaign-cancelled" // with its campaign
+	Unpaid            Ending = "unpaid"             // an operator has found that nothing was paid
+)
+
+// Ref names a payment at a version.
+type Ref struct {
+	PurchaseID uuid.UUID
+	CampaignID uuid.UUID
+	JobID      uuid.UUID
+	Version    int64
+}
+
+const refColumns = `p.purchase_id, p.campaign_id, p.job_id, p.version`
+
+// Item returns the payment as an agenda item.
+func (r Ref) Item() lease.Item {
+	return lease.Item{ID: r.PurchaseID, Version: r.Version, Kind: "payment"}
+}
+
+// Items returns payments as agenda items.
+func Items(refs []Ref) []lease.Item {
+	items := make([]lease.Item, len(refs))
+	for i, ref := range refs {
+		items[i] = ref.Item()
+	}
+	return items
+}
+
+// Payment is the payment of a purchase at a provider.
+type Payment struct {
+	PurchaseID    uuid.UUID
+	JobID         uuid.UUID
+	CampaignID    uuid.UUID
+	Amount        money.Amount
+	Currency      string
+	PaymentMethod string // pm_… of the provider
+	ReturnURL     *string
+	Phase         Phase
+	Version       int64
+	LeaseUntil    *time.Time
+	DueAt         *time.Time
+	Wakes         int
+	Deadline      time.Time
+	Latest        time.Time
+	AwaitsUntil   *time.Time // no buyer is awaited longer, since the sale has ended; nil: it has no end
+	KeptSince     time.Time  // from when its user's time with the positions counts; it moves with the deadline
+	DeclinedUntil *time.Time // after a decline, until when another payment method may come
+	Over          bool       // it was time to give it up when this was read, by the database's clock
+	Attempt       int
+	AttemptAt     *time.Time
+	Tries         int           // with other payment methods than the first
+	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
+	IntentID      *string
+	IntentStatus  *string
+	Livemode      *bool // whether its intent moves money; nil: the provider has not told
+	Received      money.Amount
+	NextAction    *string
+	Ending        *Ending
+	Uncancellable bool
+	Decline       *payprovider.Decline
+	CancelJob     *uuid.UUID
+	CancelledBy   *string
+	CancelReason  *string
+	Faults        int
+	WaitingFor    *Wait
+	LastError     *string // what the provider has said, while it waits; for operators only
+	DisputedAt    *time.Time
+	Dispute       *Dispute
+	Disputed      money.Amount // by disputes that are lost
+	CreatedAt     time.Time
+	FinishedAt    *time.Time
+	ResolvedAs    *Finding // what an operator has said of it; nil: nobody had to
+	ResolvedBy    *string  // role:client
+	ResolveReason *string
+}
+
+// SeenTo reports whether an operator has said that nothing was paid, and nothing of ours
+// depends on it any more.
+func (p *Payment) SeenTo() bool { return p.Phase == Cancelled && p.ResolvedAs != nil }
+
+// OverAt returns when the payment is given up, as the column over_at has it.
+func (p *Payment) OverAt() time.Time {
+	over := p.Deadline
+	if p.Phase.AwaitsBuyer() {
+		over = sooner(over, p.AwaitsUntil)
+	}
+	if p.Phase == CardDeclined {
+		over = sooner(over, p.DeclinedUntil)
+	}
+	return over
+}
+
+func sooner(t time.Time, other *time.Time) time.Time {
+	if other != nil && other.Before(t) {
+		return *other
+	}
+	return t
+}
+
+// Ref returns the name of the payment at its version.
+func (p *Payment) Ref() Ref {
+	return Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version}
+}
+
+// columns are the fields of a Payment, in order.
+const columns = `p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, p.phase, p.version, p.lease_until,
+	p.due_at, p.wakes, p.deadline, p.latest, p.awaits_until, p.kept_since, p.declined_until, p.over_at <= clock_timestamp(), p.attempt, p.attempt_at, p.tries,
+	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.livemode, p.received,
+	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for, p.last_error,
+	p.disputed_at, p.dispute, p.amount_disputed, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason`
+
+var scan = pgx.RowToStructByPos[Payment]
+
+// Get returns the payment of a purchase, and false when it has none.
+func Get(ctx context.Context, db postgres.DB, purchaseID uuid.UUID) (p Payment, ok bool, err error) {
+	p, err = postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM payments p WHERE purchase_id = $1`, purchaseID)
+	ok, err = postgres.Found(err)
+	return p, ok, fault.At(err, "payment.Get(%s)", purchaseID)
+}
+
+// QueueGet reads the payments of purchases into a map. It leaves out those that have none.
+func QueueGet(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
+	queueRead(b, `SELECT `+columns+` FROM payments p WHERE purchase_id = ANY($1)`, purchases, into)
+}
+
+func queueRead(b *pgx.Batch, sql string, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
+	b.Queue(sql, purchases).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, scan)
+		for _, p := range found {
+			into[p.PurchaseID] = &p
+		}
+		return err
+	})
+}
+
+// OfIntents returns the payments that have intents of the provider, by intent. It leaves
+// out those that nobody here knows.
+func OfIntents(ctx context.Context, db postgres.DB, intents []string) (map[string]Payment, error) {
+	found, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM unnest($1::text[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM payments WHERE intent_id = i.id) p`, intents)
+	if err != nil {
+		return nil, fmt.Errorf("payment.OfIntents: %w", err)
+	}
+	of := make(map[string]Payment, len(found))
+	for _, p := range found {
+		of[*p.IntentID] = p
+	}
+	return of, nil
+}
+
+// Step is a dated step of a payment or of its refund, for the timeline of the purchase.
+type Step struct {
+	PurchaseID uuid.UUID
+	At         time.Time // set by the database
+	Event      string    // one of the Step constants
+	Detail     *string   // for people; nil: the event says it all
+	Declined   bool      `db:"-"` // a bank has declined a card: it counts, see [QueueCards]
+}
+
+// The events of steps.
+const (
+	StepReserved        = "reserved"        // positions are reserved for the payment
+	StepPaymentStarted  = "payment-started" // the intent exists at the provider
+	StepActionRequired  = "action-required"
+	StepActionDone      = "action-done"
+	StepProcessing      = "processing"
+	StepAuthorized      = "authorized"
+	StepCaptured        = "captured"
+	StepDeclined        = "declined"
+	StepMethodChanged   = "payment-method-changed" // the buyer has brought another one
+	StepExpired         = "expired"
+	StepExtended        = "reservation-extended"
+	StepReleased        = "released"         // the positions are free again
+	StepHeldAgain       = "held-again"       // the hold that the purchase used keeps the positions again
+	StepLate            = "payment-late"     // money that came after the release
+	StepReassigned      = "reassigned"       // other positions for late money
+	StepResolved        = "payment-resolved" // by hand
+	StepRefundOpen      = "refund-requested"
+	StepRefundPending   = "refund-pending"
+	StepRefundAction    = "refund-requires-action"
+	StepRefunded        = "refunded"
+	StepRefundFailed    = "refund-failed"
+	StepRefundResolved  = "refund-resolved"           // by hand
+	StepOutOfBand       = "refunded-out-of-band"      // at the provider, and not by us
+	StepOutOfBandFailed = "out-of-band-refund-failed" // after all: nothing was given back
+	StepDisputed        = "disputed"
+	StepDisputeClosed   = "dispute-closed"
+)
+
+// QueueSteps records steps, at the present moment of the database.
+func QueueSteps(b *pgx.Batch, steps ...Step) {
+	n := len(steps)
+	purchases, events, details := make([]uuid.UUID, n), make([]string, n), make([]*string, n)
+	for i, s := range steps {
+		purchases[i], events[i], details[i] = s.PurchaseID, s.Event, s.Detail
+	}
+	b.Queue(`INSERT INTO payment_steps (purchase_id, event, detail) SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[])`, purchases, events, details).
+		Exec(postgres.Exactly(n, "new steps"))
+}
+
+// StepsOf returns the steps of purchases, the oldest first.
+func StepsOf(ctx context.Context, db postgres.DB, purchases []uuid.UUID) ([]Step, error) {
+	steps, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Step], `
+		SELECT purchase_id, at, event, detail FROM payment_steps WHERE purchase_id = ANY($1) ORDER BY purchase_id, number`, purchases)
+	return steps, fault.At(err, "payment.StepsOf")
+}

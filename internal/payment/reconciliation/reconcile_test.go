@@ -1,0 +1,541 @@
+package reconciliation_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/access"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
+	"triprize/internal/payment/refunds"
+	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
+)
+
+func TestBooksThatAgreeShowNoDifference(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	s.buy("pm_card_visa")
+	s.buy("pm_card_chargeDeclined")
+	s.giveBack(s.buy("pm_card_visa"))
+
+	failed := s.giveBack(s.buy("pm_card_visa")) // the first attempt fails later, and its id is forgotten
+	s.must(s.sim.FinishRefund(*s.refundNow(failed).ProviderID, "failed"))
+	s.exec(`UPDATE refunds SET due_at = clock_timestamp()`)
+	s.runRefund(failed)
+	s.tryAgain(failed)
+
+	won, lost, inquiry := s.buy("pm_card_visa"), s.buy("pm_card_visa"), s.buy("pm_card_createDisputeInquiry")
+	s.must(s.sim.CloseDispute(s.dispute(won), true))
+	s.must(s.sim.CloseDispute(s.dispute(lost), false))
+	s.dispute(inquiry)
+	s.byHand(s.buy("pm_card_visa").intent, 50)
+	released, err := s.provider.CreateIntent(t.Context(), intent("a lost purchase"))
+	s.must(err)
+	_, err = s.provider.ConfirmIntent(t.Context(), released.ID, "c", "pm_card_visa", "")
+	s.must(err)
+	_, err = s.provider.CancelIntent(t.Context(), released.ID, "x") // a refund of what was never captured
+	s.must(err)
+	_, err = s.sim.Payout("jpy", 30)
+	s.must(err)
+	s.hear()
+
+	s.calm()
+	s.expectSpan(s.compare(), 0)
+	done := s.reconcile()
+	s.expect()
+	if done.Days < 2 || done.Listed == 0 || done.Foreign != 0 || done.Found != 0 || strings.Contains(s.log.String(), "differ") {
+		t.Errorf("%+v\n%s", done, s.log)
+	}
+	if done = s.reconcile(); done != (reconciliation.Report{}) {
+		t.Errorf("a second time: %+v", done)
+	}
+}
+
+func intent(purchase string) payprovider.NewIntent {
+	return payprovider.NewIntent{Key: uuid.NewString(), Amount: 500, Currency: "JPY", PaymentMethod: "pm_card_visa", Metadata: map[string]string{"purchase_id": purchase}}
+}
+
+// Each is planted in our books, since nobody can change the provider's.
+func TestEachDifferenceIsFoundAndDissolves(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	lost, more, less, currency, gone, disputed, hand := s.buy("pm_card_visa"), s.buy("pm_card_visa"), s.buy("pm_card_visa"), s.buy("pm_card_visa"),
+		s.buy("pm_card_visa"), s.buy("pm_card_visa"), s.buy("pm_card_visa")
+	back, open, failed, twice := s.buy("pm_card_visa"), s.buy("pm_card_visa"), s.buy("pm_card_visa"), s.buy("pm_card_visa")
+	backRefund, openRefund, failedRefund, twiceRefund := s.giveBack(back), s.giveBack(open), s.giveBack(failed), s.giveBack(twice)
+	s.dispute(disputed)
+	s.hear()
+	handRefund := s.byHand(hand.intent, 50) // after the events: nobody has heard
+	s.must(s.sim.FinishRefund(*s.refundNow(failedRefund).ProviderID, "failed"))
+	theirs := map[uuid.UUID]string{}
+	for _, id := range []uuid.UUID{backRefund, openRefund, failedRefund, twiceRefund} {
+		theirs[id] = *s.refundNow(id).ProviderID
+	}
+	disputeID := *disputeOf(s, disputed)
+
+	s.exec(`UPDATE payments SET intent_id = 'pi_elsewhere' WHERE purchase_id = $1`, lost.purchase)
+	s.exec(`UPDATE payments SET amount = amount + 1, received = received + 1 WHERE purchase_id = $1`, more.purchase)
+	s.exec(`UPDATE payments SET amount = amount - 1, received = received - 1 WHERE purchase_id = $1`, less.purchase)
+	s.exec(`UPDATE payments SET currency = 'USD' WHERE purchase_id = $1`, currency.purchase)
+	s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, gone.purchase)
+	s.exec(`UPDATE payments SET disputed_at = NULL WHERE purchase_id = $1`, disputed.purchase)
+	s.exec(`UPDATE refunds SET provider_id = 're_elsewhere' WHERE id = $1`, backRefund)
+	s.exec(`UPDATE refunds SET state = 'pending', finished_at = NULL WHERE id = $1`, openRefund)
+	s.exec(`UPDATE refunds SET amount = amount + 5 WHERE id = $1`, twiceRefund)
+	want := []string{
+		"unknown-here " + lost.intent, "unknown-there pi_elsewhere", "differs " + more.intent, "differs " + less.intent, "differs " + currency.intent,
+		"differs " + gone.intent, "unknown-here " + disputeID, "unknown-here " + handRefund,
+		"unknown-here " + theirs[backRefund], "unknown-there re_elsewhere", "differs " + theirs[openRefund], "differs " + theirs[failedRefund], "differs " + theirs[twiceRefund],
+	}
+	s.calm()
+	apart := "differs " + theirs[openRefund] // it is pending here
+	s.expectSpan(s.compare(), 1, slices.DeleteFunc(slices.Clone(want), func(w string) bool { return w == apart })...)
+	if n := servers.Value[int](t, s.db, `SELECT (SELECT count(*) FROM balance_transactions) + (SELECT count(*) FROM payment_differences) + (SELECT count(*) FROM reconciled_days)`); n != 0 {
+		t.Errorf("a comparison of a span has stored %d rows", n)
+	}
+	done := s.reconcile()
+	s.expect(want...)
+	if done.Found != len(want) || strings.Count(s.log.String(), "the provider's books and ours differ") != len(want) {
+		t.Errorf("%+v\n%s", done, s.log)
+	}
+	s.again()
+	if done = s.reconcile(); done.Found != 0 {
+		t.Errorf("found a second time: %+v", done)
+	}
+	counts, err := balance.CountOpen(t.Context(), s.db)
+	if err != nil || counts[balance.UnknownHere] != 4 || counts[balance.UnknownThere] != 2 || counts[balance.Differs] != 7 || counts[balance.UnknownCategory] != 0 {
+		t.Errorf("%v, %v", counts, err)
+	}
+
+	s.exec(`UPDATE payments SET intent_id = $2 WHERE purchase_id = $1`, lost.purchase, lost.intent)
+	s.exec(`UPDATE payments SET amount = amount - 1, received = received - 1 WHERE purchase_id = $1`, more.purchase)
+	s.exec(`UPDATE payments SET amount = amount + 1, received = received + 1 WHERE purchase_id = $1`, less.purchase)
+	s.exec(`UPDATE payments SET currency = 'JPY' WHERE purchase_id = $1`, currency.purchase)
+	s.exec(`UPDATE payments SET phase = 'settled', received = amount, ending = NULL WHERE purchase_id = $1`, gone.purchase)
+	s.exec(`UPDATE refunds SET provider_id = $2 WHERE id = $1`, backRefund, theirs[backRefund])
+	s.exec(`UPDATE refunds SET state = 'succeeded', finished_at = clock_timestamp() WHERE id = $1`, openRefund)
+	s.exec(`UPDATE refunds SET amount = amount - 5 WHERE id = $1`, twiceRefund)
+	s.exec(`UPDATE refunds SET due_at = clock_timestamp() WHERE id = $1`, failedRefund)
+	s.runRefund(failedRefund) // hears that it has failed
+	s.exec(`UPDATE payments SET disputed_at = clock_timestamp() WHERE purchase_id = $1`, disputed.purchase)
+	s.hear() // and of the refund by hand
+	if done = s.reconcile(); done.Closed != len(want) {
+		t.Errorf("closed: %+v", done)
+	}
+	s.expect()
+	s.exec(`UPDATE payments SET currency = 'USD' WHERE purchase_id = $1`, currency.purchase)
+	s.again()
+	s.reconcile()
+	s.expect("differs " + currency.intent) // it comes back
+}
+
+// disputeOf returns the id of a dispute that is on record.
+func disputeOf(s *shop, b bought) *string {
+	s.t.Helper()
+	p := s.payment(b)
+	if p.Dispute == nil {
+		s.t.Fatal("the dispute is not on record")
+	}
+	return &p.Dispute.ID
+}
+
+func TestTwoInstallationsThatShareAnAccountSeeNoDifferences(t *testing.T) {
+	t.Parallel()
+	a := openAccount(t, stripesim.Settings{})
+	one, two := openShop(t, a), openShop(t, a)
+	foreign := 0
+	for _, s := range []*shop{one, two} {
+		b := s.buy("pm_card_visa")
+		s.giveBack(s.buy("pm_card_visa"))
+		s.dispute(b)
+		s.byHand(s.buy("pm_card_visa").intent, 50)
+	}
+	other, err := a.client.CreateIntent(t.Context(), intent("of a program without a mark"))
+	one.must(err)
+	_, err = a.client.ConfirmIntent(t.Context(), other.ID, "c", "pm_card_visa", "")
+	one.must(err)
+	_, err = a.client.CaptureIntent(t.Context(), other.ID, "t", 500)
+	one.must(err)
+	for _, s := range []*shop{one, two} {
+		s.hear()
+		done := s.reconcile()
+		s.expect()
+		if foreign = 7; done.Listed != 13 || done.Foreign != foreign || done.Found != 0 {
+			t.Errorf("%+v", done)
+		}
+	}
+}
+
+func TestAnotherCurrencyOfTheBalanceIsNoDifference(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{SettlesIn: "usd", ExchangeRate: 0.64935}))
+	b := s.buy("pm_card_visa")
+	s.giveBack(s.buy("pm_card_visa"))
+	s.reconcile()
+	s.expect()
+	var rate, currency, sourceCurrency string
+	var amount, fee, net, source int64
+	s.must(s.db.QueryRow(t.Context(), `
+		SELECT exchange_rate::text, currency, source_currency, amount, fee, net, source_amount FROM balance_transactions WHERE source_id = $1`, b.charge).
+		Scan(&rate, &currency, &sourceCurrency, &amount, &fee, &net, &source))
+	if paid := int64(s.payment(b).Amount); rate != "0.64935" || currency != "USD" || sourceCurrency != "JPY" || source != paid || amount == paid || net != amount-fee || fee == 0 {
+		t.Errorf("%s %s %s: %d, %d, %d of %d", rate, currency, sourceCurrency, amount, fee, net, source)
+	}
+	now := time.Now().Add(-past).UTC().Truncate(24 * time.Hour)
+	days, sums, err := balance.Report(t.Context(), s.db, now.AddDate(0, 0, -1), now.AddDate(0, 0, 2))
+	if err != nil || len(days) == 0 || len(sums) < 2 || sums[0].Category != "charge" || sums[0].Currency != "USD" || *sums[0].SourceCurrency != "JPY" {
+		t.Errorf("%+v, %+v, %v", days, sums, err)
+	}
+}
+
+// broken is a provider whose list ends with an error, or has what no release knows.
+type broken struct {
+	payprovider.Provider
+	mu     sync.Mutex
+	calls  int
+	fail   func(call int) error
+	change func(t *payprovider.BalanceTransaction)
+	skip   func(t payprovider.BalanceTransaction) bool
+}
+
+func (b *broken) ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
+	b.mu.Lock()
+	b.calls++
+	call := b.calls
+	b.mu.Unlock()
+	err := b.Provider.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
+		if b.change != nil {
+			b.change(&t)
+		}
+		if b.skip != nil && b.skip(t) {
+			return nil
+		}
+		return yield(t)
+	})
+	if b.fail != nil {
+		if failed := b.fail(call); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+func TestADayThatFailsHalfWayIsDoneAgain(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	b := s.buy("pm_card_visa")
+	s.exec(`UPDATE payments SET currency = 'USD' WHERE purchase_id = $1`, b.purchase)
+	s.age()
+	away := errors.New("the provider is away")
+	list := &broken{Provider: s.client, fail: func(call int) error {
+		if call == 1 {
+			return away
+		}
+		return nil
+	}}
+	r := reconciliation.New(s.db, list, 300*24*time.Hour, servers.Logger(t))
+	done, more, err := r.Run(t.Context())
+	if !errors.Is(err, away) || more || done.Days != 0 {
+		t.Fatalf("%+v, %t, %v", done, more, err)
+	}
+	s.expect()
+	s.reconcileWith(list)
+	s.expect("differs " + b.intent)
+
+	dead, ok, err := balance.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if _, ok, err := balance.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour); err != nil || ok {
+		t.Errorf("two have the day: %v", err)
+	}
+	s.exec(`UPDATE reconciled_days SET lease_until = clock_timestamp() WHERE done_at IS NULL`) // its scheduler has died
+	again, ok, err := balance.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour)
+	if err != nil || !ok || !again.Day.Equal(dead.Day) || again.Version == dead.Version {
+		t.Errorf("%+v after %+v, %t, %v", again, dead, ok, err)
+	}
+	if _, err := balance.Store(t.Context(), s.db, &dead, dead.End(), time.Hour, nil); !errors.Is(err, balance.ErrFenced) {
+		t.Errorf("one that has lost the day writes: %v", err)
+	}
+}
+
+func TestManySchedulersAtOnceListADayOnce(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	for range 5 {
+		s.buy("pm_card_visa")
+	}
+	s.age()
+	list := &broken{Provider: s.client}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var sum reconciliation.Report
+	for range 8 {
+		all.Go(func() {
+			r := reconciliation.New(s.db, list, 300*24*time.Hour, servers.Logger(t))
+			for more := true; more; {
+				done, again, err := r.Run(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				more = again
+				mu.Lock()
+				sum.Days, sum.Listed = sum.Days+done.Days, sum.Listed+done.Listed
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	s.reconcileWith(list) // what the last of them may have left
+	var days, stored int
+	s.must(s.db.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM reconciled_days WHERE done_at IS NOT NULL), (SELECT count(*) FROM balance_transactions)`).Scan(&days, &stored))
+	if days != list.calls || stored != 5 || sum.Listed > 5 {
+		t.Errorf("%d days with %d calls; %d stored, %+v", days, list.calls, stored, sum)
+	}
+}
+
+func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	s.buy("pm_card_visa")
+	for range 2 {
+		_, err := s.sim.Payout("jpy", 30)
+		s.must(err)
+	}
+	list := &broken{Provider: s.client, change: func(t *payprovider.BalanceTransaction) {
+		if t.Category == "fee" {
+			t.Category, t.Known = "moon_tax", false
+		}
+	}}
+	s.reconcileWith(list)
+	s.expect("unknown-category moon_tax")
+	all, err := balance.List(t.Context(), s.db, "", uuid.Nil, 10)
+	s.must(err)
+	service := reconciliation.NewService(s.db, func(d balance.Difference) any { return map[string]any{"state": d.State()} })
+	r := request(job.KindDifferenceExplain)
+	for range 2 { // the second is the same request again
+		if done, err := service.Explain(t.Context(), r, all[0].ID, "operator:ops", "a new fee"); err != nil || string(done.Job.Result) == "" {
+			t.Fatalf("%+v, %v", done, err)
+		}
+	}
+	if err := outcome(service.Explain(t.Context(), request(job.KindDifferenceExplain), all[0].ID, "operator:ops", "again")); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("explained twice: %v", err)
+	}
+	if err := outcome(service.Explain(t.Context(), request(job.KindDifferenceExplain), uuid.New(), "operator:ops", "again")); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("an unknown one: %v", err)
+	}
+	s.again()
+	if done := s.reconcileWith(list); done.Found != 0 {
+		t.Errorf("it rings again: %+v", done)
+	}
+	s.expect()
+}
+
+func TestAnEventTellsOfAPaymentOfOursThatIsNotInOurBooks(t *testing.T) {
+	t.Parallel()
+	a := openAccount(t, stripesim.Settings{})
+	s, other := openShop(t, a), openShop(t, a)
+	lost, kept := s.buy("pm_card_visa"), s.buy("pm_card_visa")
+	released, err := s.provider.CreateIntent(t.Context(), intent(uuid.NewString()))
+	s.must(err)
+	_, err = s.provider.ConfirmIntent(t.Context(), released.ID, "c", "pm_card_visa", "")
+	s.must(err)
+	s.exec(`UPDATE payments SET intent_id = 'pi_before', purchase_id = gen_random_uuid() WHERE purchase_id = $1`, lost.purchase) // as after a restore
+	bought := s.log.String()
+	s.hear()
+	s.expect("unknown-here "+lost.intent, "unknown-here "+released.ID)
+	heard := strings.TrimPrefix(s.log.String(), bought)
+	if n := strings.Count(heard, "a payment of ours at the provider is not in our books"); n != 2 || strings.Contains(heard, kept.intent) {
+		t.Errorf("%d lines: %s", n, heard)
+	}
+	other.hear()
+	other.expect()
+
+	_, err = s.provider.CancelIntent(t.Context(), released.ID, "x")
+	s.must(err)
+	s.hear()
+	s.expect("unknown-here " + lost.intent)
+	s.exec(`UPDATE payment_events SET handled_at = NULL, outcome = NULL WHERE intent_id = $1 AND status = 'requires_capture'`, released.ID) // it comes late
+	s.hear()
+	s.expect("unknown-here " + lost.intent)
+
+	s.reconcile() // the balance shows the same
+	s.expect("unknown-here "+lost.intent, "unknown-there pi_before")
+	s.exec(`UPDATE payments SET intent_id = $1, purchase_id = $2 WHERE intent_id = 'pi_before'`, lost.intent, lost.purchase)
+	s.reconcile()
+	s.expect()
+}
+
+// Neither has metadata of ours.
+func TestALaterRefundByHandAndADisputeOfALostPaymentAreOurs(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	b := s.buy("pm_card_visa")
+	s.exec(`UPDATE payments SET intent_id = NULL, phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
+	s.reconcile()
+	s.expect("unknown-here " + b.intent)
+	refund, dispute := s.byHand(b.intent, 50), s.dispute(b)
+	s.again()
+	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }}) // of another day
+	s.expect("unknown-here "+b.intent, "unknown-here "+refund, "unknown-here "+dispute)
+}
+
+// The provider can list the release of an authorization as a refund.
+func TestAReleaseOfWhatWasNeverCapturedIsNoDifference(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	b := s.buy("pm_card_visa")
+	s.byHand(b.intent, 50)
+	s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
+	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }})
+	s.expect()
+}
+
+func TestWithoutAProviderNoDayIsCompared(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	b := s.buy("pm_card_visa")
+	s.exec(`UPDATE payments SET currency = 'USD' WHERE purchase_id = $1`, b.purchase)
+	before := s.log.String()
+	if done := s.reconcileWith(nil); done != (reconciliation.Report{}) || s.log.String() != before {
+		t.Errorf("%+v: %s", done, s.log)
+	}
+	s.expect()
+}
+
+// crowded is a provider with so many transactions that a run is cut off long before the end of
+// the day: it answers so many pages.
+type crowded struct {
+	payprovider.Provider
+	every time.Duration // between two transactions
+	pages int
+	left  int // pages of this run
+}
+
+func (c *crowded) ListBalanceTransactions(_ context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
+	for n, at := 0, to.Truncate(c.every); !at.Before(from); n, at = n+1, at.Add(-c.every) {
+		if n%100 == 0 {
+			if c.left--; c.left < 0 {
+				return context.DeadlineExceeded
+			}
+		}
+		if !at.Before(to) {
+			continue
+		}
+		if err := yield(payprovider.BalanceTransaction{ID: "txn_" + at.Format(time.RFC3339), Type: "stripe_fee", Category: "fee", Known: true,
+			Amount: -1, Net: -1, Currency: "JPY", CreatedAt: at, AvailableOn: at}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestADayWithManyTransactionsIsDoneByManyRuns(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	const aDay = 20_000 // a run has time for a quarter of it
+	list := &crowded{every: 24 * time.Hour / aDay, pages: 60}
+	r := reconciliation.New(s.db, list, 300*24*time.Hour, servers.Logger(t))
+	listed := 0
+	for runs := 1; ; runs++ {
+		list.left = list.pages
+		done, more, err := r.Run(t.Context())
+		listed += done.Listed
+		if more {
+			break
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || done.Listed == 0 || runs == 40 {
+			t.Fatalf("run %d is no further: %+v, %v", runs, done, err)
+		}
+	}
+	if listed < aDay-1 || listed > aDay+1 {
+		t.Errorf("%d listed", listed)
+	}
+}
+
+// The guide says so for a payment of which a part was captured by hand.
+func TestAPaymentThatAnOperatorHasGivenBackAndCalledUnpaidIsNoDifference(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	back, part := s.buy("pm_card_visa"), s.buy("pm_card_visa")
+	for _, b := range []bought{back, part} {
+		_, err := s.client.CreateRefund(t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: b.intent, Amount: s.payment(b).Amount - 1})
+		s.must(err)
+		s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid', resolved_as = 'unpaid', resolved_by = 'operator:ops',
+			resolve_reason = 'it is given back' WHERE purchase_id = $1`, b.purchase)
+	}
+	_, err := s.client.CreateRefund(t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: back.intent, Amount: 1})
+	s.must(err)
+	s.expectSpan(s.compare(), 0, "differs "+part.intent)
+	s.reconcile()
+	s.expect("differs " + part.intent)
+}
+
+// buyTwoAlike buys until two purchases cost the same: there are few prices.
+func (s *shop) buyTwoAlike() (one, two bought) {
+	s.t.Helper()
+	seen := map[money.Amount]bought{}
+	for {
+		b := s.buy("pm_card_visa")
+		amount := s.payment(b).Amount
+		if other, ok := seen[amount]; ok {
+			return other, b
+		}
+		seen[amount] = b
+	}
+}
+
+func TestMoneyThatIsOfAnotherPurchaseHereDiffers(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	one, two := s.buyTwoAlike()
+	three, four := s.buyTwoAlike()
+	refundThree, refundFour := s.giveBack(three), s.giveBack(four)
+	s.byHand(s.buy("pm_card_visa").intent, 50)
+	s.hear()
+	theirsThree, theirsFour := *s.refundNow(refundThree).ProviderID, *s.refundNow(refundFour).ProviderID
+	for _, swap := range []struct{ sql, here, there string }{
+		{`UPDATE payments SET intent_id = $2 WHERE intent_id = $1`, one.intent, two.intent},
+		{`UPDATE refunds SET provider_id = $2 WHERE provider_id = $1`, theirsThree, theirsFour},
+	} {
+		s.exec(swap.sql, swap.there, "between")
+		s.exec(swap.sql, swap.here, swap.there)
+		s.exec(swap.sql, "between", swap.here)
+	}
+	s.expectSpan(s.compare(), 0, "differs "+one.intent, "differs "+two.intent, "differs "+theirsThree, "differs "+theirsFour)
+	s.reconcile()
+	s.expect("differs "+one.intent, "differs "+two.intent, "differs "+theirsThree, "differs "+theirsFour)
+}
+
+// Somebody says that a refund was paid by hand, and the provider has made it, too: the books differ until the provider's list is noted.
+func TestARefundThatWasResolvedAndMadeDiffersUntilItIsLookedFor(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openAccount(t, stripesim.Settings{}))
+	id := s.giveBack(s.buy("pm_card_visa"))
+	s.hear()
+	theirs := *s.refundNow(id).ProviderID
+	s.exec(`UPDATE refunds SET state = 'pending', finished_at = NULL, stuck = true WHERE id = $1`, id) // the key was refused since
+	service := refunds.NewService(s.db, func(payment.Refund) any { return map[string]any{} })
+	if err := outcome(service.Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), id, "operator:ops", "by bank transfer")); err != nil {
+		t.Fatal(err)
+	}
+	s.reconcile()
+	s.expect("differs " + theirs)
+	s.runRefund(id)
+	s.reconcile()
+	s.expect()
+}

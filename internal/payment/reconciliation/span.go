@@ -1,0 +1,144 @@
+package reconciliation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/payment"
+	"triprize/internal/payment/balance"
+	"triprize/internal/platform/postgres"
+)
+
+// MaxSpan bounds what CompareSpan lists.
+const MaxSpan = 92 * 24 * time.Hour
+
+// Span is what a comparison of any span has found.
+type Span struct {
+	From        time.Time            `json:"from"`
+	To          time.Time            `json:"to"`
+	Totals      []balance.Total      `json:"totals"` // by currency
+	Differences []balance.Difference `json:"differences"`
+	UnderWay    []balance.Difference `json:"under_way"` // the books may agree when it is done
+}
+
+// CompareSpan compares [from, to) by the rules of the sweep, at once, and changes nothing:
+// what is listed is in a temporary table. session is one connection. The books change
+// meanwhile, so what differs is what differs twice.
+func CompareSpan(ctx context.Context, session postgres.DB, provider payprovider.Provider, from, to time.Time) (Span, error) {
+	s, err := compareSpan(ctx, session, provider, from, to)
+	if err != nil {
+		return Span{}, fmt.Errorf("reconciliation.CompareSpan: %w", err)
+	}
+	return s, nil
+}
+
+func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.Provider, from, to time.Time) (s Span, err error) {
+	listed, err := balance.OpenApart(ctx, session)
+	if err != nil {
+		return s, err
+	}
+	defer func() {
+		if late := listed.Close(context.WithoutCancel(ctx)); err == nil {
+			err = late
+		}
+	}()
+	type key struct {
+		kind   balance.Kind
+		object string
+	}
+	var before map[key]bool
+	for range 2 {
+		s = Span{From: from.UTC(), To: to.UTC(), Differences: []balance.Difference{}, UnderWay: []balance.Difference{}}
+		err := inSpans(ctx, provider, from, to, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.Add(ctx, all) })
+		if err != nil {
+			return s, err
+		}
+		found, err := listed.Compare(ctx, from, to)
+		if err != nil {
+			return s, err
+		}
+		seen, differ := make(map[key]bool), make(map[key]bool)
+		for _, d := range found {
+			k := key{d.Kind, d.ObjectID}
+			if seen[k] || before != nil && !before[k] && !d.UnderWay { // two rules show it, or it has moved
+				continue
+			}
+			seen[k] = true
+			if d.UnderWay {
+				s.UnderWay = append(s.UnderWay, d)
+				continue
+			}
+			stands, err := stands(ctx, session, provider, d)
+			if err != nil {
+				return s, err
+			}
+			if stands {
+				differ[k] = true
+				s.Differences = append(s.Differences, d)
+			}
+		}
+		if len(differ) == 0 {
+			break
+		}
+		before = differ
+	}
+	named := make(map[string]bool)
+	for _, d := range slices.Concat(s.Differences, s.UnderWay) {
+		if named[d.ObjectID] = true; d.UnderWay && d.Kind == balance.UnknownHere && d.PurchaseID != nil { // an open refund has no id of the provider yet
+			named[d.PurchaseID.String()] = true
+		}
+	}
+	open, err := balance.UnderWay(ctx, session, from, to)
+	if err != nil {
+		return s, err
+	}
+	s.UnderWay = append(s.UnderWay, slices.DeleteFunc(open, func(d balance.Difference) bool { return named[cmp.Or(d.ObjectID, d.PurchaseID.String())] })...)
+	s.Totals, err = listed.Totals(ctx)
+	return s, err
+}
+
+// stands asks the provider about what the span alone cannot tell: what has no transaction
+// may have one outside of the span, and what a payment that an operator has called unpaid had
+// captured may have been given back outside of it.
+func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, d balance.Difference) (bool, error) {
+	known, err := payment.OfIntents(ctx, db, []string{d.ObjectID})
+	if err != nil {
+		return false, err
+	}
+	p, isIntent := known[d.ObjectID]
+	switch {
+	case d.Kind == balance.UnknownThere && isIntent:
+		there, err := provider.Intent(ctx, d.ObjectID)
+		if gone(err) {
+			return true, nil
+		}
+		return there.Received != p.Received || there.Currency != p.Currency, err
+	case d.Kind == balance.UnknownThere:
+		there, err := provider.Refund(ctx, d.ObjectID)
+		if gone(err) {
+			return true, nil
+		}
+		return there.Status != payprovider.RefundSucceeded || int64(there.Amount) != *d.HereAmount || there.Currency != *d.HereCurrency, err
+	case d.Kind == balance.Differs && isIntent && p.Received == 0 && p.ResolvedAs != nil && *p.ResolvedAs == payment.FoundUnpaid && *d.ThereCurrency == p.Currency:
+		refunds, err := provider.RefundsOf(ctx, d.ObjectID)
+		left := *d.ThereAmount
+		for _, r := range refunds {
+			if r.Status == payprovider.RefundSucceeded {
+				left -= int64(r.Amount)
+			}
+		}
+		return left != 0, err
+	}
+	return true, nil
+}
+
+// gone reports whether the provider does not know an object.
+func gone(err error) bool {
+	e, ok := errors.AsType[*payprovider.Error](err)
+	return ok && e.Kind == payprovider.KindRefused && e.Code == "resource_missing"
+}

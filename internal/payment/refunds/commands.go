@@ -1,0 +1,164 @@
+package refunds
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/access"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/purchase"
+)
+
+// Service carries out what people decide about refunds.
+type Service struct {
+	db     postgres.Beginner
+	render func(payment.Refund) any
+}
+
+// NewService returns a Service; db is a pool, or a view of it for transactions that may
+// wait for locks. render makes the answer's body from a refund.
+func NewService(db postgres.Beginner, render func(payment.Refund) any) *Service {
+	return &Service{db: db, render: render}
+}
+
+// Retry opens a card refund again that the provider has refused, or has one that is stuck
+// looked at now: it must wait for an operator. Any other is a state-conflict Error, and an
+// unknown one a not-found Error. by goes into the timeline of the purchase when it is
+// opened again.
+func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
+	return s.edit(ctx, r, access.Everything(), id, func(b *pgx.Batch, known payment.Refund) error {
+		if known.Method != payment.RefundToCard {
+			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds are tried again", known.Method)
+		}
+		if !known.ForOperator() {
+			return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be tried again", known.State)
+		}
+		if !known.State.Refused() {
+			payment.QueueLookRefund(b, id)
+			return nil
+		}
+		payment.QueueRetryRefund(b, id)
+		detail := "tried again by " + by
+		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundOpen, Detail: &detail})
+		return nil
+	})
+}
+
+// Resolve notes that a refund was given back by hand, with the reason: by an app
+// one of its client that was listed for it, by an operator, who sees everything, a card refund that the provider has
+// refused, or refuses to tell of. A request for the other kind gets a forbidden Error; a
+// refund in another state is a state-conflict Error.
+func (s *Service) Resolve(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, by, reason string) (job.Accepted, error) {
+	return s.edit(ctx, r, who, id, func(b *pgx.Batch, known payment.Refund) error {
+		if err := mayResolve(known, !who.All()); err != nil {
+			return err
+		}
+		payment.QueueResolveRefund(b, id, by, reason)
+		if known.Method == payment.RefundToCard {
+			purchase.QueueFollow(b, known.PurchaseID)
+		}
+		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundResolved, Detail: &reason})
+		return nil
+	})
+}
+
+// MostResolved is how many refunds one request resolves at most.
+const MostResolved = 1000
+
+// Resolved is what a request for the refunds of a campaign has done.
+type Resolved struct {
+	CampaignID uuid.UUID `json:"campaign_id"`
+	Resolved   int       `json:"resolved"`
+	More       bool      `json:"more"` // of those that Resolve would accept
+}
+
+// ResolveCampaign is [Service.Resolve] for refunds of a campaign, [MostResolved] at most: those that
+// the app, or else an operator, may resolve one by one now. An unknown campaign is a not-found Error.
+func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access.Grant, by, reason string) (job.Accepted, error) {
+	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		if _, err := campaign.Get(ctx, tx, r.CampaignID); err != nil {
+			return nil, err
+		}
+		method := payment.RefundToCard
+		if !who.All() {
+			method = payment.RefundExternal
+		}
+		purchases, more, err := payment.ResolveRefunds(ctx, tx, who, r.CampaignID, method, by, reason, MostResolved)
+		if err != nil {
+			return nil, err
+		}
+		steps := make([]payment.Step, len(purchases))
+		for i, id := range purchases {
+			steps[i] = payment.Step{PurchaseID: id, Event: payment.StepRefundResolved, Detail: &reason}
+		}
+		var b pgx.Batch
+		if method == payment.RefundToCard {
+			purchase.QueueFollow(&b, purchases...)
+		}
+		payment.QueueSteps(&b, steps...)
+		return Resolved{r.CampaignID, len(purchases), more}, fault.At(tx.SendBatch(ctx, &b).Close(), "refunds.ResolveCampaign")
+	})
+}
+
+func mayResolve(known payment.Refund, asApp bool) error {
+	switch {
+	case known.Method == payment.RefundToWallet:
+		return fault.New(fault.StateConflict, "the wallet has the money already")
+	case known.Method == payment.RefundExternal && !asApp:
+		return fault.New(fault.Forbidden, "the app has the money of this purchase; only an app resolves its refund")
+	case known.Method == payment.RefundToCard && asApp:
+		return fault.New(fault.Forbidden, "only an operator resolves a card refund")
+	case known.Method == payment.RefundExternal && known.State != payment.RefundsListed:
+		return fault.New(fault.StateConflict, "the refund is %s already", known.State)
+	case known.Method == payment.RefundToCard && known.ForOperator() && !known.State.Refused() && known.LeaseUntil != nil && known.LeaseUntil.After(time.Now()):
+		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: try again in a moment")
+	case known.Method == payment.RefundToCard && !known.ForOperator():
+		return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be resolved by hand", known.State)
+	}
+	return nil
+}
+
+func (s *Service) edit(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, decide func(b *pgx.Batch, known payment.Refund) error) (job.Accepted, error) {
+	lock := func(ctx context.Context, tx pgx.Tx) (payment.Refund, error) {
+		return payment.LockRefund(ctx, tx, who, id)
+	}
+	_, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
+	return accepted, err
+}
+
+type metrics struct {
+	states *prometheus.CounterVec // by state
+	faults *prometheus.CounterVec // by kind
+	twice  prometheus.Counter
+}
+
+// NewRunner returns a Runner. db is a pool, or a view of it for transactions that may wait
+// for locks; provider makes the refunds.
+func NewRunner(db postgres.Pool, provider payprovider.Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
+	m := &metrics{
+		states: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_refund_states_total", Help: "New states of card refunds. Those that failed or were canceled wait for an operator.",
+		}, []string{"state"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_refund_faults_total", Help: "Calls for refunds that have not told their state, by kind. A mismatch is for a person.",
+		}, []string{"kind"}),
+		twice: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "triprize_refunds_paid_twice_total", Help: "Refunds whose money was given back twice: resolved by hand, or refunded by others, and made at the provider, too. Must stay 0.",
+		}),
+	}
+	registry.MustRegister(m.states, m.faults, m.twice)
+	telemetry.Expect(m.states, payment.RefundPending, payment.RefundRequiresAction, payment.RefundSucceeded, payment.RefundFailed, payment.RefundCanceled)
+	telemetry.Expect(m.faults, payprovider.ErrorKinds...)
+	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: m}
+}

@@ -1,0 +1,383 @@
+package refunds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
+	"triprize/internal/purchase"
+)
+
+// The names of our metadata at the provider.
+const (
+	metaRefund   = "refund_id"
+	metaPurchase = "purchase_id"
+	metaCampaign = "campaign_id"
+	metaAttempt  = "attempt"
+)
+
+// Settings are how long things take.
+type Settings struct {
+	Lease   time.Duration // after this another worker may continue a refund; longer than a call
+	Recheck time.Duration // a new refund that is not final is fetched this often, an old one more seldom
+}
+
+// Result is what a run has come to.
+type Result string
+
+// The results.
+const (
+	Nothing  Result = "nothing"  // the refund has changed, or is another worker's
+	Waits    Result = "waits"    // for the provider
+	Finished Result = "finished" // it has succeeded, or was resolved by hand
+	Refused  Result = "refused"  // by the provider; it waits for an operator
+)
+
+// keyLimit is how old a key may be to be used again; the provider knows it for 24 hours.
+const keyLimit = 23 * time.Hour
+
+// Runner does card refunds at the provider.
+type Runner struct {
+	db       postgres.Pool
+	provider payprovider.Provider
+	settings Settings
+	logger   *slog.Logger
+	metrics  *metrics
+}
+
+// run is one run of a refund that this worker has claimed.
+type run struct {
+	*Runner
+	*payment.Refund
+	intentID string
+	dispute  *payment.Dispute    // of the charge
+	was      payment.RefundState // in the table
+	captured money.Amount
+	more     money.Amount // than was left: it was made after others had given a part back
+	answered bool         // by the provider, in this run: what was stuck goes on
+}
+
+// Run does a refund as far as it goes now. A failure at the provider is stored
+// with the refund, which is due again in time. An error is a fault of the database: the
+// refund is due again when the lease ends.
+func (r *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
+	claimed, ok, err := payment.ClaimRefund(ctx, r.db, item, r.settings.Lease)
+	if err != nil || !ok {
+		return Nothing, err
+	}
+	paid, ok, err := payment.Get(ctx, r.db, claimed.PurchaseID)
+	if err != nil {
+		return Nothing, err
+	}
+	if !ok || paid.IntentID == nil {
+		return Nothing, fmt.Errorf("refunds.Run(%s): purchase %s has no payment at the provider", claimed.ID, claimed.PurchaseID)
+	}
+	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received}
+	one.hit("refunds.claimed")
+	ctx, span := job.Continue(ctx, r.db, paid.JobID, "refund", "triprize.refund_id", claimed.ID.String())
+	result, err := one.lead(ctx)
+	span.Set(tracing.Outcome, string(result))
+	span.End(err)
+	if errors.Is(err, lease.ErrFenced) { // somebody else goes on
+		return Nothing, nil
+	}
+	return result, err
+}
+
+func (o *run) hit(name string) {
+	failpoint.Hit(name, func() []string { return []string{o.PurchaseID.String()} })
+}
+
+// lead chooses the call, as in doc.go.
+func (o *run) lead(ctx context.Context) (Result, error) {
+	switch {
+	case o.State == payment.RefundResolved:
+		return o.confirm(ctx)
+	case o.Attempt == 0 && o.Amount == 0: // there was nothing to be made
+		return o.write(ctx)
+	case o.Attempt == 0 && o.ProviderID == nil && !o.State.Refused():
+		left, err := payment.LeftToRefund(ctx, o.db, o.ID)
+		switch {
+		case err != nil:
+			return Nothing, err
+		case left.Waits:
+			return o.giveWay(ctx)
+		case left.Debt >= o.Amount:
+			return o.create(ctx, 1)
+		}
+	}
+	found, ok, err := o.look(ctx)
+	if err == nil && !ok && o.ProviderID != nil { // the list is late, or it is gone
+		found, err = call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) { return o.provider.Refund(ctx, *o.ProviderID) })
+		ok = true
+	}
+	if err != nil {
+		return o.put(ctx, err)
+	}
+	if state := payment.RefundStateOf(found.Status); ok && !(state.Refused() && (state == o.State || o.Amount == 0)) {
+		return o.apply(ctx, found)
+	}
+	if o.State == payment.RefundSucceeded { // others had left nothing
+		return o.write(ctx)
+	}
+	return o.rest(ctx, func(left payment.Remaining, less bool) (Result, error) {
+		switch {
+		case o.State.Refused(): // only an operator has it tried again
+			return o.write(ctx)
+		case less && o.Attempt > 0 && o.Amount == left.Charge: // the provider refuses the second of both
+			return o.create(ctx, o.Attempt+1)
+		}
+		return o.create(ctx, max(o.nextAttempt(left), 1))
+	})
+}
+
+// rest goes on with what other refunds have left, which may be less than was wanted. When it
+// is nothing, the money is with the buyer. An attempt that the provider has refused was over
+// another amount: it is not this refund any more.
+func (o *run) rest(ctx context.Context, next func(left payment.Remaining, less bool) (Result, error)) (Result, error) {
+	left, err := payment.LeftToRefund(ctx, o.db, o.ID)
+	switch {
+	case err != nil:
+		return Nothing, err
+	case left.Debt <= 0:
+		o.State, o.Amount, o.ProviderID, o.Failure, o.Faults, o.Stuck = payment.RefundSucceeded, 0, nil, nil, 0, false
+		return o.write(ctx)
+	}
+	less := left.Debt < o.Amount
+	if less {
+		o.Amount, o.ProviderID = left.Debt, nil
+	}
+	return next(left, less)
+}
+
+// nextAttempt is the attempt whose key is used next, when the provider has nothing of the
+// present one: the same, unless its key may be forgotten, or has failed several times. A call
+// with the present key may be on its way still: a further key needs that the refund is of all
+// that is left of the charge, so that the provider refuses the second of both.
+func (o *run) nextAttempt(left payment.Remaining) int {
+	const inVain = 3
+	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left.Charge {
+		return o.Attempt + 1
+	}
+	return o.Attempt
+}
+
+// create makes the refund. Its key is stored first, and the lease renewed.
+//
+// When others have given a part back since the key was stored, the rest is asked for with the same
+// key, as a call over more may be on its way with it. Of both the provider makes the one that comes
+// first, and refuses the other (idempotency_error):
+//
+//   - stored, and not called: the rest is made. The worker that was stopped before its call is refused.
+//   - called, and the answer is lost: it is in the list, or the rest is refused. Then the call over more is
+//     repeated, which makes nothing while the provider remembers the key: it has the answer, or the
+//     fault with which that call has ended; then a further key is safe.
+//   - called, and refused: that call is over, and the rest has a further key.
+func (o *run) create(ctx context.Context, attempt int) (Result, error) {
+	if o.dispute.HoldsMoney() {
+		return o.disputed(ctx)
+	}
+	if o.Attempt < attempt {
+		o.Attempt, o.Asked = attempt, o.Amount
+	}
+	if err := payment.WriteRefund(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil {
+		return Nothing, err
+	}
+	o.hit("refunds.attempt.stored")
+	got, err := o.ask(ctx, o.Amount)
+	if isOtherUse(err) && o.Asked > o.Amount {
+		if err := payment.WriteRefund(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
+			return Nothing, err
+		}
+		got, err = o.ask(ctx, o.Asked)
+	}
+	if err == nil {
+		return o.apply(ctx, got)
+	}
+	switch kindOf(err) {
+	case payprovider.KindRefused, payprovider.KindConflict, payprovider.KindDeclined:
+		return o.refused(ctx, err)
+	}
+	if e, ok := errors.AsType[*payprovider.Error](err); ok && e.Replayed {
+		o.Attempt++ // what the first call with this key has made, if anything, is in the list by now, and nothing more will come of it
+	}
+	return o.put(ctx, err)
+}
+
+// ask asks the provider for the refund with the key of the attempt.
+func (o *run) ask(ctx context.Context, amount money.Amount) (payprovider.Refund, error) {
+	return call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) {
+		return o.provider.CreateRefund(ctx, payprovider.NewRefund{
+			Key: fmt.Sprintf("re:%s:%d", o.ID, o.Attempt), IntentID: o.intentID, Amount: amount,
+			Metadata: map[string]string{metaRefund: o.ID.String(), metaPurchase: o.PurchaseID.String(), metaCampaign: o.CampaignID.String(),
+				metaAttempt: strconv.Itoa(o.Attempt)},
+		})
+	})
+}
+
+// giveWay lets another refund of the purchase be made first.
+func (o *run) giveWay(ctx context.Context) (Result, error) {
+	soon := time.Second
+	if err := payment.WriteRefund(ctx, o.db, o.Refund, 0, &soon); err != nil {
+		return Nothing, err
+	}
+	return Waits, nil
+}
+
+// disputed refuses to make the refund of a disputed charge: the bank has the money, and gives
+// it to one of both. An operator has it tried again when the dispute is won.
+func (o *run) disputed(ctx context.Context) (Result, error) {
+	failure := fmt.Sprintf("disputed: the bank has the money, and decides (%s, %s)", o.dispute.ID, o.dispute.Status)
+	o.State, o.Failure, o.Faults, o.Stuck = payment.RefundFailed, &failure, 0, false
+	return o.write(ctx)
+}
+
+// refused handles a refusal to make the refund: somebody may have refunded the charge by
+// hand, all of it or a part.
+func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
+	if err := payment.WriteRefund(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
+		return Nothing, err
+	}
+	found, ok, err := o.look(ctx)
+	switch {
+	case err != nil:
+		return o.put(ctx, err)
+	case ok:
+		return o.apply(ctx, found)
+	}
+	return o.rest(ctx, func(_ payment.Remaining, less bool) (Result, error) {
+		if less {
+			return o.create(ctx, o.Attempt+1)
+		}
+		failure := failureOf(refusal)
+		o.State, o.Failure, o.Faults, o.Stuck = payment.RefundFailed, &failure, 0, false
+		return o.write(ctx)
+	})
+}
+
+// look finds what the provider has of this refund, by its id or by ours in its metadata, and notes
+// the refunds of the intent that are not ours. Our rows are read before the list: an id of theirs
+// that is stored by then is later than other attempts, which show their ends.
+func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
+	rows, err := payment.RefundsOfPurchases(ctx, o.db, []uuid.UUID{o.PurchaseID})
+	if err != nil {
+		return payprovider.Refund{}, false, err
+	}
+	all, err := call(ctx, o, func(ctx context.Context) ([]payprovider.Refund, error) { return o.provider.RefundsOf(ctx, o.intentID) })
+	if err != nil {
+		return payprovider.Refund{}, false, err
+	}
+	o.answered = true
+	found, ok := pick(all, o.Refund, rows[o.PurchaseID])
+	return found, ok, o.note(ctx, all, rows[o.PurchaseID], found)
+}
+
+// call makes a call within the lease.
+func call[T any](ctx context.Context, o *run, do func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.settings.Lease)
+	defer cancel()
+	got, err := do(ctx)
+	o.hit("refunds.called")
+	return got, err
+}
+
+// apply stores what the provider says of the refund.
+func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error) {
+	if wrong := o.check(got); wrong != "" {
+		return o.put(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
+	}
+	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = payment.RefundStateOf(got.Status), &got.ID, nil, 0, false
+	if !o.State.Refused() {
+		o.more, o.Amount = got.Amount-o.Amount, got.Amount
+	} else {
+		failure := got.Failure
+		if failure == "" {
+			failure = string(got.Status)
+		}
+		o.Failure = &failure
+	}
+	return o.write(ctx)
+}
+
+// check returns what is wrong with a refund that the provider says is ours. A call over more may have
+// come first, before others gave a part back.
+func (o *run) check(got payprovider.Refund) string {
+	switch {
+	case got.IntentID != o.intentID:
+		return fmt.Sprintf("%s is of intent %q, not of %s", got.ID, got.IntentID, o.intentID)
+	case got.Amount < o.Amount || got.Amount > o.Asked || got.Currency != o.Currency:
+		return fmt.Sprintf("%s gives back %d %s, not %d %s", got.ID, got.Amount, got.Currency, o.Amount, o.Currency)
+	case got.ID == "" || payment.RefundStateOf(got.Status) == "":
+		return fmt.Sprintf("%s has the status %q", got.ID, got.Status)
+	}
+	return ""
+}
+
+// write stores the new state, what it means for the purchase, and the step, together.
+func (o *run) write(ctx context.Context) (Result, error) {
+	var next *time.Duration
+	if wait := o.wait(); wait > 0 {
+		next = &wait
+	}
+	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		payment.QueueWriteRefund(&b, o.Refund, 0, next)
+		if o.State != o.was || o.more > 0 {
+			if o.State.Finished() != o.was.Finished() {
+				purchase.QueueFollow(&b, o.PurchaseID)
+			}
+			payment.QueueSteps(&b, payment.Step{PurchaseID: o.PurchaseID, Event: steps[o.State], Detail: o.detail()})
+		}
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return Nothing, fmt.Errorf("refunds.write(%s): %w", o.ID, err)
+	}
+	o.hit("refunds.written")
+	o.tell()
+	return o.result(), nil
+}
+
+// detail is what the timeline says beside the state.
+func (o *run) detail() *string {
+	if o.State == payment.RefundSucceeded && o.Amount < o.captured {
+		currency := money.Currency(o.Currency)
+		said := fmt.Sprintf("%s of the %s that the card has paid", currency.Format(o.Amount), currency.Format(o.captured))
+		return &said
+	}
+	return o.Failure
+}
+
+// wait is when to look at a refund again that the provider works on: soon while it is
+// new, seldom when it is old. Others wait for an event.
+func (o *run) wait() time.Duration {
+	const mostOften, mostSeldom = 4, 6 * time.Hour
+	if o.State != payment.RefundPending && o.State != payment.RefundRequiresAction {
+		return 0
+	}
+	return min(max(o.settings.Recheck, o.Age/mostOften), mostSeldom)
+}
+
+func (o *run) result() Result {
+	switch {
+	case o.State.Finished():
+		return Finished
+	case o.State.Refused():
+		return Refused
+	}
+	return Waits
+}

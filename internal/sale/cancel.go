@@ -1,0 +1,279 @@
+package sale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/purchase"
+)
+
+// Cancellation is the payload of a cancellation job: which purchase to cancel, or which
+// positions of it, for whom and why.
+type Cancellation struct {
+	PurchaseID uuid.UUID        `json:"purchase_id"`
+	Positions  []shape.Position `json:"positions,omitempty"` // none: all
+	By         string           `json:"by"`                  // role:client, and /user when one was signed in
+	Reason     string           `json:"reason,omitempty"`
+	AnyTime    bool             `json:"any_time,omitempty"` // ignore the policy's deadline, and disputes, as for operators
+}
+
+// Cancel finalizes cancellation jobs in one transaction: it cancels the purchases, frees
+// their positions and refunds the wallets that paid. A job whose purchase cannot be
+// cancelled fails; of several for one purchase, the first succeeds. Cancel ignores jobs
+// that are final, wait for the end of a payment already, or do not exist. A job is Busy
+// when its campaign, the wallet that paid, or an open payment is locked for longer than
+// wait.
+//
+// A cancellation of some positions leaves the purchase completed, with the others; that of all
+// that are left is one of the purchase.
+//
+// Money of a card is given back by a refund row of its own. While the bank has that
+// money, because the charge is disputed, only operators cancel the purchase. A purchase that is being
+// paid is not cancelled here: its payment is given up, and its end finalizes the
+// cancellation (see [Seller.Conclude]).
+//
+// The campaign's lock makes cancellations and sales take turns. After a cancellation a
+// position is free, so the next sale may not sell out the campaign. After the sale that
+// freezes the campaign, a cancellation is refused.
+func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
+	return s.run(ctx, "cancellation", refs, wait, cancel)
+}
+
+// cancel is the transaction.
+func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
+	in, err := lockCancellations(ctx, tx, refs, wait)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := in.lockPayees(ctx, tx, wait); err != nil {
+		return Report{}, err
+	}
+	for _, c := range in.wanted {
+		if err := in.decideOne(c); err != nil {
+			return Report{}, err
+		}
+	}
+	if err := in.write(ctx, tx); err != nil {
+		return Report{}, err
+	}
+	failpoint.Hit("cancellation.commit", names(in.wanted, (*cancellation).buyer))
+	return in.Report, nil
+}
+
+// isRefusal reports whether err refuses the cancellation; other errors are failures.
+func isRefusal(err error) bool {
+	code := fault.CodeOf(err)
+	return code == fault.NotFound || code == fault.StateConflict || code == fault.PurchaseDisputed
+}
+
+// cancellation is a queued cancellation job with all that its decision needs.
+type cancellation struct {
+	job.Ref
+	Cancellation
+	campaign *campaign.State    // nil: there is none
+	board    int64              // the campaign's board_version
+	until    *time.Time         // the policy's deadline
+	late     bool               // it was accepted after the deadline
+	bought   *purchase.Purchase // nil: there is none; shared by all cancellations of it
+	payment  *payment.Payment   // of a purchase by card that is open or completed; shared like bought
+	locked   bool               // this transaction has locked the payment
+}
+
+// cancellations is what a transaction of cancellations has locked and read, and its effects.
+type cancellations struct {
+	*effects
+	wanted []*cancellation // in the order of arrival
+}
+
+// buyer returns the user of the purchase; empty: there is none.
+func (c *cancellation) buyer() string {
+	if c.bought == nil {
+		return ""
+	}
+	return c.bought.UserID
+}
+
+// wantedSQL reads those of the jobs $1 uuid[] that are queued cancellations of the campaigns $2
+// uuid[] and do not wait for the end of a payment, in order of arrival. The deadline applies to the time of the request, not
+// of this transaction. OFFSET 0: see queuedSQL.
+const wantedSQL = `
+	SELECT j.id, j.campaign_id, j.payload, c.state, coalesce(c.board_version, 0), p.until, coalesce(j.accepted_at >= p.until, false)
+	FROM unnest($1::uuid[]) AS i (id)
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
+	LEFT JOIN campaigns c ON c.id = j.campaign_id
+	CROSS JOIN LATERAL (SELECT (c.policies ->> 'cancellation_until')::timestamptz AS until) p
+	WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = 'cancellation' AND j.campaign_id = ANY($2) ORDER BY j.accepted_at, j.id`
+
+// lockCancellations locks the campaigns of jobs and reads, in later statements, what the
+// decisions need. A purchase that many jobs want to cancel is read once. It locks the
+// payments that are open.
+func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*cancellations, error) {
+	in := &cancellations{effects: newEffects()}
+	jobs, campaigns := idsOf(refs)
+	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var b pgx.Batch
+	wait.queueLock(&b, campaigns, locked)
+	b.Queue(wantedSQL, jobs, campaigns).Query(in.scan)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lockCancellations: %w", err)
+	}
+	all, bought := in.wanted, make(map[uuid.UUID]*purchase.Purchase)
+	in.wanted = nil
+	var ids []uuid.UUID
+	for _, c := range all {
+		if c.campaign != nil && !locked[c.CampaignID] {
+			in.Busy, in.Locked = append(in.Busy, c.Ref), append(in.Locked, c.Ref)
+			continue
+		}
+		in.wanted = append(in.wanted, c)
+		if _, known := bought[c.PurchaseID]; !known {
+			bought[c.PurchaseID] = nil
+			ids = append(ids, c.PurchaseID)
+		}
+	}
+	if len(ids) == 0 {
+		return in, nil
+	}
+	var reads pgx.Batch
+	purchase.QueueGet(&reads, ids, bought)
+	if err := tx.SendBatch(ctx, &reads).Close(); err != nil {
+		return nil, fmt.Errorf("lockCancellations: %w", err)
+	}
+	for _, c := range in.wanted {
+		c.bought = bought[c.PurchaseID]
+		if c.bought != nil && c.bought.CampaignID != c.CampaignID {
+			return nil, fmt.Errorf("job %s: purchase %s is of campaign %s, which is not locked", c.ID, c.PurchaseID, c.bought.CampaignID)
+		}
+	}
+	return in, in.lockOpen(ctx, tx, bought, wait)
+}
+
+// lockOpen locks the payments of purchases by card that are open or completed, and reads
+// them: a dispute that comes meanwhile waits. Without such purchases it costs nothing.
+func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase, wait Wait) error {
+	var ids []uuid.UUID
+	for id, p := range bought {
+		if p != nil && (p.State.Open() || p.State == purchase.Completed && p.PaymentMethod == purchase.Card) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	locked, payments := make(map[uuid.UUID]bool, len(ids)), make(map[uuid.UUID]*payment.Payment, len(ids))
+	var b pgx.Batch
+	wait.queueLockPayments(&b, ids, locked, payments)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("lockCancellations: %w", err)
+	}
+	for _, c := range in.wanted {
+		c.payment, c.locked = payments[c.PurchaseID], locked[c.PurchaseID]
+	}
+	return nil
+}
+
+func (in *cancellations) scan(rows pgx.Rows) error {
+	for rows.Next() {
+		c := &cancellation{}
+		var payload []byte
+		if err := rows.Scan(&c.ID, &c.CampaignID, &payload, &c.campaign, &c.board, &c.until, &c.late); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(payload, &c.Cancellation); err != nil {
+			return fmt.Errorf("the payload of job %s: %w", c.ID, err)
+		}
+		in.wanted = append(in.wanted, c)
+	}
+	return rows.Err()
+}
+
+// items returns what is cancelled: the positions that were named, or all that are left.
+func (c *cancellation) items() []purchase.Item {
+	if len(c.Positions) == 0 {
+		return c.bought.Items
+	}
+	return slices.DeleteFunc(slices.Clone(c.bought.Items), func(i purchase.Item) bool { return !slices.Contains(c.Positions, i.Position) })
+}
+
+// partial reports whether positions of the purchase are left.
+func (c *cancellation) partial() bool {
+	return len(c.Positions) > 0 && len(c.items()) < len(c.bought.Items)
+}
+
+// checkPositions returns why the named positions cannot be cancelled: all of them, or none.
+func (c *cancellation) checkPositions() error {
+	has := func(items []purchase.Item, at shape.Position) int {
+		return slices.IndexFunc(items, func(i purchase.Item) bool { return i.Position == at })
+	}
+	for _, at := range c.Positions {
+		if has(c.bought.Items, at) >= 0 {
+			continue
+		}
+		for _, part := range c.bought.Partial {
+			if n := has(part.Items, at); n >= 0 {
+				return fault.New(fault.StateConflict, "position %s of the purchase is cancelled already", part.Items[n].Name())
+			}
+		}
+		return fault.New(fault.StateConflict, "the purchase has no position %d/%d", at.Layer, at.Column)
+	}
+	if c.bought.State != purchase.Completed && c.partial() {
+		return fault.New(fault.StateConflict, "the purchase is %s: positions of it can be cancelled when it is paid; until then cancel all of it", c.bought.State)
+	}
+	return nil
+}
+
+// check returns why the purchase cannot be cancelled, or nil.
+func (c *cancellation) check() error {
+	switch {
+	case c.campaign == nil:
+		return campaign.NotFound(c.CampaignID)
+	case c.bought == nil:
+		return fault.New(fault.NotFound, "there is no purchase %s", c.PurchaseID)
+	case c.bought.State == purchase.Cancelled:
+		return fault.New(fault.StateConflict, "the purchase is cancelled already")
+	case c.bought.State == purchase.Refunding, c.bought.State == purchase.Refunded:
+		return fault.New(fault.StateConflict, "the purchase is %s already", c.bought.State)
+	case c.bought.State != purchase.Completed && !c.open():
+		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one, or one that is being paid, can be cancelled", c.bought.State)
+	case *c.campaign == campaign.Drawing, *c.campaign == campaign.Completed:
+		return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and the list of buyers does not change any more", *c.campaign)
+	case *c.campaign != campaign.Active:
+		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
+	case c.payment != nil && c.payment.Dispute.HoldsMoney() && !c.AnyTime:
+		d := c.payment.Dispute
+		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s): the bank decides what becomes of the money; an operator can still cancel the purchase", d.ID, d.Status)
+	case !c.open() && c.late && !c.AnyTime:
+		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
+	}
+	return c.checkPositions()
+}
+
+// open reports whether the purchase is being paid.
+func (c *cancellation) open() bool { return c.payment != nil && c.bought.State.Open() }
+
+// busy reports whether another transaction has the payment, so that nothing can be decided.
+func (c *cancellation) busy() bool { return c.payment != nil && !c.locked }
+
+// checkPayment returns why the purchase cannot be taken back while it is paid, or nil. It
+// needs the lock of the payment.
+func (c *cancellation) checkPayment() error {
+	switch p := c.payment; {
+	case p.CancelJob != nil:
+		return fault.New(fault.StateConflict, "the purchase is being cancelled already")
+	case !p.Phase.BeforeCapture() && p.Phase != payment.Capturing && p.Phase != payment.Captured:
+		return fault.New(fault.StateConflict, "the payment of the purchase is being given up already")
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+)
+
+// Conclude decides, in one transaction, what becomes of payments whose end is known: those
+// of purchase jobs, in any number of campaigns.
+//
+//   - captured: the positions are sold; or they are given back and the money is refunded,
+//     because the campaign or the purchase was cancelled meanwhile. Late money, whose
+//     positions are free again, gets others where the campaign says so.
+//   - ended: the positions are free again, and the job fails or is cancelled. Positions of a
+//     hold whose time is not over are its again, unless the buyer or the campaign has cancelled.
+//   - expiring, over, and not to be cancelled: the positions are free again, and the
+//     payment is late. Its job stays open; but what its buyer has cancelled is cancelled
+//     now, and money that still comes is refunded.
+//
+// It does nothing about other payments. A job is Busy when the campaign or the row of its
+// payment is locked for longer than wait.
+func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
+	return s.run(ctx, "conclusion", refs, wait, s.conclude)
+}
+
+// conclude is the transaction.
+func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
+	in, err := lockPayments(ctx, tx, refs, wait)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := in.findHolds(ctx, tx); err != nil {
+		return Report{}, err
+	}
+	var late []*conclusion
+	for _, c := range in.payments {
+		isLate, err := in.decide(c)
+		if err != nil {
+			return Report{}, err
+		}
+		if isLate {
+			late = append(late, c)
+		}
+	}
+	if len(late) > 0 {
+		if err := s.facts.Fill(ctx, tx, in.campaigns); err != nil {
+			return Report{}, err
+		}
+		if err := in.reassign(ctx, tx, late); err != nil {
+			return Report{}, err
+		}
+	}
+	if err := in.leaveFinal(ctx, tx); err != nil {
+		return Report{}, err
+	}
+	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
+		return Report{}, err
+	}
+	failpoint.Hit("conclusion.commit", names(in.payments, func(c *conclusion) string { return c.bought.UserID }))
+	return in.Report, nil
+}
+
+// conclusion is a payment with all that its decision needs.
+type conclusion struct {
+	*payment.Payment
+	campaign *campaign.Status
+	bought   *purchase.Purchase
+	kept     bool      // its positions are reserved for it; otherwise none of them is
+	hold     uuid.UUID // that it has used, and that keeps the positions again; zero: none
+}
+
+// owned is what the purchase has reserved, and for how long.
+func (c *conclusion) owned() inventory.Owned {
+	return inventory.Owned{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
+		UserID: c.bought.UserID, KeptSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
+}
+
+// open reports whether the purchase, and with it its job, waits for the payment.
+func (c *conclusion) open() bool { return c.bought.State.Open() }
+
+// takenBack reports whether its buyer has cancelled the purchase.
+func (c *conclusion) takenBack() bool {
+	return c.CancelJob != nil || c.Ending != nil && *c.Ending == payment.CancelledByBuyer
+}
+
+// unconcluded is what a transaction has locked and read of payments, and its effects.
+type unconcluded struct {
+	*effects
+	campaigns map[uuid.UUID]*campaign.Status
+	payments  []*conclusion // in the order in which they were asked for
+}
+
+func newUnconcluded() *unconcluded {
+	in := &unconcluded{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
+	in.back = true
+	return in
+}
+
+// lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in
+// later statements what the decisions need.
+func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*unconcluded, error) {
+	in := newUnconcluded()
+	jobs, campaigns := idsOf(refs)
+	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var found []payment.Ref
+	var b pgx.Batch
+	wait.queueLock(&b, campaigns, locked)
+	campaign.QueueStatuses(&b, campaigns, in.campaigns)
+	payment.QueueOfJobs(&b, jobs, &found)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lockPayments: %w", err)
+	}
+	var free []payment.Ref // of campaigns that this transaction has locked
+	seen := make(map[uuid.UUID]bool, len(found))
+	for _, ref := range found {
+		again := seen[ref.PurchaseID] // two tasks may ask for one payment
+		seen[ref.PurchaseID] = true
+		switch {
+		case again:
+		case in.campaigns[ref.CampaignID] == nil:
+			return nil, fmt.Errorf("job %s: its payment is of campaign %s, which is not locked", ref.JobID, ref.CampaignID)
+		case !locked[ref.CampaignID]:
+			one := job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID}
+			in.Busy, in.Locked = append(in.Busy, one), append(in.Locked, one)
+		default:
+			free = append(free, ref)
+		}
+	}
+	if len(free) == 0 {
+		return in, nil
+	}
+	return in, in.read(ctx, tx, free, wait)
+}
+
+// read locks payments whose campaigns are locked, and reads them, their purchases, and how
+// many positions these have reserved.
+func (in *unconcluded) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait Wait) error {
+	n := len(refs)
+	ids, locked, payments := make([]uuid.UUID, n), make(map[uuid.UUID]bool, n), make(map[uuid.UUID]*payment.Payment, n)
+	bought, reserved := make(map[uuid.UUID]*purchase.Purchase, n), make(map[uuid.UUID]int, n)
+	for i, ref := range refs {
+		ids[i] = ref.PurchaseID
+	}
+	var b pgx.Batch
+	wait.queueLockPayments(&b, ids, locked, payments)
+	purchase.QueueGet(&b, ids, bought)
+	inventory.QueueCountReserved(&b, ids, reserved)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("lockPayments: %w", err)
+	}
+	for _, ref := range refs {
+		if !locked[ref.PurchaseID] {
+			in.Busy = append(in.Busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
+			continue
+		}
+		p := bought[ref.PurchaseID]
+		if p == nil {
+			return fmt.Errorf("%w: the payment of purchase %s has none", postgres.ErrRows, ref.PurchaseID)
+		}
+		kept := reserved[p.ID]
+		if kept != 0 && kept != len(p.Items) {
+			return fmt.Errorf("%w: purchase %s has %d of its %d positions", postgres.ErrRows, p.ID, kept, len(p.Items))
+		}
+		in.payments = append(in.payments, &conclusion{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, kept: kept > 0})
+	}
+	return nil
+}
+
+// findHolds finds, for purchases that end unpaid while the sale goes on, the holds that they
+// have used and whose time is not over. Without such a purchase it costs nothing.
+func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
+	var ids []uuid.UUID
+	for _, c := range in.payments {
+		if c.Phase == payment.Ended && c.open() && c.kept && !c.takenBack() && c.campaign.State == campaign.Active && c.campaign.Open {
+			ids = append(ids, c.PurchaseID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	found, err := inventory.UsedHolds(ctx, tx, ids)
+	for _, c := range in.payments {
+		c.hold = found[c.PurchaseID]
+	}
+	return err
+}

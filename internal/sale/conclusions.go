@@ -1,0 +1,365 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+)
+
+// decide decides about one payment. late means that its money came when its positions were
+// free again, and that the campaign wants others for it: see reassign.
+func (e *effects) decide(c *conclusion) (late bool, err error) {
+	switch {
+	case c.Phase == payment.Captured && !c.open():
+		return false, e.returnAgain(c)
+	case c.Phase == payment.Captured && c.takenBack():
+		return false, e.giveBack(c, payment.RefundPurchaseCancelled)
+	case c.Phase == payment.Captured && c.campaign.State == campaign.Cancelled:
+		return false, e.giveBack(c, payment.RefundCampaignCancelled)
+	case c.Phase == payment.Captured && c.kept:
+		return false, e.sellReserved(c)
+	case c.Phase == payment.Captured && c.campaign.State == campaign.Active && !c.campaign.Ended && c.campaign.LatePayment == campaign.LatePaymentReassign:
+		return true, nil
+	case c.Phase == payment.Captured:
+		return false, e.giveBack(c, payment.RefundLatePayment)
+	case c.Phase == payment.Ended && c.open():
+		return false, e.end(c)
+	case c.Phase == payment.Ended:
+		e.to(c, payment.Cancelled)
+	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
+		return false, e.giveUp(c)
+	}
+	return false, nil
+}
+
+// giveUp frees what nobody has paid in time: the payment is late from now on. Nobody waits for what its
+// buyer has cancelled: it ends, and money that it still brings goes back.
+func (e *effects) giveUp(c *conclusion) error {
+	if c.takenBack() {
+		return e.end(c)
+	}
+	e.release(c)
+	e.to(c, payment.Late)
+	e.Payments = append(e.Payments, payment.Ref{PurchaseID: c.PurchaseID, CampaignID: c.CampaignID, JobID: c.JobID, Version: c.Version + 1})
+	return nil
+}
+
+// to moves the payment to its next phase.
+func (e *effects) to(c *conclusion, phase payment.Phase) {
+	e.concluded = append(e.concluded, payment.Conclusion{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: phase})
+}
+
+func (e *effects) step(c *conclusion, event string) {
+	e.steps = append(e.steps, payment.Step{PurchaseID: c.PurchaseID, Event: event})
+}
+
+// release frees the positions of a purchase that is not paid, if it still has them. Its
+// user has kept them for a while.
+func (e *effects) release(c *conclusion) {
+	if c.kept {
+		e.unpaid = append(e.unpaid, c.owned())
+	}
+	e.free(c)
+}
+
+// holdAgain gives the positions of a purchase back to the hold that it has used.
+func (e *effects) holdAgain(c *conclusion) {
+	e.heldAgain = append(e.heldAgain, c.owned())
+	e.changes.Add(c.CampaignID, campaign.Counts{})
+	e.step(c, payment.StepHeldAgain)
+}
+
+// free frees the positions of a purchase, if it still has them.
+func (e *effects) free(c *conclusion) {
+	if !c.kept {
+		return
+	}
+	e.freed = append(e.freed, c.owned())
+	e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -len(c.bought.Items)})
+	e.step(c, payment.StepReleased)
+}
+
+// sellReserved sells the positions that are reserved for a purchase.
+func (e *effects) sellReserved(c *conclusion) error {
+	n := len(c.bought.Items)
+	e.paid = append(e.paid, c.owned())
+	e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -n, Sold: n})
+	return e.complete(c)
+}
+
+// complete ends a purchase whose positions are sold.
+func (e *effects) complete(c *conclusion) error {
+	e.completed = append(e.completed, c.PurchaseID)
+	e.to(c, payment.Settled)
+	return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))
+}
+
+// giveBack refunds money that the purchase cannot keep, and ends the purchase.
+func (e *effects) giveBack(c *conclusion, reason payment.RefundReason) error {
+	if reason == payment.RefundLatePayment {
+		e.step(c, payment.StepLate)
+	}
+	e.free(c)
+	end := purchase.End{ID: c.PurchaseID, State: purchase.Refunding}
+	var problem *fault.Error
+	switch reason {
+	case payment.RefundPurchaseCancelled:
+		problem = fault.New(fault.PurchaseCancelled, "the purchase was cancelled while it was paid; the money is given back")
+		end.By, end.Reason = c.takenBy()
+	case payment.RefundCampaignCancelled:
+		problem = fault.New(fault.CampaignNotActive, "the campaign was cancelled while the purchase was paid; the money is given back")
+	default:
+		problem = fault.New(fault.ReservationExpired, "the payment came after the reservation had ended; the money is given back")
+	}
+	if end.By == "" {
+		end.Failure = &problem.Code
+	}
+	e.ends = append(e.ends, end)
+	e.refund(c.bought, c.bought.Amount, reason)
+	e.to(c, payment.RefundDue)
+	return e.finalize(c, purchase.Refunding, problem)
+}
+
+// returnAgain refunds money that appeared on a purchase that had ended: it failed, or was
+// cancelled before it was paid.
+func (e *effects) returnAgain(c *conclusion) error {
+	switch state := c.bought.State; state {
+	case purchase.Failed, purchase.Cancelled:
+		reason := payment.RefundLatePayment
+		if state == purchase.Cancelled {
+			reason = payment.RefundPurchaseCancelled
+		} else if *c.bought.Failure == fault.CampaignNotActive {
+			reason = payment.RefundCampaignCancelled
+		}
+		e.step(c, payment.StepLate)
+		e.lateEnds = append(e.lateEnds, purchase.End{ID: c.PurchaseID, State: purchase.Refunding})
+		e.refund(c.bought, c.bought.Amount, reason)
+	case purchase.Refunding, purchase.Refunded: // it has its refund
+	default:
+		return fmt.Errorf("%w: purchase %s is %s, and its payment is captured", postgres.ErrRows, c.PurchaseID, state)
+	}
+	e.to(c, payment.RefundDue)
+	return nil
+}
+
+// end ends a purchase that is not paid.
+func (e *effects) end(c *conclusion) error {
+	e.to(c, payment.Cancelled)
+	problem := c.whyEnded()
+	if c.hold == uuid.Nil {
+		e.release(c)
+	} else {
+		e.holdAgain(c)
+		problem.About = fault.About{Kind: fault.AboutHold, ID: c.hold.String()}
+	}
+	if c.takenBack() {
+		by, reason := c.takenBy()
+		e.ends = append(e.ends, purchase.End{ID: c.PurchaseID, State: purchase.Cancelled, By: by, Reason: reason})
+		return e.finalize(c, purchase.Cancelled, problem)
+	}
+	e.ends = append(e.ends, purchase.End{ID: c.PurchaseID, State: purchase.Failed, Failure: &problem.Code})
+	return e.finalize(c, purchase.Failed, problem)
+}
+
+// takenBy returns who cancelled the purchase, and why.
+func (c *conclusion) takenBy() (by, reason string) {
+	by = job.System
+	if c.CancelledBy != nil {
+		by = *c.CancelledBy
+	}
+	if c.CancelReason != nil {
+		reason = *c.CancelReason
+	}
+	return by, reason
+}
+
+// whyEnded returns why the job of an unpaid purchase fails.
+func (c *conclusion) whyEnded() *fault.Error {
+	if c.takenBack() {
+		return fault.New(fault.PurchaseCancelled, "the purchase was cancelled before it was paid; the positions are free again")
+	}
+	switch *c.Ending { // the table has one in this phase
+	case payment.Declined:
+		return declined(c.Decline)
+	case payment.Refused:
+		why := declined(c.Decline)
+		why.Code, why.DeclineCode, why.Advice = fault.PaymentRefused, "", ""
+		return why
+	case payment.Unpaid:
+		return fault.New(fault.PaymentNotReceived, "the payment was never received, as an operator has found; the reservation has ended")
+	case payment.CampaignCancelled:
+		return fault.New(fault.CampaignNotActive, "the campaign was cancelled before the purchase was paid")
+	default:
+		return fault.New(fault.ReservationExpired, "the payment did not arrive in time; the reservation has ended")
+	}
+}
+
+// declined says why a provider did not take the money, in the provider's words.
+func declined(d *payprovider.Decline) *fault.Error {
+	why := fault.New(fault.PaymentDeclined, "the payment did not succeed; another try is a new request with a new key")
+	if d == nil {
+		return why
+	}
+	if d.Message != "" {
+		why.Message = d.Message
+	}
+	why.DeclineCode, why.Advice = d.DeclineCode, d.Advice
+	if why.DeclineCode == "" { // the provider has codes that say it all, such as expired_card
+		why.DeclineCode = d.Code
+	}
+	return why
+}
+
+// finalize finalizes the job of a purchase that ends without its positions, and the
+// cancellation that waits for that.
+func (e *effects) finalize(c *conclusion, state purchase.State, problem error) error {
+	e.fail(c.JobID, c.PurchaseID, problem)
+	if c.CancelJob == nil {
+		return nil
+	}
+	done := resultOf(c.bought, c.campaign.Board)
+	if done.State = state; c.kept { // they are freed now
+		done.Board++
+	}
+	return e.succeed(*c.CancelJob, done)
+}
+
+// leaveFinal leaves jobs alone that are final already. A payment that goes on has no
+// such job; if it had one, its money would go the same way.
+func (e *effects) leaveFinal(ctx context.Context, tx pgx.Tx) error {
+	ids := make([]uuid.UUID, len(e.Finalized))
+	for i, outcome := range e.Finalized {
+		ids[i] = outcome.ID
+	}
+	final, err := job.FindFinal(ctx, tx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range final {
+		e.Broken = append(e.Broken, fmt.Errorf("job %s was final before its payment", id))
+	}
+	e.Finalized = slices.DeleteFunc(e.Finalized, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
+	return nil
+}
+
+// reassignment is what late payments share while they are decided, one after the other.
+type reassignment struct {
+	stock *inventory.Stock
+	has   map[inventory.User]int // positions, with those of the payments so far
+}
+
+// reassign gives late payments other positions of the same layers, when as many are free
+// and the limit allows it. Otherwise their money goes back. Holds of others are respected.
+func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) error {
+	r, err := e.findStock(ctx, tx, late)
+	if err != nil {
+		return err
+	}
+	for _, c := range late {
+		picked := r.pick(c)
+		if picked == nil {
+			err = e.giveBack(c, payment.RefundLatePayment)
+		} else {
+			err = e.sellOthers(c, picked)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findStock ends the holds that are over, so that their positions are free, and reads what
+// late payments could get.
+func (e *effects) findStock(ctx context.Context, tx pgx.Tx, late []*conclusion) (*reassignment, error) {
+	campaigns, users := make(map[uuid.UUID]bool), make(map[inventory.User]bool)
+	var requests []inventory.Request
+	for _, c := range late {
+		campaigns[c.CampaignID], users[c.user()] = true, true
+		for layer, n := range c.layers() {
+			requests = append(requests, inventory.Request{CampaignID: c.CampaignID, Shape: c.campaign.Shape, Gone: c.campaign.Counts.Sold + c.campaign.Counts.Blocked,
+				Selection: inventory.Selection{Layer: layer, Quantity: n}})
+		}
+	}
+	var over []inventory.Over
+	var find, read pgx.Batch
+	inventory.QueueFindOver(&find, slices.Collect(maps.Keys(campaigns)), &over)
+	if err := tx.SendBatch(ctx, &find).Close(); err != nil {
+		return nil, fmt.Errorf("reassign: %w", err)
+	}
+	e.expire(&read, over)
+	r := &reassignment{has: make(map[inventory.User]int)}
+	inventory.QueueCountOfUsers(&read, slices.Collect(maps.Keys(users)), func(u inventory.User, n, _ int) { r.has[u] = n })
+	err := tx.SendBatch(ctx, &read).Close()
+	if err == nil {
+		r.stock, err = inventory.FindStock(ctx, tx, requests)
+	}
+	return r, fault.At(err, "reassign")
+}
+
+// user returns the buyer.
+func (c *conclusion) user() inventory.User {
+	return inventory.User{CampaignID: c.CampaignID, ID: c.bought.UserID}
+}
+
+// layers returns how many positions of each layer were bought.
+func (c *conclusion) layers() map[int]int {
+	n := make(map[int]int)
+	for _, item := range c.bought.Items {
+		n[item.Layer]++
+	}
+	return n
+}
+
+// pick returns the positions for a late payment, or nil when it cannot have them all.
+func (r *reassignment) pick(c *conclusion) []*inventory.Free {
+	n := len(c.bought.Items)
+	if c.campaign.CheckLimit(r.has[c.user()], n) != nil {
+		return nil
+	}
+	picked := make([]*inventory.Free, 0, n)
+	layers := c.layers()
+	for _, layer := range slices.Sorted(maps.Keys(layers)) {
+		some, refusal := r.stock.Select(c.CampaignID, inventory.Selection{Layer: layer, Quantity: layers[layer]}, selectionAt, nil)
+		if refusal != nil {
+			return nil
+		}
+		picked = append(picked, some...)
+	}
+	r.stock.Sell(picked)
+	r.has[c.user()] += n
+	return picked
+}
+
+// sellOthers sells free positions to a purchase whose own went to others.
+func (e *effects) sellOthers(c *conclusion, picked []*inventory.Free) error {
+	c.bought.Items = make([]purchase.Item, len(picked))
+	var price money.Amount
+	for i, f := range picked {
+		c.bought.Items[i] = purchase.Item{Place: c.campaign.Shape.Place(f.Position), Price: f.Price}
+		price += f.Price
+	}
+	if price != c.bought.Amount {
+		return fmt.Errorf("%w: purchase %s cost %d, other positions of its layers cost %d", postgres.ErrRows, c.PurchaseID, c.bought.Amount, price)
+	}
+	e.step(c, payment.StepLate)
+	e.step(c, payment.StepReassigned)
+	e.sold = append(e.sold, inventory.Owned{PurchaseID: c.PurchaseID, UserID: c.bought.UserID, Picked: picked})
+	e.reassigned = append(e.reassigned, *c.bought)
+	e.changes.Add(c.CampaignID, campaign.Counts{Sold: len(picked)})
+	return e.complete(c)
+}

@@ -1,0 +1,201 @@
+package sale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+	"triprize/internal/wallet"
+)
+
+// firstLook is when a payment whose first task was lost is due again.
+const firstLook = 5 * time.Second
+
+// effects is what a transaction writes, and the report that is valid after its commit.
+type effects struct {
+	Report
+	changes campaign.Changes
+	back    bool // the changes give positions back, also in campaigns that are cancelled
+
+	reservations Reservations // of begun and reserved
+	now          time.Time    // likewise: when they begin
+	begun        []payment.New
+	concluded    []payment.Conclusion
+	givenUp      []payment.Taking // by cancellations, before their capture
+	captured     []payment.Taking // likewise, after it
+	steps        []payment.Step
+	refunds      []payment.Refund
+
+	reserved  []inventory.Owned
+	sold      []inventory.Owned // that were free or held
+	paid      []inventory.Owned // that were reserved, and are sold
+	freed     []inventory.Owned // that were reserved
+	unpaid    []inventory.Owned // whose positions are freed, too
+	heldAgain []inventory.Owned
+	takenBack []inventory.Owned // that were sold
+
+	purchases  []purchase.Purchase // new ones
+	completed  []uuid.UUID
+	reassigned []purchase.Purchase
+	ends       []purchase.End // of open purchases
+	lateEnds   []purchase.End // of purchases that had ended before
+	cancelled  []purchase.End // of completed purchases
+	parts      map[uuid.UUID][]purchase.PartialCancellation
+
+	wallets     *wallet.Buyers
+	waiting     []uuid.UUID // jobs that wait for the end of a payment from now on
+	waitingFor  []uuid.UUID // the purchases of these
+	notAwaiting []uuid.UUID // jobs that do not wait for their buyers any more
+}
+
+func newEffects() *effects {
+	return &effects{changes: make(campaign.Changes), parts: make(map[uuid.UUID][]purchase.PartialCancellation), wallets: &wallet.Buyers{}}
+}
+
+// succeed finalizes a job with what has become of its purchase.
+func (e *effects) succeed(jobID uuid.UUID, r Result) error {
+	answer, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("the result of job %s: %w", jobID, err)
+	}
+	done := job.Outcome{ID: jobID, Result: answer, PurchaseID: r.PurchaseID}
+	if r.State == "" { // it is bought
+		done.Positions = purchase.Words(r.Positions)
+		e.Sold += len(r.Positions)
+	}
+	e.Finalized = append(e.Finalized, done)
+	return nil
+}
+
+// fail finalizes a job that is refused, or whose purchase has ended.
+func (e *effects) fail(jobID, purchaseID uuid.UUID, why error) {
+	refused := job.Refused(jobID, why)
+	refused.PurchaseID = purchaseID
+	e.Finalized = append(e.Finalized, refused)
+	if errors.Is(why, wallet.ErrBroken) {
+		e.Broken = append(e.Broken, why)
+	}
+}
+
+// expire ends holds that are over, so that their positions are free.
+func (e *effects) expire(b *pgx.Batch, over []inventory.Over) {
+	if len(over) == 0 {
+		return
+	}
+	inventory.QueueExpire(b, over)
+	for _, h := range over {
+		e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -h.Size})
+	}
+	e.HoldsReclaimed += len(over)
+}
+
+// refund gives money of a purchase back: to a wallet in this transaction, to a card later.
+func (e *effects) refund(p *purchase.Purchase, amount money.Amount, reason payment.RefundReason) {
+	made := payment.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: payment.RefundMethod(p.PaymentMethod),
+		Amount: amount, Currency: p.Currency, Reason: reason}
+	e.refunds = append(e.refunds, made)
+	if made.Method == payment.RefundToCard {
+		why := string(reason)
+		e.Refunds = append(e.Refunds, made.Item())
+		e.steps = append(e.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen, Detail: &why})
+	}
+}
+
+// write writes everything, in one round trip and in the order of locks. Each statement
+// fails when it does not change exactly its rows.
+func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
+	var b pgx.Batch
+	if e.back {
+		e.changes.QueueBack(&b)
+	} else {
+		e.changes.Queue(&b)
+	}
+	e.queuePayments(&b)
+	e.queuePositions(&b)
+	if err := e.queuePurchases(&b); err != nil {
+		return err
+	}
+	e.wallets.Queue(&b)
+	e.queueJobs(&b)
+	return fault.At(postgres.Send(ctx, tx, &b), "write")
+}
+
+func (e *effects) queuePayments(b *pgx.Batch) {
+	if len(e.begun) > 0 {
+		payment.QueueInsert(b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstLook)
+	}
+	queueSome(b, e.concluded, payment.QueueConclude)
+	queueSome(b, e.givenUp, payment.QueueGiveUp)
+	queueSome(b, e.captured, payment.QueueTakeCaptured)
+	if len(e.steps) > 0 {
+		payment.QueueSteps(b, e.steps...)
+	}
+	queueSome(b, e.refunds, payment.QueueInsertRefunds)
+}
+
+func (e *effects) queuePositions(b *pgx.Batch) {
+	if len(e.reserved) > 0 {
+		inventory.QueueReserve(b, e.reserved, e.now, e.reservations.Turns, e.reservations.MaxExtension)
+	}
+	queueSome(b, e.sold, inventory.QueueSell)
+	queueSome(b, e.freed, inventory.QueueFreeReserved)
+	queueSome(b, e.heldAgain, inventory.QueueHoldAgain)
+	queueSome(b, e.unpaid, inventory.QueueUnpaid)
+	queueSome(b, e.paid, inventory.QueueSellReserved)
+	queueSome(b, e.takenBack, inventory.QueueTakeBack)
+}
+
+func (e *effects) queuePurchases(b *pgx.Batch) error {
+	queueSome(b, e.purchases, purchase.QueueInsert)
+	queueSome(b, e.completed, purchase.QueueComplete)
+	queueSome(b, e.reassigned, purchase.QueueReassign)
+	queueSome(b, e.ends, purchase.QueueEndOpen)
+	queueSome(b, e.lateEnds, purchase.QueueRefundingLate)
+	if len(e.parts) > 0 {
+		if err := purchase.QueueCancelPart(b, e.parts); err != nil {
+			return err
+		}
+	}
+	queueSome(b, e.cancelled, purchase.QueueCancel)
+	given := make([]uuid.UUID, len(e.givenUp))
+	for i, taken := range e.givenUp {
+		given[i] = taken.PurchaseID
+	}
+	queueSome(b, given, purchase.QueueNotAwaiting)
+	return nil
+}
+
+// queueJobs locks all jobs at once, so that it has one order.
+func (e *effects) queueJobs(b *pgx.Batch) {
+	if len(e.waiting) > 0 {
+		all := append(e.waiting[:len(e.waiting):len(e.waiting)], e.notAwaiting...)
+		for _, o := range e.Finalized {
+			all = append(all, o.ID)
+		}
+		job.QueueLock(b, all)
+		job.QueueBegun(b, e.waiting, e.waitingFor)
+		queueSome(b, e.notAwaiting, job.QueueNotAwaiting)
+	}
+	queueSome(b, e.Finalized, job.QueueFinalize)
+}
+
+// queueSome queues a statement for items, if there are any.
+func queueSome[T any](b *pgx.Batch, items []T, queue func(*pgx.Batch, []T)) {
+	if len(items) > 0 {
+		queue(b, items)
+	}
+}

@@ -1,0 +1,159 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+)
+
+// The most that one transaction of EndSale ends.
+const (
+	mostGivenUp = 256 // payments
+	mostHolds   = 100
+)
+
+// End is what EndSale has done.
+type End struct {
+	Ended    bool          // the campaign is drawing by this transaction
+	Messages []job.Message // of its draw job, to be dispatched
+	Holds    int           // that were still active
+	GivenUp  int           // payments whose positions are free again
+
+	Finalized []job.Outcome // of jobs whose payments were given up
+}
+
+// EndSale ends the sale of a campaign that is drawn at the end of its sale, when that has
+// come by the database's clock: it ends the holds, and when no position is reserved any
+// more, the campaign is drawing and its draw job made, in one transaction. Before the end,
+// and for any other campaign, it does nothing. Many holds end in several transactions
+// before; the effects in end are committed, with an error too.
+//
+// It waits for reservations by doing nothing about them: their payments go on, and the
+// transaction that frees or sells the last reserved position ends the sale as well. But no
+// reservation that was given up is waited for longer than until it should have ended with
+// every extension: then its payment is late. Its positions are free, its job stays open, and
+// what is paid after all is refunded. A payment that is being captured is waited for without
+// an end: its buyer has paid in time. Where the provider does not answer, an operator resolves
+// it.
+func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error) {
+	for {
+		var step End
+		err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+			step, err = s.endSale(ctx, tx, id)
+			return err
+		})
+		if err != nil {
+			return end, fmt.Errorf("sale.EndSale(%s): %w", id, err)
+		}
+		end.Ended, end.Messages, end.Finalized = step.Ended, step.Messages, append(end.Finalized, step.Finalized...)
+		end.Holds, end.GivenUp = end.Holds+step.Holds, end.GivenUp+step.GivenUp
+		if step.Ended || step.Holds < mostHolds {
+			return end, nil
+		}
+	}
+}
+
+// endSale is a transaction.
+func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
+	in := newUnconcluded()
+	var held []*inventory.Hold
+	var open []payment.Ref
+	var b pgx.Batch
+	campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
+	campaign.QueueStatuses(&b, []uuid.UUID{id}, in.campaigns)
+	inventory.QueueFindActive(&b, id, mostHolds, &held)
+	payment.QueueOutOfTime(&b, id, mostGivenUp, &open)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return end, fmt.Errorf("endSale: %w", err)
+	}
+	c := in.campaigns[id]
+	if c == nil || c.State != campaign.Active || !c.Ended {
+		return end, nil
+	}
+	if err := in.releaseHolds(ctx, tx, id, held); err != nil {
+		return end, err
+	}
+	if len(open) > 0 {
+		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // who is locked is concluded just now
+			return end, err
+		}
+	}
+	for _, p := range in.payments {
+		if p.Phase != payment.Expiring || !p.open() || !p.kept { // it has moved on since: its conclusion is on its way
+			continue
+		}
+		if err := in.giveUp(p); err != nil {
+			return end, err
+		}
+		end.GivenUp++
+	}
+	if err := in.leaveFinal(ctx, tx); err != nil {
+		return end, err
+	}
+	if err := in.write(ctx, tx); err != nil {
+		return end, err
+	}
+	err = s.endIfDue(ctx, tx, c, in.effects)
+	end.Holds, end.Finalized, end.Messages, end.Ended = len(held), in.Finalized, in.Messages, len(in.Messages) > 0
+	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
+	return end, err
+}
+
+// endIfDue ends the sale of a campaign that is drawn at its end, if that has come and
+// its change frees or sells the last reserved position. It comes after all other writes; the
+// statement itself decides.
+func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e *effects) error {
+	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+e.changes[c.ID].Reserved > 0 {
+		return nil
+	}
+	ended, err := campaign.EndSale(ctx, tx, c.ID)
+	if err != nil || !ended {
+		return err
+	}
+	return s.draw(ctx, tx, c.ID, job.BySaleEnd, e)
+}
+
+// releaseHolds ends holds of a campaign.
+func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, held []*inventory.Hold) error {
+	for _, h := range held {
+		e.changes.Add(id, campaign.Counts{Reserved: -len(h.Positions)})
+	}
+	var b pgx.Batch
+	queueSome(&b, held, inventory.QueueRelease)
+	return fault.At(postgres.Send(ctx, tx, &b), "releaseHolds")
+}
+
+// ExpireReservations gives up to limit payments up whose deadline is over and that no
+// worker has, in one transaction, and returns how many. Their positions stay reserved:
+// the provider has to say first that they are not paid, see [Seller.Conclude].
+func ExpireReservations(ctx context.Context, db postgres.Beginner, limit int) (n int, err error) {
+	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+		expired, err := payment.Expire(ctx, tx, limit)
+		if n = len(expired); err != nil || n == 0 {
+			return err
+		}
+		purchases, jobs := make([]uuid.UUID, n), make([]uuid.UUID, n)
+		for i, ref := range expired {
+			purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
+		}
+		var b pgx.Batch
+		purchase.QueueNotAwaiting(&b, purchases)
+		job.QueueNotAwaiting(&b, jobs)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return 0, fault.At(err, "sale.ExpireReservations")
+	}
+	return n, nil
+}

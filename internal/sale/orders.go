@@ -1,0 +1,275 @@
+package sale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/metadata"
+	"triprize/internal/domain/money"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+	"triprize/internal/wallet"
+)
+
+// Order is the payload of a purchase job: buyer, selection and payment.
+type Order struct {
+	UserID    string              `json:"user_id"`
+	Selection inventory.Selection `json:"selection"`
+	Payment   Payment             `json:"payment"`
+
+	Metadata metadata.Map `json:"metadata,omitempty"` // of the purchase
+	By       string       `json:"by,omitempty"`       // role:client, and /user when one was signed in; of a payment by wallet
+
+	job    job.Ref // as a transaction has read it
+	client string  // of the job
+}
+
+// selectionAt is the JSON pointer of an order's selection.
+const selectionAt = "/selection"
+
+// Payment says how the purchase is paid. With purchase.External the app collects the
+// money, with purchase.Card the provider does.
+type Payment struct {
+	Method        purchase.PaymentMethod `json:"method"`
+	Reference     string                 `json:"reference,omitempty"`      // of the app; for purchase.External
+	PaymentMethod string                 `json:"payment_method,omitempty"` // pm_… of the provider; for purchase.Card
+	ReturnURL     string                 `json:"return_url,omitempty"`     // where an authentication ends; for purchase.Card
+}
+
+// Result is the result of a succeeded job: of a purchase, or of a cancellation.
+type Result struct {
+	PurchaseID uuid.UUID       `json:"purchase_id"`
+	State      purchase.State  `json:"state,omitempty"` // of a cancellation: cancelled, or refunding when a card was charged; completed when others are left
+	Positions  []purchase.Item `json:"positions"`       // bought, or free again
+	Amount     money.Amount    `json:"amount"`          // of a cancellation: refunded to the wallet or the card, or for the app to refund; or it was never paid
+	Currency   string          `json:"currency"`
+	Board      int64           `json:"board_version"` // a board that has reached it shows the positions so
+}
+
+// resultOf is the result of the job of a purchase.
+func resultOf(p *purchase.Purchase, board int64) Result {
+	return Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board}
+}
+
+// inputs is what a sale has locked and read, and its effects. Allocation changes nothing of it but
+// the counts of what its users have.
+type inputs struct {
+	*effects
+	campaigns map[uuid.UUID]*campaign.Status
+	orders    []*Order                     // in the order of arrival
+	has       map[inventory.User]int       // positions of users, in campaigns with a purchase limit
+	over      []inventory.Over             // holds that are over; has does not count them after endHolds
+	holds     map[uuid.UUID]inventory.Hold // that orders name, read by endHolds
+
+	// Of users who order by card, read by endHolds.
+	pending map[inventory.User]int                 // positions that wait for their cards, if there is a limit
+	kept    map[inventory.User]inventory.HeldTimes // lately, without buying
+	cards   map[payment.Buyer]payment.Cards        // that were declined or are being tried
+	trying  map[payment.Buyer]bool                 // another transaction lets them try cards just now
+}
+
+func (o *Order) buyer() inventory.User {
+	return inventory.User{CampaignID: o.job.CampaignID, ID: o.UserID}
+}
+
+func (o *Order) cardholder() payment.Buyer { return payment.Buyer{Client: o.client, ID: o.UserID} }
+
+// owner returns whose wallet pays for an order by wallet.
+func (in *inputs) owner(o *Order) wallet.Owner {
+	return wallet.Owner{Client: o.client, ID: o.UserID, Currency: in.campaigns[o.job.CampaignID].Currency}
+}
+
+// lockOrders locks the campaigns of jobs and reads everything that does not depend
+// on the content of the orders, in one round trip. The lock is a statement of its own;
+// those after it see what was committed before it was granted.
+func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
+	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
+	jobs, campaigns := idsOf(refs)
+	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var who inventory.User
+	var n int
+	var b pgx.Batch
+	wait.queueLock(&b, campaigns, locked)
+	campaign.QueueStatuses(&b, campaigns, in.campaigns)
+	inventory.QueueFindOver(&b, campaigns, &in.over)
+	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
+	b.Queue(hasSQL, jobs, campaigns).Query(postgres.Each(func() { in.has[who] = n }, &who.CampaignID, &who.ID, &n))
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lockOrders: %w", err)
+	}
+	in.keepLocked(locked)
+	return in, nil
+}
+
+// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued purchases of the
+// campaigns $2 uuid[] and have not begun, in order of arrival. OFFSET 0 has each looked up by its
+// id, where the planner prefers the index of campaigns.
+const queuedSQL = `
+	SELECT j.id, j.campaign_id, j.client, j.payload FROM unnest($1::uuid[]) AS i (id)
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
+	WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = 'purchase' AND j.campaign_id = ANY($2) ORDER BY j.accepted_at, j.id`
+
+// hasSQL counts the positions of the users of jobs $1 uuid[], in those of their campaigns
+// $2 uuid[] that have a limit. It reads no job when none has.
+const hasSQL = `
+	SELECT u.campaign_id, u.user_id, p.n
+	FROM (SELECT DISTINCT j.campaign_id, j.user_id FROM unnest($1::uuid[]) AS i (id)
+	      CROSS JOIN LATERAL (SELECT campaign_id, user_id, state FROM jobs WHERE id = i.id) j
+	      JOIN campaigns c ON c.id = j.campaign_id
+	      WHERE j.state = 'queued' AND c.purchase_limit IS NOT NULL
+	        AND EXISTS (SELECT FROM campaigns WHERE id = ANY($2) AND purchase_limit IS NOT NULL)) u
+	CROSS JOIN LATERAL ` + inventory.CountsOfUser + ` p`
+
+func (in *inputs) scanOrders(rows pgx.Rows) error {
+	for rows.Next() {
+		o := &Order{}
+		var payload []byte
+		if err := rows.Scan(&o.job.ID, &o.job.CampaignID, &o.client, &payload); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(payload, o); err != nil {
+			return fmt.Errorf("the payload of job %s: %w", o.job.ID, err)
+		}
+		in.orders = append(in.orders, o)
+	}
+	return rows.Err()
+}
+
+// keepLocked moves orders whose campaign is not locked to busy. Orders whose campaign
+// does not exist stay, to be refused. It also drops the holds of campaigns that are not
+// locked or not active: this transaction must not end them.
+func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
+	in.orders = slices.DeleteFunc(in.orders, func(o *Order) bool {
+		busy := in.campaigns[o.job.CampaignID] != nil && !locked[o.job.CampaignID]
+		if busy {
+			in.Busy, in.Locked = append(in.Busy, o.job), append(in.Locked, o.job)
+		}
+		return busy
+	})
+	in.over = slices.DeleteFunc(in.over, func(h inventory.Over) bool {
+		c := in.campaigns[h.CampaignID]
+		return !locked[h.CampaignID] || c == nil || c.State != campaign.Active
+	})
+}
+
+// endHolds ends the holds that are over, so that their positions are free, and then
+// reads the holds that orders name.
+func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
+	var b pgx.Batch
+	in.expire(&b, in.over)
+	for _, h := range in.over {
+		if who := (inventory.User{CampaignID: h.CampaignID, ID: h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
+			in.has[who] -= h.Size
+		}
+	}
+	var named []uuid.UUID
+	for _, o := range in.orders {
+		if o.Selection.HoldID != uuid.Nil {
+			named = append(named, o.Selection.HoldID)
+		}
+	}
+	if len(named) > 0 {
+		inventory.QueueGetHolds(&b, named, func(h inventory.Hold) { in.holds[h.ID] = h })
+	}
+	in.queueCards(&b)
+	return fault.At(postgres.Send(ctx, tx, &b), "endHolds")
+}
+
+// queueCards reads about users who order by card: how long they have kept positions lately, and how
+// many of their cards were declined or are being tried, in other campaigns, too. Without them it costs nothing.
+func (in *inputs) queueCards(b *pgx.Batch) {
+	in.pending, in.kept = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
+	in.cards, in.trying = make(map[payment.Buyer]payment.Cards), make(map[payment.Buyer]bool)
+	var users []inventory.User
+	var buyers []payment.Buyer
+	for _, o := range in.orders {
+		if o.Payment.Method != purchase.Card {
+			continue
+		}
+		if in.kept[o.buyer()] == nil {
+			in.kept[o.buyer()] = make(inventory.HeldTimes)
+			users = append(users, o.buyer())
+		}
+		if !slices.Contains(buyers, o.cardholder()) {
+			buyers = append(buyers, o.cardholder())
+		}
+	}
+	if len(users) == 0 {
+		return
+	}
+	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&in.now) })
+	inventory.QueueHeldTimes(b, in.reservations.Turns, users, in.kept)
+	payment.QueueCards(b, buyers, uuid.Nil, false, func(who payment.Buyer) { in.trying[who] = true }, func(who payment.Buyer, cards payment.Cards) { in.cards[who] = cards })
+	if in.reservations.MostPerUser > 0 {
+		inventory.QueueCountOfUsers(b, users, func(u inventory.User, _, reserved int) { in.pending[u] = reserved })
+	}
+}
+
+// admit refuses orders that cannot be served, no matter which positions are free, and returns the others.
+func (in *inputs) admit() (admitted []*Order) {
+	for _, o := range in.orders {
+		if refusal := in.check(o); refusal != nil {
+			in.fail(o.job.ID, uuid.Nil, refusal)
+		} else {
+			admitted = append(admitted, o)
+		}
+	}
+	return admitted
+}
+
+// check returns why an order cannot be served: first a draft, whose shape can still change,
+// then a wrong selection, then the state of the sale, which is also the answer to purchases
+// that come too late to make a job.
+func (in *inputs) check(o *Order) error {
+	c := in.campaigns[o.job.CampaignID]
+	if c == nil {
+		return campaign.NotFound(o.job.CampaignID)
+	}
+	if c.State == campaign.Pending {
+		return c.CheckOnSale()
+	}
+	if o.Selection.HoldID == uuid.Nil {
+		if err := o.Selection.Check(c.Shape, selectionAt); err != nil {
+			return err
+		}
+	}
+	if err := c.CheckOnSale(); err != nil {
+		return err
+	}
+	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
+		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
+	}
+	if o.Payment.Method == purchase.Card && (in.reservations.Takes == nil || !in.reservations.Takes(money.Currency(c.Currency))) {
+		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
+	}
+	return nil
+}
+
+// lockWallets locks the wallets of orders that are paid by wallet. wait says whether to
+// wait for those that another transaction has locked, or to treat them as busy.
+func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait Wait) error {
+	owners := make(map[wallet.Owner]bool)
+	for _, o := range orders {
+		if o.Payment.Method == purchase.Wallet {
+			owners[in.owner(o)] = true
+		}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	mode, err := wait.forWallets(ctx, tx)
+	if err == nil {
+		in.wallets, err = wallet.OpenBuyers(ctx, tx, owners, nil, mode)
+	}
+	return err
+}

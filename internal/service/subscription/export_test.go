@@ -1,6 +1,0 @@
-package subscription
-
-import "time"
-
-// SetTicks replaces the interval between two reads by ticks that a test sends.
-func (w *Campaigns) SetTicks(ticks <-chan time.Time) { w.ticks = ticks }

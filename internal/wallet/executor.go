@@ -1,0 +1,267 @@
+package wallet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/job"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/tracing"
+)
+
+// tries is how often a batch is tried when it loses a race. Under the row locks that
+// only happens when two transactions use the same reference.
+const tries = 3
+
+// Options of an Executor. The zero value is valid.
+type BatcherOptions struct {
+	Retry   postgres.Pool // for commands whose wallet was found locked; nil: the same as for others
+	RowWait time.Duration // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
+}
+
+// Documents make the bodies of answers.
+type Documents struct {
+	Wallet        func(Wallet) any
+	Transfer      func(Entry) any
+	Authorization func(Authorization) any
+}
+
+// Executor carries out commands on wallets.
+type Executor struct {
+	db        postgres.Pool
+	documents Documents
+	options   BatcherOptions
+	lost      atomic.Int64
+}
+
+// NewExecutor returns an Executor.
+func NewExecutor(db postgres.Pool, documents Documents, options BatcherOptions) *Executor {
+	if options.Retry == nil {
+		options.Retry = db
+	}
+	options.RowWait = cmp.Or(options.RowWait, 100*time.Millisecond)
+	return &Executor{db: db, documents: documents, options: options}
+}
+
+// Lost returns how many attempts have lost a race so far.
+func (e *Executor) Lost() int64 { return e.lost.Load() }
+
+// Do carries out commands in order, in one transaction, and returns one outcome for
+// each: the answer recorded under its key, now or earlier, or an Err that leaves the key
+// free. An error of Do itself is for all commands: nothing was done, or, when the commit
+// failed, the outcome is unknown.
+func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
+	ctx = postgres.As(ctx, postgres.TxWallet)
+	done, err := e.try(ctx, e.db, commands, postgres.WaitForLocks)
+	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
+		done, err = e.try(ctx, e.db, commands, postgres.SkipLocked)
+	}
+	return done, fault.At(err, "wallets.Do")
+}
+
+// doAgain is Do for commands that have found a wallet locked. It waits for rowWait at most,
+// and has nothing locked meanwhile, neither the other wallet of a transfer nor a key. Then
+// it does the commands whose wallets are free; the others have errBusy.
+func (e *Executor) doAgain(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
+	ctx = postgres.As(ctx, postgres.TxWallet)
+	if err := e.await(ctx, commands, rowWait); err != nil {
+		return nil, fault.At(err, "wallets.Do")
+	}
+	done, err := e.try(ctx, e.options.Retry, commands, postgres.SkipLocked)
+	return done, fault.At(err, "wallets.Do")
+}
+
+// try does commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
+// refused and leave their keys free.
+func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
+	requests := make([]job.Request, len(commands))
+	for i, c := range commands {
+		requests[i] = c.Request
+	}
+	ctx, spans := tracing.Batch(ctx, "wallets", len(commands), job.TracesOf(requests))
+	defer func() { spans.End(err) }()
+	for range tries {
+		var done []job.Done
+		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
+			mine := make([]Command, len(fresh))
+			for at, i := range fresh {
+				mine[at] = commands[i]
+			}
+			return e.execute(ctx, tx, mine, mode)
+		})
+		if err == nil {
+			failpoint.Hit("wallets.committed", func() []string { return touched(commands) })
+			return done, nil
+		}
+		if !Lost(err) {
+			return nil, err
+		}
+		e.lost.Add(1)
+	}
+	return nil, fault.Wrap(fault.Unavailable, err, "too many concurrent changes; retry with the same Idempotency-Key")
+}
+
+// errBusy answers commands on a wallet that another transaction keeps locked.
+var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
+
+// session is what the commands of one transaction share.
+type session struct {
+	documents Documents
+	unit      *UnitOfWork
+	opened    map[Owner]Created
+	by        string // who asks for the present command
+}
+
+// execute is the transaction: it locks wallets, decides commands in order, and writes
+// the results.
+func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, mode postgres.LockMode) ([]job.Answer, error) {
+	s := &session{documents: e.documents}
+	var err error
+	if s.opened, err = openWallets(ctx, tx, commands); err != nil {
+		return nil, err
+	}
+	if err := postgres.LimitLockWaits(ctx, tx, e.options.RowWait); err != nil {
+		return nil, err
+	}
+	if s.unit, err = Open(ctx, tx, s.wanted(commands), mode); err != nil {
+		return nil, err
+	}
+	answers := make([]job.Answer, len(commands))
+	for i, c := range commands {
+		answers[i] = s.answer(c)
+	}
+	if err := s.unit.Write(ctx, tx); err != nil {
+		return nil, err
+	}
+	failpoint.Hit("wallets.written", func() []string { return touched(commands) })
+	return answers, nil
+}
+
+// answer decides one command.
+func (s *session) answer(c Command) job.Answer {
+	s.by = c.By
+	err := s.check(c)
+	var body any
+	if err == nil {
+		body, err = c.Action.do(s, c.Request.Client)
+	}
+	switch {
+	case errors.Is(err, ErrBusy):
+		return job.Answer{Refusal: errBusy}
+	case err != nil:
+		return job.Answer{Refusal: err}
+	}
+	return job.Answer{Body: body}
+}
+
+// wanted is everything that commands need to read.
+func (s *session) wanted(commands []Command) (want Wanted) {
+	want.Clients = []string{}
+	for _, c := range commands {
+		want.Wallets = append(want.Wallets, c.Action.wallets()...)
+		c.Action.want(&want, c.Request.Client)
+		if only := c.Who.Client(); only != nil && want.Clients != nil {
+			want.Clients = append(want.Clients, *only)
+		} else {
+			want.Clients = nil
+		}
+	}
+	for _, made := range s.opened {
+		if made.Fresh {
+			want.Wallets = append(want.Wallets, made.ID)
+		}
+	}
+	return want
+}
+
+// open makes the wallets that commands open. It skips commands that will be refused,
+// because a wallet that is made stays.
+func openWallets(ctx context.Context, tx pgx.Tx, commands []Command) (map[Owner]Created, error) {
+	var openings []Opening
+	for _, c := range commands {
+		owner := c.Action.owner(c.Request.Client)
+		if c.Action.opens() && c.Action.check() == nil && c.sees(owner) {
+			openings = append(openings, Opening{Owner: owner, Metadata: c.Action.Metadata})
+		}
+	}
+	if len(openings) == 0 {
+		return nil, nil
+	}
+	return Create(ctx, tx, openings)
+}
+
+func (c Command) sees(o Owner) bool { return c.Who.Sees(o.Client, o.ID) }
+
+// check refuses a command on wallets that it does not see as if they did not exist, busy or not.
+func (s *session) check(c Command) error {
+	if c.Action.opens() && !c.sees(c.Action.owner(c.Request.Client)) {
+		return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
+	}
+	for _, id := range c.Action.wallets() {
+		if of, ok := s.unit.Owner(id); !ok || !c.sees(of) {
+			return fault.New(fault.NotFound, "there is no wallet %s", id)
+		}
+	}
+	return nil
+}
+
+// touched returns the ids of the wallets of commands.
+func touched(commands []Command) []string {
+	var names []string
+	for _, c := range commands {
+		for _, id := range c.Action.wallets() {
+			names = append(names, id.String())
+		}
+	}
+	return names
+}
+
+// Expired is the result of Expire.
+type ExpiredResult struct {
+	Authorizations int         // that were ended
+	Visited        []uuid.UUID // wallets that were tried
+	PassedOver     int         // of these: wallets that are locked or broken
+}
+
+// Expire finds at most limit authorizations that are over, in wallets that are not in
+// except, and ends all that are over in those wallets. It skips wallets that another
+// transaction has locked. Any number of calls may run at once.
+func (e *Executor) Expire(ctx context.Context, except []uuid.UUID, limit int) (done ExpiredResult, err error) {
+	due, err := FindDue(ctx, e.db, except, limit)
+	if err != nil || len(due) == 0 {
+		return ExpiredResult{}, err
+	}
+	err = postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
+		done, err = expire(ctx, tx, due)
+		return err
+	})
+	if err != nil {
+		return ExpiredResult{}, fault.At(err, "wallets.Expire")
+	}
+	return done, nil
+}
+
+func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done ExpiredResult, err error) {
+	unit, err := Open(ctx, tx, Wanted{Wallets: due}, postgres.SkipLocked)
+	if err != nil {
+		return done, err
+	}
+	done.Visited = due
+	for _, id := range due {
+		n, err := unit.ExpireDue(id)
+		if err != nil { // busy or broken: go on with the others
+			done.PassedOver++
+			continue
+		}
+		done.Authorizations += n
+	}
+	return done, unit.Write(ctx, tx)
+}

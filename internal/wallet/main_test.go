@@ -1,0 +1,9 @@
+package wallet_test
+
+import (
+	"testing"
+
+	"triprize/internal/testkit/servers"
+)
+
+func TestMain(m *testing.M) { servers.Main(m) }

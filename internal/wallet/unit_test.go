@@ -1,0 +1,214 @@
+package wallet_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/access"
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+	"triprize/internal/wallet"
+)
+
+func TestCommandsOfABookSeeEachOther(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	a, b, bought := madeWallet(t, db, 100), madeWallet(t, db, 0), uuid.New()
+	on(t, db, func(unit *wallet.UnitOfWork) {
+		must(t)(unit.Pay(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
+		refused(t, fault.InsufficientFunds)(unit.Pay(a, wallet.Movement{Amount: 31}))
+		must(t)(unit.Transfer(a, b, wallet.Movement{Amount: 30}))
+		refused(t, fault.InsufficientFunds)(unit.Debit(a, wallet.Movement{Amount: 1}))
+		must(t)(unit.Debit(b, wallet.Movement{Amount: 30}))
+		must(t)(unit.Refund(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
+	}, b, a, b)
+	expectWallet(t, db, a, 70, 0, 4)
+	expectWallet(t, db, b, 0, 0, 2)
+	soundButForPurchases(t, db)
+}
+
+func TestARefusedCommandLeavesNothing(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	a, euros, full := madeWallet(t, db, 100), madeIn(t, db, "EUR", 5), madeWallet(t, db, 0)
+	for range wallet.MaxBalance / wallet.MaxAmount / 1000 { // 9 · 10¹⁵ in purchases' refunds
+		on(t, db, func(u *wallet.UnitOfWork) {
+			must(t)(u.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount, PurchaseID: uuid.New()}))
+		}, full)
+	}
+	seven := int64(7)
+	nobody := uuid.New()
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, euros, full}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
+		invalid, missing := refused(t, fault.InvalidRequest), refused(t, fault.NotFound)
+		for _, amount := range []money.Amount{0, -1, wallet.MaxAmount + 1, -1 << 63, 1<<63 - 1} {
+			m := wallet.Movement{Amount: amount}
+			invalid(u.Credit(a, m))
+			invalid(u.Debit(a, m))
+			invalid(u.Transfer(a, full, m))
+			invalid(u.Authorize(a, m, wallet.MinTTL))
+		}
+		one := wallet.Movement{Amount: 1}
+		for _, m := range []wallet.Movement{{Amount: 1, Description: "a\x00b"}, {Amount: 1, Description: "\xff"}, {Amount: 1, Description: strings.Repeat("é", 501)},
+			{Amount: 1, Reference: wallet.Reference{Text: strings.Repeat("r", 181)}}, {Amount: 1, Reference: wallet.Reference{Text: "\x00"}}} {
+			invalid(u.Credit(a, m))
+			invalid(u.Transfer(a, full, m))
+		}
+		invalid(u.Transfer(a, a, one))
+		invalid(u.Transfer(a, euros, one))
+		invalid(u.Transfer(a, full, one)) // it has all a wallet may have
+		invalid(u.Credit(full, one))
+		invalid(u.Authorize(a, one, 0))
+		invalid(u.Authorize(a, one, wallet.MaxTTL+1))
+		missing(u.Credit(nobody, one))
+		missing(u.Transfer(a, nobody, one))
+		missing(u.Transfer(nobody, a, one))
+		missing(u.Void(a, nobody, wallet.Movement{}))
+		refused(t, fault.VersionMismatch)(u.Credit(a, wallet.Movement{Amount: 1, IfVersion: &seven}))
+		must(t)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+		refused(t, fault.StateConflict)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+	})
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
+		refused(t, fault.StateConflict)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
+		must(t)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "another shop", Text: "r"}}))
+	})
+	expectWallet(t, db, a, 102, 0, 3)
+	soundButForPurchases(t, db)
+}
+
+func TestACallerDecidesOnAVersion(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	a, b := madeWallet(t, db, 100), madeWallet(t, db, 100)
+	one := int64(1)
+	on(t, db, func(unit *wallet.UnitOfWork) {
+		must(t)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one}))
+		refused(t, fault.VersionMismatch)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one})) // the one before moved it
+		must(t)(unit.Transfer(b, a, wallet.Movement{Amount: 1, IfVersion: &one}))                     // of b
+	}, a, b)
+	expectWallet(t, db, a, 100, 0, 3)
+}
+
+func TestABusyWalletHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	busy, free := madeWallet(t, db, 10), madeWallet(t, db, 10)
+	on(t, db, func(*wallet.UnitOfWork) {
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			u, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, postgres.SkipLocked)
+			if err != nil {
+				return err
+			}
+			if got := u.Busy(); len(got) != 1 || got[0] != busy {
+				t.Errorf("busy are %v", got)
+			}
+			if _, err := u.Debit(busy, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBusy) {
+				t.Errorf("of the busy one: %v", err)
+			}
+			must(t)(u.Debit(free, wallet.Movement{Amount: 1}))
+			return u.Write(t.Context(), tx)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}, busy)
+	expectWallet(t, db, busy, 10, 0, 1)
+	expectWallet(t, db, free, 9, 0, 2)
+}
+
+// A transaction that waited for a lock decides on what the holder left.
+func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := madeWallet(t, db, 100)
+	var wg sync.WaitGroup
+	won := make(chan bool, 4)
+	on(t, db, func(u *wallet.UnitOfWork) {
+		for range cap(won) {
+			wg.Go(func() {
+				err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) {
+					_, err := u.Debit(id, wallet.Movement{Amount: 60})
+					won <- err == nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		servers.AwaitBlocked(t, db, cap(won))
+		must(t)(u.Debit(id, wallet.Movement{Amount: 40}))
+	}, id)
+	wg.Wait()
+	close(won)
+	winners := 0
+	for w := range won {
+		if w {
+			winners++
+		}
+	}
+	if winners != 1 {
+		t.Errorf("%d debits of all that was left won", winners)
+	}
+	expectWallet(t, db, id, 0, 0, 3)
+	fixture.Sound(t, db)
+}
+
+func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	var owners []wallet.Owner
+	for i := range 20 {
+		owners = append(owners, wallet.Owner{Client: "shop", ID: fmt.Sprint("owner-", i/2), Currency: []string{"JPY", "EUR"}[i%2]})
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	ids, fresh := make(map[wallet.Owner]uuid.UUID), 0
+	for p := range 6 {
+		wg.Go(func() {
+			var mine []wallet.Opening
+			for i := range owners { // another order for each
+				mine = append(mine, wallet.Opening{Owner: owners[(i*7+p*3)%len(owners)]})
+			}
+			err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+				created, err := wallet.Create(t.Context(), tx, mine)
+				mu.Lock()
+				defer mu.Unlock()
+				for o, c := range created {
+					if known, ok := ids[o]; ok && known != c.ID || c.ID == uuid.Nil {
+						t.Errorf("%v has %s and %s", o, known, c.ID)
+					}
+					if ids[o] = c.ID; c.Fresh {
+						fresh++
+					}
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(ids) != 20 || fresh != 20 {
+		t.Errorf("%d wallets for 20 owners, %d made", len(ids), fresh)
+	}
+	found, err := wallet.Find(t.Context(), db, append(owners[:3:3], wallet.Owner{Client: "kiosk", ID: "owner-1", Currency: "JPY"}))
+	if err != nil || len(found) != 3 || found[owners[2]] != ids[owners[2]] {
+		t.Errorf("found %v, %v", found, err)
+	}
+	of, err := wallet.OfOwner(t.Context(), db, access.OfClient("shop"), "owner-1", "", uuid.Nil, 10)
+	if err != nil || len(of) != 2 || of[0].Currency != "EUR" {
+		t.Errorf("of an owner: %+v, %v", of, err)
+	}
+	if of, err = wallet.OfOwner(t.Context(), db, access.Everything(), "owner-1", "JPY", uuid.Nil, 10); err != nil || len(of) != 1 || of[0].ID != ids[owners[2]] {
+		t.Errorf("in a currency: %+v, %v", of, err)
+	}
+}

@@ -1,0 +1,131 @@
+//go:build failpoint
+
+package webhook_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/webhook"
+)
+
+// A worker that dies between sending and recording leaves what it has sent to the next one,
+// which sends the same bytes under the same id, also when the resource shows something else by then.
+func TestWhatWasSentAndNotRecordedComesAgainAsItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newReceiver(t, nil)
+	e, _ := w.endpoint("shop", r.url)
+	w.emit("shop", webhook.PurchaseCompleted, 3)
+	d := w.deliverer(2, unhurried)
+	remove := failpoint.Set("webhooks.sent", e.ID.String(), runtime.Goexit)
+	died := make(chan struct{})
+	go func() {
+		defer close(died)
+		_ = d.Run(t.Context(), e.Item())
+	}()
+	<-died
+	remove()
+	if w.run(d, e).Claimed {
+		t.Error("the lease of the dead worker does not hold")
+	}
+	w.leaseEnds(e)
+	if result := w.run(d, e); result.Delivered != 3 {
+		t.Errorf("got %+v", result)
+	}
+	bodies := make(map[string][]string)
+	for _, m := range r.messages() {
+		bodies[m.id] = append(bodies[m.id], m.body)
+	}
+	if len(bodies) != 3 {
+		t.Errorf("%d ids", len(bodies))
+	}
+	for id, same := range bodies {
+		if len(same) != 2 || same[0] != same[1] {
+			t.Errorf("%s: %v", id, same)
+		}
+	}
+}
+
+// A worker that was stopped for longer than its lease records nothing: what another one has
+// done meanwhile stands.
+func TestAWorkerThatLostItsLeaseRecordsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newReceiver(t, status(500))
+	e, _ := w.endpoint("shop", r.url)
+	w.emit("shop", webhook.PurchaseCompleted, 2)
+	d := w.deliverer(2, unhurried)
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	remove := failpoint.Set("webhooks.sent", e.ID.String(), func() { close(stopped); <-goOn })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := d.Run(t.Context(), e.Item()); err != nil {
+			t.Errorf("the stopped one: %v", err)
+		}
+	}()
+	<-stopped
+	remove()
+	r.then(nil)
+	if w.run(d, e).Claimed {
+		t.Error("two have the endpoint")
+	}
+	w.leaseEnds(e)
+	if result := w.run(d, e); result.Delivered != 2 {
+		t.Errorf("the other one: %+v", result)
+	}
+	close(goOn)
+	<-done
+	if got := w.now(e); got.Failures != 0 || got.PausedUntil != nil {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.deliveries(e); got[webhook.Delivered] != 2 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A replay that is asked for while its event is under way is not lost, whether it is tried for
+// the first time or again.
+func TestAReplayDuringAnAttemptIsDoneAfterwards(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct{ again, span bool }{"first": {}, "again": {again: true}, "first, of a span": {span: true}, "again, of a span": {again: true, span: true}} {
+		w := newWorld(t)
+		r := newReceiver(t, nil)
+		e, _ := w.endpoint("shop", r.url)
+		w.emit("shop", webhook.PurchaseCompleted, 1)
+		d := w.deliverer(1, unhurried)
+		attempts := 1
+		if c.again {
+			r.then(status(500))
+			w.run(d, e)
+			w.clock.MoveOn(webhooksFirstWait)
+			r.then(nil)
+			attempts++
+		}
+		delivery, _ := w.only(e)
+		remove := failpoint.Set("webhooks.sent", e.ID.String(), func() {
+			if !c.span {
+				w.replay(e, delivery.EventID)
+				return
+			}
+			w.tx(func(tx pgx.Tx) error {
+				_, _, err := webhook.ReplaySpan(t.Context(), tx, w.now(e), time.Now().Add(-time.Hour), time.Now().Add(time.Hour), webhook.Filter{}, 10)
+				return err
+			})
+		})
+		w.run(d, e)
+		remove()
+		if delivery, made := w.only(e); delivery.State != webhook.Pending || len(made) != attempts {
+			t.Errorf("%s: got %+v", what, delivery)
+		}
+		w.clock.MoveOn(webhooksFirstWait)
+		if result := w.run(d, e); result.Delivered != 1 || len(r.messages()) != attempts+1 {
+			t.Errorf("%s: got %+v", what, result)
+		}
+	}
+}

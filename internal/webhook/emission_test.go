@@ -1,0 +1,292 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
+	"triprize/internal/lifecycle"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+	"triprize/internal/sale"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+	"triprize/internal/wallet"
+)
+
+// implied are the events that the tables imply, and told those that were written. No table says later
+// what has come and gone: the test notes it in happened.
+const (
+	implied = `
+		SELECT 'purchase.completed' AS type, id AS subject, NULL::bigint AS version FROM purchases WHERE completed_at IS NOT NULL
+		UNION ALL SELECT 'purchase.failed', id, NULL FROM purchases WHERE failure IS NOT NULL
+		UNION ALL SELECT 'purchase.cancelled', id, NULL FROM purchases WHERE cancelled_at IS NOT NULL
+		UNION ALL SELECT 'purchase.partially_cancelled', id, NULL FROM purchases, jsonb_array_elements(partial_cancellations)
+		UNION ALL SELECT 'purchase.refunded', id, NULL FROM purchases WHERE state = 'refunded'
+		UNION ALL SELECT 'hold.created', id, NULL FROM holds
+		UNION ALL SELECT 'hold.' || state, id, NULL FROM holds WHERE state <> 'active'
+		UNION ALL SELECT 'campaign.sold_out', id, NULL FROM campaigns WHERE state IN ('drawing', 'completed') AND positions_sold = positions_total
+		UNION ALL SELECT 'campaign.drawing', id, NULL FROM campaigns WHERE draw_started_at IS NOT NULL
+		UNION ALL SELECT 'campaign.drawn', id, NULL FROM campaigns WHERE state = 'completed'
+		UNION ALL SELECT 'campaign.cancelled', id, NULL FROM campaigns WHERE state = 'cancelled'
+		UNION ALL SELECT 'job.failed', id, NULL FROM jobs WHERE state = 'failed' AND kind IN ('purchase', 'cancellation', 'draw', 'campaign-cancellation')
+		UNION ALL SELECT type, subject, NULL FROM happened
+		UNION ALL SELECT 'wallet.' || e.kind, v.wallet_id, v.version FROM wallet_events v JOIN ledger_entries e ON e.id = v.entry_id`
+	told = `SELECT type, subject, version FROM webhook_events`
+)
+
+// wantTold checks that exactly the implied events are told, each once and to each endpoint.
+func (w *world) wantTold(endpoints int) (types map[string]int) {
+	w.t.Helper()
+	for what, sql := range map[string]string{
+		"is missing":       `(` + implied + `) EXCEPT ALL (` + told + `)`,
+		"should not be":    `(` + told + `) EXCEPT ALL (` + implied + `)`,
+		"is not delivered": `SELECT e.type, e.subject, e.version FROM webhook_events e WHERE (SELECT count(*) FROM webhook_deliveries WHERE event_id = e.id) <> $1`,
+	} {
+		var args []any
+		if what == "is not delivered" {
+			args = []any{endpoints}
+		}
+		rows, err := w.db.Query(w.t.Context(), sql, args...)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var kind string
+		var subject uuid.UUID
+		var version *int64
+		if _, err := pgx.ForEachRow(rows, []any{&kind, &subject, &version}, func() error {
+			w.t.Errorf("%s of %s %s", kind, subject, what)
+			return nil
+		}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	types = make(map[string]int)
+	rows, err := w.db.Query(w.t.Context(), `SELECT type, count(*) FROM webhook_events GROUP BY type`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var kind string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { types[kind] = n; return nil }); err != nil {
+		w.t.Fatal(err)
+	}
+	return types
+}
+
+// For all changes of purchases, holds, campaigns, jobs and wallets, in any order: the
+// events are those that the tables imply, each once.
+func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.endpoint("test", "https://one.example")
+	w.endpoint("test", "https://two.example")
+	w.endpoint("stranger", "https://three.example", "purchase.*", "hold.*", "job.*", "wallet.*")
+	servers.Exec(t, w.db, `CREATE TABLE happened (type text, subject uuid)`)
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	shop := &shop{world: w, chance: rand.New(rand.NewPCG(seed, 0))}
+	shop.holdService(t)
+	w.fill("mina", 1_000)
+	for range 3 {
+		shop.campaigns = append(shop.campaigns, fixture.Campaign(t, w.db, fixture.Draft(6)))
+	}
+	for i := range 120 {
+		shop.acts[i%len(shop.acts)](t) // each, as often as all others
+	}
+	fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
+	shop.campaignTx(shop.campaigns[1], campaign.Pause)
+	shop.happened("campaign.paused", shop.campaigns[1])
+	shop.cancelCampaign(t, shop.campaigns[1])
+	types := w.wantTold(2)
+	for _, kind := range []string{"purchase.awaiting_action", "purchase.completed", "purchase.failed", "purchase.cancelled", "purchase.partially_cancelled", "purchase.refunded", "refund.failed",
+		"hold.created", "hold.released", "hold.used", "hold.expired", "campaign.paused", "campaign.resumed", "campaign.sold_out", "campaign.drawing", "campaign.cancelled",
+		"job.failed", "wallet.credit", "wallet.purchase"} {
+		if types[kind] == 0 {
+			t.Errorf("no %s has happened: the test does not test it", kind)
+		}
+	}
+	fixture.Sound(t, w.db)
+}
+
+// fill opens a wallet for the client of the fixtures, and credits it.
+func (w *world) fill(owner string, balance money.Amount) {
+	w.t.Helper()
+	id := fixture.Wallet(w.t, w.db, owner, 0)
+	w.tx(func(tx pgx.Tx) error {
+		if _, err := tx.Exec(w.t.Context(), `UPDATE wallets SET client = 'test' WHERE id = $1`, id); err != nil {
+			return err
+		}
+		unit, err := wallet.Open(w.t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
+		if err != nil {
+			return err
+		}
+		if _, err := unit.Credit(id, wallet.Movement{Amount: balance}); err != nil {
+			return err
+		}
+		return unit.Write(w.t.Context(), tx)
+	})
+}
+
+// shop does what happens in a shop, by chance.
+type shop struct {
+	*world
+	chance    *rand.Rand
+	campaigns []uuid.UUID
+	acts      []func(t *testing.T)
+}
+
+// happened notes an event that is to be told, and that no table shows later.
+func (s *shop) happened(kind string, subject uuid.UUID) {
+	servers.Exec(s.t, s.db, `INSERT INTO happened VALUES ($1, $2)`, kind, subject)
+}
+
+func (s *shop) campaignTx(id uuid.UUID, change func(context.Context, pgx.Tx, uuid.UUID) error) {
+	s.tx(func(tx pgx.Tx) error {
+		if err := campaign.Lock(s.t.Context(), tx, id); err != nil {
+			return err
+		}
+		return change(s.t.Context(), tx, id)
+	})
+}
+
+func (s *shop) campaign() uuid.UUID { return s.campaigns[s.chance.IntN(len(s.campaigns))] }
+
+// holdService makes the acts of a shop.
+func (s *shop) holdService(t *testing.T) {
+	service := fixture.Holds(t, s.db, nil, nil)
+	user := func() string { return "user-" + uuid.NewString() }
+	s.acts = []func(t *testing.T){
+		func(t *testing.T) { // several buyers at once; layer 6 sells out, and refuses
+			id := s.campaign()
+			fixture.Finalize(t, s.db, fixture.PurchaseRequest(t, id, user(), 1, 1), fixture.PurchaseRequest(t, id, user(), 0, 1), fixture.WalletRequest(t, id, "mina", 0, 1))
+		},
+		func(t *testing.T) { // a purchase is cancelled, if there is one
+			if id, campaignID, ok := s.any(`state = 'completed'`); ok {
+				refs := fixture.Accept(t, s.db, fixture.CancelRequest(t, campaignID, id), fixture.CancelRequest(t, campaignID, id))
+				if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		func(t *testing.T) { // two parts of a purchase are cancelled at once
+			campaignID := s.campaign()
+			j := fixture.Finalize(t, s.db, fixture.PurchaseRequest(t, campaignID, user(), 0, 3))[0]
+			if j.State != job.Succeeded {
+				return
+			}
+			var bought sale.Result
+			if err := json.Unmarshal(j.Result, &bought); err != nil {
+				t.Fatal(err)
+			}
+			var requests []job.Request
+			for _, item := range bought.Positions[:2] {
+				requests = append(requests, fixture.CancelRequestOf(t, campaignID,
+					sale.Cancellation{PurchaseID: bought.PurchaseID, Positions: []shape.Position{item.Position}, By: "app:test"}))
+			}
+			refs := fixture.Accept(t, s.db, requests...)
+			if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func(t *testing.T) { // a hold, which may be over at once, be released, or be bought
+			made, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(s.campaign(), user(), 0, 1))
+			if err != nil {
+				return
+			}
+			switch s.chance.IntN(4) {
+			case 0:
+				fixture.EndHold(t, s.db, made)
+			case 1:
+				if _, err := service.Release(t.Context(), made.CampaignID, made.ID); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				fixture.Finalize(t, s.db, fixture.HeldRequest(t, made.CampaignID, made.UserID, made.ID))
+			}
+		},
+		func(*testing.T) { // a sale is paused, and goes on; each is said twice
+			id := s.campaign()
+			for _, change := range []func(context.Context, pgx.Tx, uuid.UUID) error{campaign.Pause, campaign.Pause, campaign.Resume, campaign.Resume} {
+				s.campaignTx(id, change)
+			}
+			s.happened("campaign.paused", id)
+			s.happened("campaign.resumed", id)
+		},
+		func(t *testing.T) { // a card, which pays or does not
+			id := s.campaign()
+			ref := fixture.Accept(t, s.db, fixture.CardRequest(t, id, user(), 0, 1))[0]
+			report, err := fixture.Seller(s.db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(report.Payments) == 0 {
+				return // nothing was free
+			}
+			if s.chance.IntN(2) == 0 { // the buyer is asked for something, with a new page the second time
+				fixture.Advance(t, s.db, report.Payments[0].PurchaseID, payment.Action)
+				fixture.Advance(t, s.db, report.Payments[0].PurchaseID, payment.Action)
+				s.happened("purchase.awaiting_action", report.Payments[0].PurchaseID)
+			}
+			to := payment.Captured
+			if s.chance.IntN(2) == 0 {
+				to = payment.Ended
+			}
+			fixture.Advance(t, s.db, report.Payments[0].PurchaseID, to)
+			fixture.Conclude(t, s.db, ref)
+		},
+		func(t *testing.T) { // a card refund is stuck, then refused, and arrives at last
+			id, campaignID, ok := s.any(`state = 'completed' AND payment_method = 'card'`)
+			if !ok {
+				return
+			}
+			refs := fixture.Accept(t, s.db, fixture.CancelRequest(t, campaignID, id))
+			if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
+				t.Fatal(err)
+			}
+			var back uuid.UUID
+			for _, set := range []string{`stuck = true`, `stuck = true`, `state = 'failed', stuck = false`, `state = 'open'`,
+				`state = 'succeeded', finished_at = clock_timestamp(), attempt = 1, attempt_at = clock_timestamp(), provider_id = 're_' || id`} {
+				s.tx(func(tx pgx.Tx) error {
+					if err := tx.QueryRow(t.Context(), `UPDATE refunds SET `+set+` WHERE purchase_id = $1 RETURNING id`, id).Scan(&back); err != nil {
+						return err
+					}
+					var b pgx.Batch
+					purchase.QueueFollow(&b, id)
+					return tx.SendBatch(t.Context(), &b).Close()
+				})
+			}
+			s.happened("refund.failed", back) // stuck,
+			s.happened("refund.failed", back) // and refused
+		},
+	}
+}
+
+// any returns one purchase.
+func (s *shop) any(condition string) (id, campaignID uuid.UUID, ok bool) {
+	err := s.db.QueryRow(context.WithoutCancel(s.t.Context()), `SELECT id, campaign_id FROM purchases WHERE `+condition+` ORDER BY id LIMIT 1`).Scan(&id, &campaignID)
+	return id, campaignID, err == nil
+}
+
+func (s *shop) cancelCampaign(t *testing.T, campaignID uuid.UUID) {
+	t.Helper()
+	payload, err := json.Marshal(lifecycle.CancelOrder{By: "operator:ops", Reason: "the organiser is ill"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuidv7.New()
+	ref := fixture.Accept(t, s.db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
+		Payload: payload, Keep: time.Hour})[0]
+	_, _ = lifecycle.NewCanceller(postgres.Pool(s.db), lifecycle.Observer{}, servers.Logger(t)).Run(t.Context(), ref) // what is open at cards is put off
+}

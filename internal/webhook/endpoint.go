@@ -1,0 +1,281 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/lease"
+	"triprize/internal/platform/postgres"
+)
+
+// columns are the fields of an Endpoint, in order.
+const columns = `p.id, p.client, p.url, p.events, p.description, coalesce(p.made_by, ''), p.created_at,
+	p.verified_at, p.challenge_error, p.disabled_at, p.disabled_reason,
+	p.failing_since, p.failures, p.paused_until, p.slow, p.version, p.wakes`
+
+var scan = pgx.RowToStructByPos[Endpoint]
+
+// lives is the condition of endpoints that are there.
+const lives = `p.deleted_at IS NULL`
+
+// mostLeft is how many endpoints of a client may be deleted, and not swept yet.
+const mostLeft = 100
+
+// Create stores a new endpoint with its first secret: those fields of e that a client gives,
+// and its id. It fails with a state-conflict Error when the client has most of them already, or
+// [mostLeft] more that are deleted and not swept yet: every event of a client looks at all rows
+// of its endpoints. With VerifiedAt it need not echo a challenge. A key that is revoked makes
+// nothing: that is an unauthenticated Error.
+func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int) (Endpoint, error) {
+	if err := keyLives(ctx, tx, e.MadeBy); err != nil {
+		return Endpoint{}, err
+	}
+	var b pgx.Batch
+	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client) // so that two at once count each other
+	var made Endpoint
+	var found bool
+	b.Queue(`
+		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, made_by, verified_at)
+		SELECT $1, $2, $3, $4, $5, nullif($8, ''), $9
+		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $6
+		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $6 + $7
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, most, mostLeft, e.MadeBy, e.VerifiedAt).
+		Query(func(rows pgx.Rows) (err error) {
+			all, err := pgx.CollectRows(rows, scan)
+			if found = len(all) == 1; found {
+				made = all[0]
+			}
+			return err
+		})
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Create: %w", err)
+	}
+	if !found {
+		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first; a deleted one counts for some minutes", e.Client, most)
+	}
+	if err := AddSecret(ctx, tx, e.ID, sealed, 0); err != nil {
+		return Endpoint{}, err
+	}
+	return made, nil
+}
+
+// Get returns an endpoint, or a not-found Error.
+func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Endpoint, error) {
+	e, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM webhook_endpoints p WHERE id = $1 AND `+lives, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, unknown(id)
+	}
+	return e, fault.At(err, "webhook.Get(%s)", id)
+}
+
+// List returns endpoints in the order of their ids, after the given one (zero: from the
+// start): those of a client, or with an empty one all.
+func List(ctx context.Context, db postgres.DB, client string, after uuid.UUID, limit int) ([]Endpoint, error) {
+	list, err := postgres.Collect(ctx, db, scan, `
+		SELECT `+columns+` FROM webhook_endpoints p
+		WHERE ($1 = '' OR client = $1) AND ($2::uuid IS NULL OR id > $2) AND `+lives+`
+		ORDER BY id LIMIT $3`, client, postgres.Nullable(after), limit)
+	return list, fault.At(err, "webhook.List")
+}
+
+// Change is what becomes of an endpoint; nil fields stay as they are.
+type Change struct {
+	URL         *string
+	Events      []string
+	Description *string // empty: none
+	Verified    bool    // URL need not echo a challenge
+	Key         string  // the prefix of the key that asks; empty: it has none
+}
+
+// Patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once, as
+// soon as the URL is verified, and the endpoint is of the key that has changed it. A key that is
+// revoked changes nothing: that is an unauthenticated Error.
+func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
+	if err := keyLives(ctx, tx, c.Key); err != nil {
+		return Endpoint{}, err
+	}
+	return one(ctx, tx, "Patch", id, `
+		UPDATE webhook_endpoints p
+		SET url = coalesce($2, url), events = coalesce($3, events),
+		    description = CASE WHEN $4::text IS NULL THEN description ELSE nullif($4, '') END,
+		    failing_since = CASE WHEN $2 <> url THEN NULL ELSE failing_since END,
+		    failures = CASE WHEN $2 <> url THEN 0 ELSE failures END,
+		    paused_until = CASE WHEN $2 <> url THEN NULL ELSE paused_until END,
+		    verified_at = CASE WHEN $2 = url OR $2::text IS NULL THEN verified_at WHEN $5 THEN clock_timestamp() END,
+		    challenge_error = CASE WHEN $2 <> url THEN NULL ELSE challenge_error END,
+		    made_by = CASE WHEN $2 <> url THEN nullif($6, '') ELSE made_by END,
+		    due_at = CASE WHEN $2 <> url THEN greatest(clock_timestamp(), lease_until) ELSE due_at END,
+		    version = version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
+}
+
+// Disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
+// fail, see [FailDisabled].
+func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint, error) {
+	return one(ctx, tx, "Disable", id, `
+		UPDATE webhook_endpoints p
+		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), version = version + 1
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, why)
+}
+
+// Enable lets an endpoint hear of what happens from now on. Events of the time between
+// can be replayed. One that is not verified is challenged again. It is of the key that enables
+// it from now on; a key that is revoked enables nothing: that is an unauthenticated Error.
+func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint, error) {
+	if err := keyLives(ctx, tx, key); err != nil {
+		return Endpoint{}, err
+	}
+	return one(ctx, tx, "Enable", id, `
+		UPDATE webhook_endpoints p
+		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, made_by = nullif($2, ''), `+lease.Woken+`
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, key)
+}
+
+// Delete deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.
+// A worker that is sending to it is fenced.
+func Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	if _, err := one(ctx, tx, "Delete", id, `
+		UPDATE webhook_endpoints p SET deleted_at = clock_timestamp(), version = version + 1
+		WHERE id = $1 AND `+lives+` RETURNING `+columns, id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `DELETE FROM webhook_secrets WHERE endpoint_id = $1`, id)
+	return fault.At(err, "webhook.Delete(%s)", id)
+}
+
+func one(ctx context.Context, db postgres.DB, name string, id uuid.UUID, sql string, args ...any) (Endpoint, error) {
+	e, err := postgres.CollectOne(ctx, db, scan, sql, args...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, unknown(id)
+	}
+	return e, fault.At(err, "webhook.%s(%s)", name, id)
+}
+
+func unknown(id uuid.UUID) error {
+	return fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
+}
+
+// MostSecrets is how many secrets of an endpoint are valid at a time: each signs every
+// message.
+const MostSecrets = 4
+
+// AddSecret gives an endpoint a new secret. Those before sign too for overlap at most, and
+// then no more; of more than [MostSecrets] the oldest end at once.
+func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
+	var b pgx.Batch
+	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations take turns
+	b.Queue(`
+		UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + $2 * interval '1 second')
+		WHERE endpoint_id = $1`, endpointID, overlap.Seconds())
+	b.Queue(`INSERT INTO webhook_secrets (id, endpoint_id, sealed) VALUES ($1, $2, $3)`, uuidv7.New(), endpointID, sealed)
+	b.Queue(`
+		DELETE FROM webhook_secrets WHERE endpoint_id = $1 AND (expires_at <= clock_timestamp() OR id NOT IN (
+			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, MostSecrets)
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.AddSecret(%s)", endpointID)
+}
+
+// Secrets returns the valid secrets of an endpoint, the newest first.
+func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secret, error) {
+	of, err := SecretsOf(ctx, db, []uuid.UUID{endpointID})
+	return of[endpointID], err
+}
+
+// SecretsOf returns the valid secrets of endpoints, the newest first.
+func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[uuid.UUID][]Secret, error) {
+	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
+		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
+		WHERE endpoint_id = ANY($1) AND (expires_at IS NULL OR expires_at > clock_timestamp())
+		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, MostSecrets*len(endpoints))
+	of := make(map[uuid.UUID][]Secret, len(endpoints))
+	for _, s := range list {
+		of[s.EndpointID] = append(of[s.EndpointID], s)
+	}
+	return of, fault.At(err, "webhook.SecretsOf")
+}
+
+// SecretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
+// the given one (zero: from the start). It is for sealing them anew.
+func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Secret, error) {
+	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
+		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
+		WHERE ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
+	return list, fault.At(err, "webhook.SecretsAfter")
+}
+
+// Reseal replaces what a secret is sealed with. done is false when it is not sealed as was
+// any more, or gone.
+func Reseal(ctx context.Context, db postgres.DB, id uuid.UUID, was, sealed []byte) (done bool, err error) {
+	tag, err := db.Exec(ctx, `UPDATE webhook_secrets SET sealed = $3, sealed_at = clock_timestamp() WHERE id = $1 AND sealed = $2`, id, was, sealed)
+	if err != nil {
+		return false, fmt.Errorf("webhook.Reseal(%s): %w", id, err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// keyLives refuses a key that is revoked: a process may still know it. The key is not revoked
+// before tx ends, so that its revocation finds what tx has made. An empty one is no key.
+func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	var revoked bool // the condition is not in WHERE: rows that it leaves out are not locked
+	err := tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE revoked) > 0 FROM (SELECT revoked_at IS NOT NULL AS revoked FROM api_keys WHERE prefix = $1 FOR SHARE) k`, prefix).Scan(&revoked)
+	if err == nil && revoked {
+		err = fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
+	}
+	return fault.At(err, "webhook.keyLives")
+}
+
+// KeyRevoked ends what a revoked key has made: its endpoints are disabled, or with a successor
+// given to that key. It returns how many there were. Call it in the transaction that revokes the
+// key, after that.
+func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpoints int, err error) {
+	tag, err := tx.Exec(ctx, `
+		UPDATE webhook_endpoints p
+		SET made_by = coalesce(nullif($2, ''), made_by),
+		    disabled_at = CASE WHEN $2 = '' THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
+		    disabled_reason = CASE WHEN $2 = '' THEN coalesce(disabled_reason, 'revoked') ELSE disabled_reason END,
+		    version = version + CASE WHEN $2 = '' THEN 1 ELSE 0 END
+		WHERE made_by = $1 AND `+lives, prefix, successor)
+	return int(tag.RowsAffected()), fault.At(err, "webhook.KeyRevoked(%s)", prefix)
+}
+
+// MostChallenges is how many challenges an endpoint may leave without an echo, until it is
+// disabled. Enabling it begins anew.
+const MostChallenges = 5
+
+// mayChallenge bounds the challenges of an endpoint, however often its URL is changed.
+const mayChallenge = `(p.verified_at IS NOT NULL OR p.challenged_at IS NULL OR p.challenged_at <= clock_timestamp() - interval '10 seconds')`
+
+// Challenge is what came of a challenge.
+type Challenge struct {
+	Error *string       // why it was not echoed, as its client may see it; nil: it was
+	Pause time.Duration // until the next one
+}
+
+// NoteChallenge verifies an endpoint that has echoed a challenge, or disables it after
+// [MostChallenges] in vain. The echo counts for the URL and the version of e alone: otherwise,
+// or when the endpoint was disabled or deleted, it fails with [lease.ErrFenced].
+func NoteChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, c Challenge) (Endpoint, error) {
+	const over = `$6::text IS NOT NULL AND failures + 1 >= $8`
+	sql, args := Agenda.Write(e.Item(), lease.Handover{Next: &c.Pause, Seen: e.Wakes}, `
+		    verified_at = CASE WHEN $6::text IS NULL THEN clock_timestamp() END, challenge_error = $6,
+		    failures = CASE WHEN $6::text IS NULL THEN 0 ELSE failures + 1 END,
+		    failing_since = CASE WHEN $6::text IS NOT NULL THEN coalesce(failing_since, clock_timestamp()) END,
+		    paused_until = CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END,
+		    disabled_at = CASE WHEN `+over+` THEN clock_timestamp() END,
+		    disabled_reason = CASE WHEN `+over+` THEN 'unverified' END`,
+		` AND verified_at IS NULL AND url = $9 AND disabled_at IS NULL AND deleted_at IS NULL`, c.Error, c.Pause.Seconds(), MostChallenges, e.URL)
+	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Endpoint{}, fmt.Errorf("webhook.NoteChallenge(%s): %w", e.ID, lease.ErrFenced)
+	}
+	return now, fault.At(err, "webhook.NoteChallenge(%s)", e.ID)
+}

@@ -1,0 +1,87 @@
+package sender
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+func TestOnlyTheChallengeIsAnEcho(t *testing.T) {
+	t.Parallel()
+	const challenge = "Q2hhbGxlbmdl"
+	sent := fmt.Sprintf(`{"type":"webhook-endpoint.verification","data":{"challenge":%q}}`, challenge)
+	for body, want := range map[string]bool{
+		challenge: true, " " + challenge + "\n": true, `{"challenge":"` + challenge + `","ok":true}`: true,
+		"": false, "ok": false, challenge[1:]: false, challenge + challenge: false, `["` + challenge + `"]`: false, `"` + challenge + `"`: false, `{"challenge":""}`: false,
+		sent:              false, // of a server that answers with all that it gets
+		"<p>" + challenge: false,
+	} {
+		for status, ok := range map[int]bool{200: true, 202: true, 404: false, 500: false} {
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); _, _ = io.WriteString(w, body) })
+			answer := sender(t, unhurried, Options{}).Challenge(t.Context(), url, Message{ID: "1", Body: []byte(sent), Secrets: []string{NewSecret()}}, challenge)
+			if answer.Arrived() != (want && ok) || answer.Status != status {
+				t.Errorf("%d %q: %+v", status, body, answer)
+			}
+		}
+	}
+}
+
+func TestOnlyWhatTheOperatorHasNamedNeedNotBeAsked(t *testing.T) {
+	t.Parallel()
+	inside, outside := [4]byte{127, 0, 0, 1}, [4]byte{127, 0, 0, 2}
+	for url, want := range map[string]bool{
+		"http://127.0.0.1:3000/": true, "https://127.0.0.1:3000/": true, "http://shop.internal/": true, // http leads nowhere else
+		"https://8.8.8.8/": false, "http://8.8.8.8/": false, "https://localhost/": false, "no URL": false,
+	} {
+		if got := guard(t, "127.0.0.1/32").Named(url); got != want {
+			t.Errorf("%s: %v", url, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		answer [4]byte
+		want   bool
+	}{"inside": {inside, true}, "outside": {outside, false}} {
+		if got := sender(t, unhurried, Options{Resolver: names(t, c.answer)}).Named(t.Context(), "https://shop.example/"); got != c.want {
+			t.Errorf("a name that leads %s: %v", name, got)
+		}
+	}
+}
+
+func TestAnAppLearnsNothingAboutTheInside(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	certificate := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(certificate.Close)
+	forever := make(chan struct{})
+	slow := serve(t, func(http.ResponseWriter, *http.Request) { <-forever })
+	t.Cleanup(func() { close(forever) })
+	teapot := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	for what, c := range map[string]struct{ url, want string }{
+		"a port that is closed": {"http://" + closed.Addr().String(), Unreachable}, "a name that is not there": {"http://db.invalid", Unreachable},
+		"a name of the inside": {"http://inside.example", Unreachable}, "an address that is not allowed": {"https://10.0.0.1", Unreachable},
+		"no HTTP":   {raw(t, func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n") }), Unreachable},
+		"a hang-up": {raw(t, func(net.Conn) {}), Unreachable}, "a certificate of nobody": {certificate.URL, TLS},
+		"no TLS": {"https" + teapot[len("http"):], TLS}, "no answer": {slow, Timeout}, "an answer": {teapot, "answered 418"},
+	} {
+		options, patience := Options{}, unhurried
+		switch what {
+		case "a name of the inside":
+			options.Resolver = names(t, [4]byte{10, 0, 0, 1})
+		case "a name that is not there":
+			options.Resolver = &net.Resolver{PreferGo: true}
+		case "no answer":
+			patience = brief
+		}
+		answer := sender(t, patience, options).Send(t.Context(), c.url, Message{ID: "1", Secrets: []string{NewSecret()}})
+		if answer.Told() != c.want || answer.Text() == Unreachable {
+			t.Errorf("%s: told %q, want %q; operators: %q", what, answer.Told(), c.want, answer.Text())
+		}
+	}
+}

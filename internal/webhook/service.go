@@ -1,0 +1,267 @@
+package webhook
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/webhook/sender"
+)
+
+// Documents make the bodies of answers.
+type Documents struct {
+	Endpoint func(Endpoint, []Secret) any
+	Delivery func(Delivery) any
+	Replayed func(Replayed) any
+}
+
+// Service carries out commands on endpoints.
+type Endpoints struct {
+	db        postgres.Beginner
+	seal      func(endpoint uuid.UUID, secret string) []byte
+	most      int // endpoints of a client
+	guard     sender.Guard
+	documents Documents
+}
+
+// Most is how many endpoints a client has at most.
+const MostEndpoints = 16
+
+// New returns a Service. Secrets are stored as seal makes them; a client has most endpoints at
+// most; guard says where events may be sent, and which addresses need no challenge.
+func NewEndpoints(db postgres.Beginner, seal func(endpoint uuid.UUID, secret string) []byte, most int, guard sender.Guard, documents Documents) *Endpoints {
+	return &Endpoints{db: db, seal: seal, most: most, guard: guard, documents: documents}
+}
+
+// Draft is an endpoint to be made.
+type Draft struct {
+	Client      string
+	Key         string // the prefix of the key that asks; empty: it has none
+	URL         string
+	Events      []string
+	Description *string
+}
+
+// Create makes an endpoint. secret is empty when the key of the request was used before: then
+// it was shown already. A URL that nothing may be sent to is an invalid-request Error; one
+// endpoint too many is a state-conflict Error.
+func (s *Endpoints) Create(ctx context.Context, r job.Request, d Draft) (done job.Accepted, secret string, err error) {
+	if err := s.check(d.URL); err != nil {
+		return job.Accepted{}, "", err
+	}
+	id, secret := uuidv7.New(), sender.NewSecret()
+	done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		made, err := Create(ctx, tx, Endpoint{ID: id, Client: d.Client, URL: d.URL, Events: d.Events, Description: d.Description,
+			MadeBy: d.Key, VerifiedAt: s.verified(d.URL)}, s.seal(id, secret), s.most)
+		if err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, made)
+	})
+	return shownEndpoint(done, secret, err)
+}
+
+// verified is since when a URL need not echo a challenge; nil: it has to.
+func (s *Endpoints) verified(url string) *time.Time {
+	if !s.guard.Named(url) {
+		return nil
+	}
+	now := time.Now()
+	return &now
+}
+
+// shown is the outcome of a command that makes a secret: only the first request is told it.
+func shownEndpoint(done job.Accepted, secret string, err error) (job.Accepted, string, error) {
+	if err != nil || done.Replayed || done.Reused || done.Job.Problem != nil {
+		secret = ""
+	}
+	return done, secret, err
+}
+
+// check returns what is wrong with a URL as an Error.
+func (s *Endpoints) check(url string) error {
+	if err := s.guard.CheckURL(url); err != nil {
+		return fault.Invalid(fault.Field{Pointer: "/url", Detail: err.Error()})
+	}
+	return nil
+}
+
+// Patch changes an endpoint of owner's; an empty owner is an operator, who may change any.
+func (s *Endpoints) Patch(ctx context.Context, owner string, id uuid.UUID, c Change) (document any, err error) {
+	if c.URL != nil {
+		if err := s.check(*c.URL); err != nil {
+			return nil, err
+		}
+		c.Verified = s.guard.Named(*c.URL)
+	}
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := FindEndpoint(ctx, tx, owner, id); err != nil {
+			return err
+		}
+		changed, err := Patch(ctx, tx, id, c)
+		if err != nil {
+			return err
+		}
+		document, err = s.document(ctx, tx, changed)
+		return err
+	})
+	return document, err
+}
+
+// Delete deletes an endpoint.
+func (s *Endpoints) Delete(ctx context.Context, owner string, id uuid.UUID) error {
+	return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := FindEndpoint(ctx, tx, owner, id); err != nil {
+			return err
+		}
+		return Delete(ctx, tx, id)
+	})
+}
+
+// Enable has events sent to an endpoint again, or a challenge, for a key (its prefix).
+func (s *Endpoints) Enable(ctx context.Context, r job.Request, owner, key string, id uuid.UUID) (job.Accepted, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (any, error) {
+		e, err := Enable(ctx, tx, id, key)
+		if err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, e)
+	})
+}
+
+// Disable stops an endpoint. Its pending deliveries fail.
+func (s *Endpoints) Disable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (any, error) {
+		e, err := Disable(ctx, tx, id, Asked)
+		if err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, e)
+	})
+}
+
+// Rotate gives an endpoint another secret, and returns it to the first request with a key.
+// The one before signs too for overlap.
+func (s *Endpoints) Rotate(ctx context.Context, r job.Request, owner string, id uuid.UUID, overlap time.Duration) (done job.Accepted, secret string, err error) {
+	secret = sender.NewSecret()
+	done, err = s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+		if err := AddSecret(ctx, tx, id, s.seal(id, secret), overlap); err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, e)
+	})
+	return shownEndpoint(done, secret, err)
+}
+
+// once runs a command on an endpoint once.
+func (s *Endpoints) once(ctx context.Context, r job.Request, owner string, id uuid.UUID, do func(tx pgx.Tx, e Endpoint) (any, error)) (job.Accepted, error) {
+	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		e, err := FindEndpoint(ctx, tx, owner, id)
+		if err != nil {
+			return nil, err
+		}
+		return do(tx, e)
+	})
+}
+
+// document is an endpoint as it is answered with.
+func (s *Endpoints) document(ctx context.Context, db postgres.DB, e Endpoint) (any, error) {
+	secrets, err := Secrets(ctx, db, e.ID)
+	if err != nil {
+		return nil, err
+	}
+	return s.documents.Endpoint(e, secrets), nil
+}
+
+// Find returns an endpoint that owner may see, or a not-found Error. An empty owner sees
+// all.
+func FindEndpoint(ctx context.Context, db postgres.DB, owner string, id uuid.UUID) (Endpoint, error) {
+	e, err := Get(ctx, db, id)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	if owner != "" && e.Client != owner {
+		return Endpoint{}, fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
+	}
+	return e, nil
+}
+
+// MostReplayed is how many events one request sends again at most.
+const MostReplayed = 1000
+
+// Replayed is what a replay of a span has done.
+type Replayed struct {
+	Count int
+	More  bool      // there are more in the span
+	Until time.Time // events before were looked at: where the next request begins
+}
+
+// Span is what to send again.
+type Span struct {
+	From, To time.Time // To itself is not in it
+	Types    []string  // empty: all that the endpoint wants
+	State    State
+}
+
+// Test sends a test event to an endpoint. One that is disabled is a state-conflict Error.
+func (s *Endpoints) Test(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
+	return s.sending(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+		event, err := Test(ctx, tx, e)
+		if err != nil {
+			return nil, err
+		}
+		return s.delivery(ctx, tx, id, event.ID)
+	})
+}
+
+// Replay sends one event again, with its id and its body.
+func (s *Endpoints) Replay(ctx context.Context, r job.Request, owner string, id, event uuid.UUID) (job.Accepted, error) {
+	return s.sending(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+		if err := Replay(ctx, tx, e, event); err != nil {
+			return nil, err
+		}
+		return s.delivery(ctx, tx, id, event)
+	})
+}
+
+// ReplaySpan sends events of a span again, the oldest first, [MostReplayed] at most.
+func (s *Endpoints) ReplaySpan(ctx context.Context, r job.Request, owner string, id uuid.UUID, span Span) (job.Accepted, error) {
+	if !span.From.Before(span.To) {
+		return job.Accepted{}, fault.Invalid(fault.Field{Pointer: "/to", Detail: "must be after from"})
+	}
+	return s.sending(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+		n, last, err := ReplaySpan(ctx, tx, e, span.From, span.To, Filter{State: span.State, Types: span.Types}, MostReplayed)
+		if err != nil {
+			return nil, err
+		}
+		done := Replayed{Count: n, Until: span.To}
+		if n == MostReplayed && last != nil {
+			done.More, done.Until = true, *last // events of one moment may be sent twice, and none is left out
+		}
+		return s.documents.Replayed(done), nil
+	})
+}
+
+// sending is once for commands that send something: a disabled endpoint gets nothing.
+func (s *Endpoints) sending(ctx context.Context, r job.Request, owner string, id uuid.UUID, do func(tx pgx.Tx, e Endpoint) (any, error)) (job.Accepted, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+		if e.DisabledAt != nil {
+			return nil, fault.New(fault.StateConflict, "the endpoint is disabled: enable it first")
+		}
+		return do(tx, e)
+	})
+}
+
+func (s *Endpoints) delivery(ctx context.Context, tx pgx.Tx, endpoint, event uuid.UUID) (any, error) {
+	d, _, err := GetDelivery(ctx, tx, endpoint, event, 1)
+	if err != nil {
+		return nil, err
+	}
+	return s.documents.Delivery(d), nil
+}

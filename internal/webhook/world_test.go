@@ -1,0 +1,261 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
+	"triprize/internal/webhook/sender"
+)
+
+// unhurried is a timeout that no machine is too slow for.
+const unhurried = time.Minute
+
+// message is what a receiver has got.
+type message struct {
+	id     string
+	body   string
+	header http.Header
+}
+
+// receiver is an app that is told. It answers what answer says: 200, when that is nil.
+type receiver struct {
+	url    string
+	answer func(w http.ResponseWriter, m message)
+
+	mu   sync.Mutex
+	got  []message
+	open int // requests at this moment
+	most int // of them at a time
+}
+
+func newReceiver(t *testing.T, answer func(w http.ResponseWriter, m message)) *receiver {
+	t.Helper()
+	r := &receiver{answer: answer}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, _ := io.ReadAll(request.Body)
+	m := message{id: request.Header.Get("webhook-id"), body: string(body), header: request.Header}
+	r.mu.Lock()
+	r.got = append(r.got, m)
+	r.open++
+	r.most = max(r.most, r.open)
+	answer := r.answer
+	r.mu.Unlock()
+	defer func() { // also when it hangs up
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.open--
+	}()
+	if answer != nil {
+		answer(w, m)
+	}
+}
+
+func (r *receiver) messages() []message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]message(nil), r.got...)
+}
+
+func (r *receiver) then(answer func(w http.ResponseWriter, m message)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+// status answers with a status.
+func status(code int) func(http.ResponseWriter, message) {
+	return func(w http.ResponseWriter, _ message) { w.WriteHeader(code) }
+}
+
+// counting renders something else each time.
+type counting struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counting) Render(_ context.Context, events []webhook.Event) (map[uuid.UUID]json.RawMessage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	documents := make(map[uuid.UUID]json.RawMessage, len(events))
+	for _, e := range events {
+		c.n++
+		documents[e.ID] = json.RawMessage(fmt.Sprintf(`{"id":%q,"rendered":%d}`, e.Subject, c.n))
+	}
+	return documents, nil
+}
+
+// world is a database with endpoints, and its clock.
+type world struct {
+	t        *testing.T
+	db       *pgxpool.Pool
+	clock    *servers.Clock
+	renderer *counting
+	turn     time.Duration // of a deliverer
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	db, clock := servers.DBWithClock(t)
+	return &world{t: t, db: db, clock: clock, renderer: new(counting), turn: unhurried}
+}
+
+func (w *world) deliverer(concurrency int, timeout time.Duration) *webhook.Deliverer {
+	w.t.Helper()
+	guard, err := sender.NewGuard("127.0.0.0/8")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sender := sender.NewSender(guard, timeout, sender.Options{})
+	w.t.Cleanup(sender.Close)
+	return webhook.NewDeliverer(w.db, fixture.Key(w.t), sender, w.renderer,
+		webhook.DelivererSettings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: w.turn}, servers.Logger(w.t), prometheus.NewRegistry())
+}
+
+// tx runs do in a transaction.
+func (w *world) tx(do func(tx pgx.Tx) error) {
+	w.t.Helper()
+	if err := postgres.InTx(context.WithoutCancel(w.t.Context()), w.db, do); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// endpoint makes an endpoint and returns it with its secret.
+func (w *world) endpoint(client, url string, events ...string) (made webhook.Endpoint, secret string) {
+	w.t.Helper()
+	if len(events) == 0 {
+		events = []string{"*"}
+	}
+	id, now := uuidv7.New(), time.Now()
+	secret = sender.NewSecret()
+	w.tx(func(tx pgx.Tx) (err error) {
+		made, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: url, Events: events, VerifiedAt: &now}, webhook.Seal(fixture.Key(w.t), id, secret), 16)
+		return err
+	})
+	return made, secret
+}
+
+// emit writes n events of a client.
+func (w *world) emit(client, kind string, n int) (subjects []uuid.UUID) {
+	w.t.Helper()
+	events := make([]webhook.Event, n)
+	for i := range events {
+		events[i] = webhook.Event{Client: &client, Type: kind, Subject: uuidv7.New()}
+		if client == "" {
+			events[i].Client = nil
+		}
+		subjects = append(subjects, events[i].Subject)
+	}
+	w.tx(func(tx pgx.Tx) error {
+		var b pgx.Batch
+		webhook.QueueEvents(&b, events)
+		return tx.SendBatch(w.t.Context(), &b).Close()
+	})
+	return subjects
+}
+
+// outcome is what a turn has come to.
+type outcome struct {
+	Claimed           bool
+	Delivered, Failed int  // attempts
+	More              bool // something is due, and can be sent at once
+	Slow, Disabled    bool
+}
+
+func (w *world) run(d *webhook.Deliverer, e webhook.Endpoint) (o outcome) {
+	w.t.Helper()
+	attempts := func() (arrived, failed int) {
+		if err := w.db.QueryRow(w.t.Context(), `
+			SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) FROM webhook_attempts WHERE endpoint_id = $1`, e.ID).Scan(&arrived, &failed); err != nil {
+			w.t.Fatal(err)
+		}
+		return arrived, failed
+	}
+	before := w.now(e)
+	arrived, failed := attempts()
+	if err := d.Run(w.t.Context(), before.Item()); err != nil {
+		w.t.Fatal(err)
+	}
+	after := w.now(e)
+	o.Delivered, o.Failed = attempts()
+	o.Delivered, o.Failed = o.Delivered-arrived, o.Failed-failed
+	o.Claimed, o.Slow, o.Disabled = after.Version > before.Version, after.Slow, after.DisabledAt != nil
+	due, err := webhook.DueEvents(w.t.Context(), w.db, e.ID, 1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o.More = len(due) > 0 && after.VerifiedAt != nil && after.PausedUntil == nil && !o.Disabled
+	return o
+}
+
+func (w *world) now(e webhook.Endpoint) webhook.Endpoint {
+	w.t.Helper()
+	now, err := webhook.Get(w.t.Context(), w.db, e.ID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return now
+}
+
+// deliveries counts the deliveries of an endpoint by state.
+func (w *world) deliveries(e webhook.Endpoint) map[webhook.State]int {
+	w.t.Helper()
+	list, err := webhook.Deliveries(w.t.Context(), w.db, e.ID, webhook.Filter{}, uuid.Nil, 10_000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	by := make(map[webhook.State]int)
+	for _, d := range list {
+		by[d.State]++
+	}
+	return by
+}
+
+// only returns the only delivery of an endpoint, with its attempts.
+func (w *world) only(e webhook.Endpoint) (webhook.Delivery, []webhook.Attempt) {
+	w.t.Helper()
+	list, err := webhook.Deliveries(w.t.Context(), w.db, e.ID, webhook.Filter{}, uuid.Nil, 2)
+	if err != nil || len(list) != 1 {
+		w.t.Fatal(list, err)
+	}
+	d, attempts, err := webhook.GetDelivery(w.t.Context(), w.db, e.ID, list[0].EventID, 100)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d, attempts
+}
+
+// leaseEnds ends the lease of an endpoint, as if its worker had died long ago.
+func (w *world) leaseEnds(e webhook.Endpoint) {
+	w.t.Helper()
+	servers.Exec(w.t, w.db, `UPDATE webhook_endpoints SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1`, e.ID)
+}
+
+// webhooksFirstWait is longer than the first wait of the schedule.
+const webhooksFirstWait = 6 * time.Second
+
+func (w *world) replay(e webhook.Endpoint, event uuid.UUID) {
+	w.tx(func(tx pgx.Tx) error { return webhook.Replay(w.t.Context(), tx, e, event) })
+}
