@@ -40,7 +40,7 @@ CREATE INDEX jobs_expiry ON jobs (expires_at);
 CREATE INDEX jobs_of_client ON jobs (client, id);
 CREATE INDEX jobs_of_campaign ON jobs (campaign_id, id) WHERE campaign_id IS NOT NULL;
 CREATE INDEX jobs_of_user ON jobs (user_id, id) WHERE user_id IS NOT NULL;
--- The kinds that no crowd makes: see frequent in store/job, which must say the same.
+-- The kinds that no crowd makes: see frequent in package job, which must say the same.
 CREATE INDEX jobs_of_kind ON jobs (kind, id)
     WHERE kind NOT IN ('purchase', 'cancellation', 'hold-create', 'hold-extend', 'wallet-open', 'wallet-credit', 'wallet-debit', 'transfer-create',
                        'authorization-create', 'authorization-capture', 'authorization-void');

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -50,50 +51,51 @@ func TestTheCodesOfTheContractAreThoseOfTheProgram(t *testing.T) {
 	}
 }
 
-// constantsOf returns the values of the constants of a type, as a file of Go has them, sorted.
-func constantsOf(t *testing.T, path, kind string) (values []string) {
+// constantsOf returns the values of the constants of a package that match, sorted.
+func constantsOf(t *testing.T, dir string, match func(name string, kind ast.Expr) bool) (values []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
+	paths, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no files in %s: %v", dir, err)
 	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || spec.Type == nil {
-			return true
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if named, ok := spec.Type.(*ast.Ident); ok && named.Name == kind {
-			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Values) == 0 || !match(spec.Names[0].Name, spec.Type) {
+				return true
 			}
-			values = append(values, value)
-		}
-		return true
-	})
+			if text, ok := spec.Values[0].(*ast.BasicLit); ok {
+				value, err := strconv.Unquote(text.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				values = append(values, value)
+			}
+			return true
+		})
+	}
 	slices.Sort(values)
 	return values
+}
+
+// ofType matches constants of a type.
+func ofType(name string) func(string, ast.Expr) bool {
+	return func(_ string, kind ast.Expr) bool {
+		named, ok := kind.(*ast.Ident)
+		return ok && named.Name == name
+	}
 }
 
 // The steps of payments are constants without a type, whose names begin with Step; the others are
 // those of the purchase itself.
 func TestTheTypesOfTheTimelineAreThoseOfTheProgram(t *testing.T) {
 	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../store/payment/payment.go", nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
-	types := []string{"created", "completed", "cancelled", "partially-cancelled"}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Step") {
-			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			types = append(types, value)
-		}
-		return true
-	})
+	steps := constantsOf(t, "payment", func(name string, _ ast.Expr) bool { return strings.HasPrefix(name, "Step") })
+	types := append([]string{"created", "completed", "cancelled", "partially-cancelled"}, steps...)
 	slices.Sort(types)
 	if promised := enumOf(t, "TimelineEntry.event"); !slices.Equal(types, promised) {
 		t.Errorf("the program has %v, the contract %v", types, promised)
@@ -117,7 +119,7 @@ func TestTheTypesOfWebhooksAreThoseOfTheProgram(t *testing.T) {
 
 func TestTheKindsOfTheContractAreThoseOfTheProgram(t *testing.T) {
 	t.Parallel()
-	kinds := slices.DeleteFunc(constantsOf(t, "../../store/job/job.go", "Kind"), func(kind string) bool { // tasks, of which there are no jobs
+	kinds := slices.DeleteFunc(constantsOf(t, "job", ofType("Kind")), func(kind string) bool { // tasks, of which there are no jobs
 		return slices.Contains([]job.Kind{job.KindPayment, job.KindRefund, job.KindEvent}, job.Kind(kind))
 	})
 	if promised := enumOf(t, "JobKind"); !slices.Equal(kinds, promised) {
@@ -128,7 +130,7 @@ func TestTheKindsOfTheContractAreThoseOfTheProgram(t *testing.T) {
 // A reason of a refund that the program has and the schema refuses would stop every refund with it.
 func TestTheReasonsOfRefundsAreThoseOfTheContractAndTheSchema(t *testing.T) {
 	t.Parallel()
-	reasons := constantsOf(t, "../../store/refund/refund.go", "Reason")
+	reasons := constantsOf(t, "payment", ofType("RefundReason"))
 	if promised := enumOf(t, "RefundReason"); !slices.Equal(reasons, promised) {
 		t.Errorf("the program has %v, the contract %v", reasons, promised)
 	}
