@@ -83,7 +83,7 @@ func TestEveryCommandOfThePagesExists(t *testing.T) {
 	t.Parallel()
 	makefile := document(t, "../Makefile")
 	for _, file := range pages(t) {
-		if slices.Contains(runAsTheyAre, file) {
+		if slices.Contains(runAsTheyAre, file) || filepath.Dir(file) == "../docs/runbooks" && filepath.Base(file) != "README.md" { // the rehearsal runs those
 			continue
 		}
 		text := document(t, file)

@@ -216,7 +216,7 @@ func (r *rehearsal) provoke(fault, wayOut func(), alerts ...string) {
 	}
 }
 
-// look runs the lines of a runbook under "How to look".
+// look runs the lines of a runbook under "Check".
 func (r *rehearsal) look(alert string) {
 	r.T.Helper()
 	name, _, _ := strings.Cut(alert, " ")

@@ -53,7 +53,7 @@ func alerts(t *testing.T) (all []rule) {
 func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 	t.Parallel()
 	index, rehearsals := document(t, "../docs/runbooks/README.md"), document(t, "rehearsals_soak_test.go")
-	words := regexp.MustCompile(`(?s)\*\*What it means\.\*\*.+\*\*How to look\.\*\*.+\x60\x60\x60sh\n.+\*\*What to do\.\*\*.+\*\*How to know that it is over\.\*\*.+`)
+	words := regexp.MustCompile(`(?s)\*\*Meaning\.\*\*.+\*\*Check\.\*\*.+\x60\x60\x60sh\n.+\*\*Fix\.\*\*.+\*\*Resolved when\*\* .+`)
 	names := make(map[string]bool)
 	for _, a := range alerts(t) {
 		names[a.Alert] = true
@@ -61,7 +61,7 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 		_, section, _ := strings.Cut(document(t, filepath.Join("..", page)), "\n## "+a.Alert+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		if anchor != strings.ToLower(a.Alert) || !words.MatchString(section) {
-			t.Errorf("%s: %s does not say what it means, how to look, what to do and how to know that it is over", a.Alert, a.Annotations["runbook_url"])
+			t.Errorf("%s: %s lacks the meaning, the check, the fix or when it is resolved", a.Alert, a.Annotations["runbook_url"])
 		}
 		severity := a.Labels["severity"]
 		shown := map[string]string{"page": "**page**", "ticket": "ticket"}[severity]
