@@ -156,13 +156,30 @@ func (m *monitored) find(want string) (found [][]float64) {
 	return found
 }
 
-// row is the line of a metric in the list.
-func (f *family) row(name string) string {
-	toldBy := "every process"
-	if len(f.toldBy) < len(monitoredProcesses) {
-		toldBy = strings.Join(slices.Sorted(maps.Keys(f.toldBy)), ", ")
+// withoutRule cuts from the help of a gauge of the whole system what its type says on the page.
+var withoutRule = strings.NewReplacer(" Every process tells the same.", "", " Every worker tells the same.", "")
+
+// list is the list of all metrics, by the processes that serve them.
+func (m *monitored) list() (text string) {
+	lines := make(map[string]string)
+	for _, name := range slices.Sorted(maps.Keys(m.families)) {
+		f, labels, kind := m.families[name], "", m.families[name].kind
+		if len(f.labels) > 0 {
+			labels = "{" + strings.Join(slices.Sorted(maps.Keys(f.labels)), ",") + "}"
+		}
+		if strings.Contains(f.help, " tells the same") {
+			kind = "system " + kind
+		}
+		servedBy := "Every process" // sorts first
+		if len(f.toldBy) < len(monitoredProcesses) {
+			servedBy = strings.Join(slices.Sorted(maps.Keys(f.toldBy)), ", ")
+		}
+		lines[servedBy] += fmt.Sprintf("- `%s%s` (%s): %s\n", name, labels, kind, withoutRule.Replace(f.help))
 	}
-	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, f.kind, strings.Join(slices.Sorted(maps.Keys(f.labels)), ", "), toldBy, strings.ReplaceAll(f.help, "|", `\|`))
+	for _, servedBy := range slices.Sorted(maps.Keys(lines)) {
+		text += "\n### " + servedBy + "\n\n" + lines[servedBy]
+	}
+	return text
 }
 
 // What the documents ask for moves when it should, and the page lists all that is served.
@@ -188,10 +205,7 @@ func TestEveryMetricOfTheMonitoringPageIsServedAndMoves(t *testing.T) {
 		t.Fatalf("%s has no list", monitoring)
 	}
 	m.checkMap(prose)
-	served := "\n| metric | type | labels | told by | meaning |\n|---|---|---|---|---|\n"
-	for _, name := range slices.Sorted(maps.Keys(m.families)) {
-		served += m.families[name].row(name)
-	}
+	served := m.list()
 	if *updateMonitoring {
 		if err := os.WriteFile(monitoring, []byte(prose+metricsHead+served), 0o644); err != nil {
 			t.Fatal(err)

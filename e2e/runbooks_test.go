@@ -90,7 +90,7 @@ func TestEveryMetricThatMustStayZeroHasAnAlert(t *testing.T) {
 	for _, a := range alerts(t) {
 		expressions += a.Expr + "\n"
 	}
-	found := regexp.MustCompile("(?m)^\\| `(triprize_\\w+)` .*(?i:must|should) stay 0").FindAllStringSubmatch(document(t, monitoring), -1)
+	found := regexp.MustCompile("(?m)^- `(triprize_\\w+)[{`].*(?i:must|should) stay 0").FindAllStringSubmatch(document(t, monitoring), -1)
 	if len(found) < 9 {
 		t.Fatalf("the list has %d", len(found))
 	}
