@@ -170,11 +170,14 @@ func (m *monitored) list() (text string) {
 		if strings.Contains(f.help, " tells the same") {
 			kind = "system " + kind
 		}
+		if kind = " (" + kind + ")"; strings.HasSuffix(name, "_total") { // a counter, as the page says
+			kind = ""
+		}
 		servedBy := "Every process" // sorts first
 		if len(f.toldBy) < len(monitoredProcesses) {
 			servedBy = strings.Join(slices.Sorted(maps.Keys(f.toldBy)), ", ")
 		}
-		lines[servedBy] += fmt.Sprintf("- `%s%s` (%s): %s\n", name, labels, kind, withoutRule.Replace(f.help))
+		lines[servedBy] += fmt.Sprintf("- `%s%s`%s: %s\n", name, labels, kind, withoutRule.Replace(f.help))
 	}
 	for _, servedBy := range slices.Sorted(maps.Keys(lines)) {
 		text += "\n### " + servedBy + "\n\n" + lines[servedBy]
