@@ -23,7 +23,7 @@ const (
 	// MaxTTL is the longest.
 	MaxTTL = 30 * 24 * time.Hour
 	// SnapshotEvery is how many events after the last snapshot make a new one. A
-	// command adds up fewer events than this. docs/adr/0008-wallets-row-locks-and-events.md
+	// command adds up fewer events than this. docs/adr/0011-wallets.md
 	// has the measurements.
 	SnapshotEvery = 32
 

@@ -3,7 +3,7 @@
 //
 // A lock here proves nothing: its holder can be paused past the expiry, or servers can
 // lose it. SQL guards what must not happen twice;
-// docs/adr/0007-locks-are-crowd-control.md.
+// docs/adr/0002-redis.md.
 //
 //	ns:lock:<name>  a random value of the holder, with an expiry
 //
