@@ -16,7 +16,7 @@ import (
 func TestWhatIsHeldCannotBeSpent(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id, other := madeWallet(t, db, 100), madeWallet(t, db, 0)
+	id, other := withBalance(t, db, 100), withBalance(t, db, 0)
 	authorized(t, db, id, 60)
 	on(t, db, func(u *wallet.UnitOfWork) {
 		for _, amount := range []money.Amount{41, 100} {
@@ -26,14 +26,14 @@ func TestWhatIsHeldCannotBeSpent(t *testing.T) {
 		}
 		must(t)(u.Debit(id, wallet.Movement{Amount: 40}))
 	}, id, other)
-	expectWallet(t, db, id, 60, 60, 3)
+	expect(t, db, id, 60, 60, 3)
 	fixture.Sound(t, db)
 }
 
 func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := madeWallet(t, db, 100)
+	id := withBalance(t, db, 100)
 	a := authorized(t, db, id, 60)
 	want := wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}
 	with(t, db, want, func(u *wallet.UnitOfWork) {
@@ -44,7 +44,7 @@ func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 		_, err = u.Capture(id, a.ID, wallet.Movement{Amount: 51})
 		refused(t, fault.StateConflict)(nil, err)
 	})
-	expectWallet(t, db, id, 90, 50, 3)
+	expect(t, db, id, 90, 50, 3)
 	if events, err := wallet.History(t.Context(), db, id, wallet.Page{Limit: 1}); err != nil || events[0].Entry.Amount != 10 || events[0].Entry.Credit.Account != wallet.Funding {
 		t.Errorf("%+v, %v", events, err)
 	}
@@ -59,7 +59,7 @@ func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 		refused(t, fault.StateConflict)(nil, err)
 		refused(t, fault.StateConflict)(u.Void(id, a.ID, wallet.Movement{}))
 	})
-	expectWallet(t, db, id, 40, 0, 4)
+	expect(t, db, id, 40, 0, 4)
 	got, err := wallet.GetAuthorization(t.Context(), db, id, a.ID)
 	if err != nil || got.State != wallet.Captured || got.Captured != 60 {
 		t.Errorf("it is %+v, %v", got, err)
@@ -72,7 +72,7 @@ func TestACaptureTakesWhatIsHeldInParts(t *testing.T) {
 func TestAVoidGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id, other := madeWallet(t, db, 100), madeWallet(t, db, 100)
+	id, other := withBalance(t, db, 100), withBalance(t, db, 100)
 	a := authorized(t, db, id, 60)
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}}, func(u *wallet.UnitOfWork) {
 		refused(t, fault.NotFound)(u.Void(other, a.ID, wallet.Movement{})) // it is not that wallet's
@@ -83,7 +83,7 @@ func TestAVoidGivesBackTheRest(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
-	expectWallet(t, db, id, 90, 0, 4)
+	expect(t, db, id, 90, 0, 4)
 	fixture.Sound(t, db)
 }
 
@@ -91,7 +91,7 @@ func TestAVoidGivesBackTheRest(t *testing.T) {
 func TestAnAuthorizationLivesAndEndsInOneBook(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := madeWallet(t, db, 100)
+	id := withBalance(t, db, 100)
 	on(t, db, func(u *wallet.UnitOfWork) {
 		for range 2 {
 			a, err := u.Authorize(id, wallet.Movement{Amount: 30}, time.Hour)
@@ -101,7 +101,7 @@ func TestAnAuthorizationLivesAndEndsInOneBook(t *testing.T) {
 			must(t)(u.Void(id, a.ID, wallet.Movement{}))
 		}
 	}, id)
-	expectWallet(t, db, id, 60, 0, 7)
+	expect(t, db, id, 60, 0, 7)
 	fixture.Sound(t, db)
 }
 
@@ -131,10 +131,10 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 		if db = sound; name == "pay" { // a payment without its purchase is found by the audit
 			db = servers.DB(t)
 		}
-		id, other := madeWallet(t, db, 100), madeWallet(t, db, 0)
+		id, other := withBalance(t, db, 100), withBalance(t, db, 0)
 		over, lasts := authorized(t, db, id, 50), authorized(t, db, id, 20)
-		letLapse(t, db, over.ID)
-		expectWallet(t, db, id, 100, 70, 3)
+		lapseOne(t, db, over.ID)
+		expect(t, db, id, 100, 70, 3)
 		on(t, db, func(u *wallet.UnitOfWork) {
 			if err := command(u, id, other); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -152,18 +152,18 @@ func TestWhatIsOverIsGivenBackBeforeACommandIsRefused(t *testing.T) {
 func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := madeWallet(t, db, 100)
+	id := withBalance(t, db, 100)
 	first, second := authorized(t, db, id, 30), authorized(t, db, id, 30)
-	letLapse(t, db, first.ID)
-	letLapse(t, db, second.ID)
+	lapseOne(t, db, first.ID)
+	lapseOne(t, db, second.ID)
 	on(t, db, func(u *wallet.UnitOfWork) { must(t)(u.Debit(id, wallet.Movement{Amount: 40})) }, id) // it has that
-	expectWallet(t, db, id, 60, 60, 4)
+	expect(t, db, id, 60, 60, 4)
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{first.ID}}, func(u *wallet.UnitOfWork) {
 		_, err := u.Capture(id, first.ID, wallet.Movement{Amount: 1})
 		refused(t, fault.StateConflict)(nil, err)
 		refused(t, fault.StateConflict)(u.Void(id, first.ID, wallet.Movement{}))
 	})
-	expectWallet(t, db, id, 60, 30, 5)
+	expect(t, db, id, 60, 30, 5)
 	found, err := wallet.FindDue(t.Context(), db, nil, 10)
 	if err != nil || len(found) != 1 || found[0] != id {
 		t.Errorf("due are %v, %v", found, err)
@@ -175,14 +175,14 @@ func TestWhatIsOverIsNotCapturedAndNotTidiedWithoutNeed(t *testing.T) {
 			}
 		}
 	}, id)
-	expectWallet(t, db, id, 60, 0, 6)
+	expect(t, db, id, 60, 0, 6)
 	fixture.Sound(t, db)
 }
 
 func TestAWalletHasABoundedNumberOfActiveAuthorizations(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := madeWallet(t, db, 1000)
+	id := withBalance(t, db, 1000)
 	var a wallet.Authorization
 	on(t, db, func(u *wallet.UnitOfWork) {
 		for range wallet.MaxActive {
@@ -195,7 +195,7 @@ func TestAWalletHasABoundedNumberOfActiveAuthorizations(t *testing.T) {
 	on(t, db, func(u *wallet.UnitOfWork) {
 		refused(t, fault.StateConflict)(u.Authorize(id, wallet.Movement{Amount: 1}, time.Hour))
 	}, id)
-	letLapse(t, db, a.ID)
+	lapseOne(t, db, a.ID)
 	on(t, db, func(u *wallet.UnitOfWork) { must(t)(u.Authorize(id, wallet.Movement{Amount: 1}, time.Hour)) }, id)
 	fixture.Sound(t, db)
 }

@@ -29,7 +29,7 @@ func TestABrokenWalletFailsAlone(t *testing.T) {
 		"a snapshot":    `INSERT INTO wallet_snapshots VALUES ($1, 1, 11, 0)`,
 		"a gap":         `INSERT INTO wallet_events VALUES ($1, 3, gen_random_uuid(), 0, 0 + 1)`,
 	} {
-		broken, sound := madeWallet(t, db, 10), madeWallet(t, db, 10)
+		broken, sound := withBalance(t, db, 10), withBalance(t, db, 10)
 		servers.Exec(t, db, damage, broken)
 		on(t, db, func(u *wallet.UnitOfWork) {
 			if _, err := u.Debit(broken, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBroken) {
@@ -37,7 +37,7 @@ func TestABrokenWalletFailsAlone(t *testing.T) {
 			}
 			must(t)(u.Debit(sound, wallet.Movement{Amount: 1}))
 		}, broken, sound)
-		expectWallet(t, db, sound, 9, 0, 2)
+		expect(t, db, sound, 9, 0, 2)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 		"an authorization": `UPDATE authorizations SET captured = 1 WHERE wallet_id = $1`,
 		"its end":          `UPDATE authorizations SET state = 'voided', ended_at = now() WHERE wallet_id = $1`,
 	} {
-		id := madeWallet(t, db, 10)
+		id := withBalance(t, db, 10)
 		a := authorized(t, db, id, 5)
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 			u, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, postgres.WaitForLocks)
@@ -69,7 +69,7 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 		if !wallet.Lost(err) {
 			t.Errorf("%s moved: %v", name, err)
 		}
-		expectWallet(t, db, id, 10, 5, 2)
+		expect(t, db, id, 10, 5, 2)
 	}
 	if wallet.Lost(errors.New("another")) || wallet.Lost(&pgconn.PgError{Code: "23505", ConstraintName: "wallets_pkey"}) {
 		t.Error("any error is a lost race")
@@ -80,7 +80,7 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 func TestTheLedgerIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	madeWallet(t, db, 10)
+	withBalance(t, db, 10)
 	for _, table := range []string{"ledger_entries", "wallet_events"} {
 		column := map[string]string{"ledger_entries": "amount", "wallet_events": "delta_balance"}[table]
 		for _, sql := range []string{"UPDATE %[1]s SET %[2]s = 1", "UPDATE %[1]s SET %[2]s = %[2]s", "DELETE FROM %[1]s", "TRUNCATE %[1]s"} {
@@ -126,7 +126,7 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 		`INSERT INTO ledger_entries (id, kind, debit_account, credit_wallet, amount, currency, scope, reference, actor)
 			VALUES (gen_random_uuid(), 'credit', 'funding', gen_random_uuid(), 1, 'JPY', 'shop', 'm', 'app:shop')`: refer,
 	} {
-		one, other := madeWallet(t, db, 0), madeWallet(t, db, 0)
+		one, other := withBalance(t, db, 0), withBalance(t, db, 0)
 		middle, err := db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,11 @@
 package wallet_test
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,14 +16,16 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
 )
 
-// made makes a wallet in yen with a balance.
-func madeWallet(t *testing.T, db *pgxpool.Pool, balance money.Amount) uuid.UUID {
+// withBalance makes a wallet in yen with a balance.
+func withBalance(t *testing.T, db *pgxpool.Pool, balance money.Amount) uuid.UUID {
 	return madeIn(t, db, "JPY", balance)
 }
 
@@ -86,18 +92,6 @@ func refused(t *testing.T, want fault.Code) func(any, error) {
 	}
 }
 
-// expect compares a wallet with what it should have.
-func expectWallet(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Amount, version int64) {
-	t.Helper()
-	w, err := wallet.Get(t.Context(), db, access.Everything(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.Balance != balance || w.Held != held || w.Version != version {
-		t.Errorf("the wallet has %d, %d held, version %d; want %d, %d, %d", w.Balance, w.Held, w.Version, balance, held, version)
-	}
-}
-
 // authorized holds money in a wallet and returns the authorization.
 func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amount) (a wallet.Authorization) {
 	t.Helper()
@@ -110,8 +104,8 @@ func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amoun
 	return a
 }
 
-// letLapse makes the time of an authorization be over.
-func letLapse(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
+// lapseOne makes the time of an authorization be over.
+func lapseOne(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	servers.Exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours' WHERE id = $1`, id)
 }
@@ -129,4 +123,135 @@ func soundButForPurchases(t *testing.T, db *pgxpool.Pool) {
 			t.Errorf("broken: %s: %s", v.Invariant, v.Subject)
 		}
 	}
+}
+
+// walletDocument is what a wallet is answered with.
+type walletDocument struct {
+	ID                       uuid.UUID
+	OwnerID                  string
+	Currency                 string
+	Balance, Held, Available money.Amount
+	Version                  int64
+}
+
+type transferDocument struct {
+	ID, From, To           uuid.UUID
+	Amount                 money.Amount
+	Currency               string
+	Description, Reference string
+	CreatedAt              time.Time
+}
+
+type authorizationDocument struct {
+	ID, WalletID     uuid.UUID
+	Amount, Captured money.Amount
+	State            wallet.AuthorizationState
+	Description      string
+	ExpiresAt        time.Time
+	CreatedAt        time.Time
+}
+
+var documents = wallet.Documents{
+	Wallet: func(w wallet.Wallet) any {
+		return walletDocument{w.ID, w.Owner.ID, w.Currency, w.Balance, w.Held, w.Available(), w.Version}
+	},
+	Transfer: func(e wallet.Entry) any {
+		return transferDocument{e.ID, e.Debit.Wallet, e.Credit.Wallet, e.Amount, e.Currency, e.Description, e.Reference.Text, e.CreatedAt}
+	},
+	Authorization: func(a wallet.Authorization) any {
+		return authorizationDocument{a.ID, a.WalletID, a.Amount, a.Captured, a.State, a.Description, a.ExpiresAt, a.CreatedAt}
+	},
+}
+
+// newExecutor returns an executor without locks in Redis that waits for every wallet
+// until it is free.
+func newExecutor(db interface {
+	postgres.DB
+	postgres.Beginner
+}) *wallet.Executor {
+	return wallet.NewExecutor(db, documents, wallet.BatcherOptions{RowWait: servers.Patience})
+}
+
+// command is an action under a fresh key.
+func command(action wallet.Action) wallet.Command { return keyed(uuid.NewString(), action) }
+
+// keyed is an action under a key; its hash is that of the action.
+func keyed(key string, action wallet.Action) wallet.Command {
+	return wallet.Command{Action: action, Who: access.Everything(), Request: job.Request{ID: uuidv7.New(), Client: "shop", Key: key,
+		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", action, action)), Kind: "wallet", Keep: time.Hour}}
+}
+
+func amount(n money.Amount) wallet.Movement { return wallet.Movement{Amount: n} }
+
+func do(t *testing.T, at *wallet.Executor, commands ...wallet.Command) []job.Done {
+	t.Helper()
+	done, err := at.Do(t.Context(), commands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// one does an action and returns what it came to.
+func one(t *testing.T, at *wallet.Executor, action wallet.Action) job.Done {
+	t.Helper()
+	return do(t, at, command(action))[0]
+}
+
+// made opens a wallet in yen.
+func made(t *testing.T, at *wallet.Executor, balance money.Amount) uuid.UUID {
+	t.Helper()
+	return read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: uuid.NewString(), Currency: "JPY"}, Movement: wallet.Movement{Amount: balance}})).ID
+}
+
+// read returns the document of an answer.
+func read[T any](t *testing.T, d job.Done) (document T) {
+	t.Helper()
+	if code := codeOf(d); code != "" {
+		t.Errorf("refused: %s, %+v, %v", code, d.Job.Problem, d.Err)
+		return document
+	}
+	if err := json.Unmarshal(d.Job.Result, &document); err != nil {
+		t.Error(err)
+	}
+	return document
+}
+
+// codeOf returns why a command was refused, recorded or not.
+func codeOf(d job.Done) fault.Code {
+	if d.Err != nil {
+		return fault.CodeOf(d.Err)
+	}
+	if d.Job.Problem != nil {
+		return d.Job.Problem.Code
+	}
+	return ""
+}
+
+// expect compares a wallet with what it should have.
+func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Amount, version int64) {
+	t.Helper()
+	w, err := wallet.Get(t.Context(), db, access.Everything(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Balance != balance || w.Held != held || w.Version != version {
+		t.Errorf("the wallet has %d, %d held, version %d; want %d, %d, %d", w.Balance, w.Held, w.Version, balance, held, version)
+	}
+}
+
+// together runs do n times at once.
+func together(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { do(i) })
+	}
+	wg.Wait()
+}
+
+// lapse makes the time of every active authorization of a wallet be over.
+func lapse(t *testing.T, db *pgxpool.Pool, walletID uuid.UUID) {
+	t.Helper()
+	servers.Exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
+		WHERE wallet_id = $1 AND state = 'active'`, walletID)
 }

@@ -15,7 +15,7 @@ import (
 func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := madeWallet(t, db, 0)
+	id := withBalance(t, db, 0)
 	events := int64(0)
 	const every = wallet.SnapshotEvery
 	for _, n := range []int{1, every - 2, 1, 1, 5 * every / 2, every - 1, 0, 1, 1} { // up to a snapshot and beyond, one by one and in a batch
@@ -29,7 +29,7 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 		}, id)
 		events += int64(n)
 	}
-	expectWallet(t, db, id, money.Amount(3*events), 0, events)
+	expect(t, db, id, money.Amount(3*events), 0, events)
 	var snapshots []int64
 	if err := db.QueryRow(t.Context(), `SELECT array_agg(version ORDER BY version) FROM wallet_snapshots`).Scan(&snapshots); err != nil || len(snapshots) != 3 {
 		t.Errorf("snapshots at %v, %v", snapshots, err)
@@ -51,7 +51,7 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 func TestHistoryIsPagedInBothDirections(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id, other := madeWallet(t, db, 100), madeWallet(t, db, 0)
+	id, other := withBalance(t, db, 100), withBalance(t, db, 0)
 	a := authorized(t, db, id, 60)
 	reference := wallet.Reference{Scope: "shop", Text: "order-7"}
 	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}, References: []wallet.Reference{reference}}, func(u *wallet.UnitOfWork) {

@@ -1,7 +1,6 @@
 package wallet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +12,7 @@ import (
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
@@ -58,108 +55,6 @@ func GetAuthorization(ctx context.Context, db postgres.DB, walletID, id uuid.UUI
 		return Authorization{}, fault.New(fault.NotFound, "the wallet has no authorization %s", id)
 	}
 	return a, fault.At(err, "wallet.GetAuthorization(%s)", id)
-}
-
-// FindDue returns the wallets of at most limit authorizations that are over, the
-// oldest first, without the wallets in except. It locks nothing: the caller checks
-// again under the wallets' locks.
-func FindDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
-	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
-		SELECT wallet_id FROM (
-			SELECT wallet_id, expires_at FROM authorizations
-			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND wallet_id <> ALL(coalesce($2::uuid[], '{}'))
-			ORDER BY expires_at LIMIT $1) d
-		GROUP BY wallet_id ORDER BY min(expires_at)`, limit, except)
-	return ids, fault.At(err, "wallet.FindDue")
-}
-
-// Created is the wallet of an owner.
-type Created struct {
-	ID    uuid.UUID
-	Fresh bool // this call made it
-}
-
-// Opening is a wallet that is wanted.
-type Opening struct {
-	Owner
-	Metadata metadata.Map
-}
-
-// Create makes empty wallets for those of the owners that have none in their
-// currency, and returns the wallet of each. Of several openings for one owner the first
-// counts. Call it before Open, with owners that pass Check. It inserts in the order of
-// owners, so that two transactions that create the same wallets cannot deadlock.
-func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
-	order := slices.Clone(openings)
-	slices.SortStableFunc(order, func(x, y Opening) int { return compareOwners(x.Owner, y.Owner) })
-	order = slices.CompactFunc(order, func(x, y Opening) bool { return x.Owner == y.Owner })
-	made, err := insert(ctx, tx, order)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.Create: %w", err)
-	}
-	// A wallet in conflict with the insert may be newer than its snapshot: a later statement sees it.
-	var others []Owner
-	for _, o := range order {
-		if !made[o.Owner].Fresh {
-			others = append(others, o.Owner)
-		}
-	}
-	old, err := Find(ctx, tx, others)
-	for o, id := range old {
-		made[o] = Created{ID: id}
-	}
-	return made, err
-}
-
-// insert makes the wallets that are not there, with their metadata.
-func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
-	n := len(openings)
-	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
-	clients, texts := make([]string, n), make([][]byte, n)
-	for i, o := range openings {
-		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
-		clients[i], texts[i] = o.Client, o.Metadata.Text()
-	}
-	made := make(map[Owner]Created, n)
-	var id uuid.UUID
-	var o Owner
-	err := postgres.Scan(ctx, tx, func() { made[o] = Created{ID: id, Fresh: true} }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
-		WITH wanted AS MATERIALIZED (
-			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[]) AS w (id, owner_id, currency, client, metadata)
-		), made AS (
-			INSERT INTO wallets (id, owner_id, currency, client)
-			SELECT id, owner_id, currency, client FROM wanted
-			ON CONFLICT (owner_id, currency, client) DO NOTHING
-			RETURNING id, owner_id, currency, client
-		), noted AS (
-			INSERT INTO wallet_metadata (wallet_id, metadata)
-			SELECT id, wanted.metadata FROM made JOIN wanted USING (id) WHERE wanted.metadata IS NOT NULL
-		)
-		SELECT id, owner_id, currency, client FROM made`, fresh, names, currencies, clients, texts)
-	return made, err
-}
-
-func compareOwners(x, y Owner) int {
-	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency), cmp.Compare(x.Client, y.Client))
-}
-
-// Find returns the wallets of those of the owners that have one. It locks nothing:
-// the owner of a wallet never changes.
-func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.UUID, error) {
-	found := make(map[Owner]uuid.UUID, len(owners))
-	if len(owners) == 0 {
-		return found, nil
-	}
-	names, currencies, clients := make([]string, len(owners)), make([]string, len(owners)), make([]string, len(owners))
-	for i, o := range owners {
-		names[i], currencies[i], clients[i] = o.ID, o.Currency, o.Client
-	}
-	var id uuid.UUID
-	var o Owner
-	err := postgres.Scan(ctx, db, func() { found[o] = id }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
-		SELECT w.id, w.owner_id, w.currency, w.client FROM unnest($1::text[], $2::text[], $3::text[]) AS o (owner_id, currency, client)
-		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency AND client = o.client) w`, names, currencies, clients)
-	return found, fault.At(err, "wallet.Find")
 }
 
 // Page is a part of a wallet's history.

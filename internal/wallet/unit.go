@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 )
@@ -55,17 +54,6 @@ type event struct {
 	entryID      uuid.UUID
 	deltaBalance money.Amount
 	deltaHeld    money.Amount
-}
-
-// Movement is what all commands on a wallet have in common.
-type Movement struct {
-	Amount      money.Amount // minor units
-	Reference   Reference    // zero: the entry's own id; one that may have been used is to be in Wanted.References: Write fails with a used one
-	Description string
-	Metadata    metadata.Map
-	PurchaseID  uuid.UUID // of Pay and Refund
-	Actor       string    // who asks for it: role:client, and /user when one was signed in; empty: System
-	IfVersion   *int64    // refuse unless the wallet has this version; of a transfer: the wallet that pays
 }
 
 // Busy returns the wallets that another transaction has locked.

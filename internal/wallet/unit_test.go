@@ -22,7 +22,7 @@ import (
 func TestCommandsOfABookSeeEachOther(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	a, b, bought := madeWallet(t, db, 100), madeWallet(t, db, 0), uuid.New()
+	a, b, bought := withBalance(t, db, 100), withBalance(t, db, 0), uuid.New()
 	on(t, db, func(unit *wallet.UnitOfWork) {
 		must(t)(unit.Pay(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
 		refused(t, fault.InsufficientFunds)(unit.Pay(a, wallet.Movement{Amount: 31}))
@@ -31,15 +31,15 @@ func TestCommandsOfABookSeeEachOther(t *testing.T) {
 		must(t)(unit.Debit(b, wallet.Movement{Amount: 30}))
 		must(t)(unit.Refund(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
 	}, b, a, b)
-	expectWallet(t, db, a, 70, 0, 4)
-	expectWallet(t, db, b, 0, 0, 2)
+	expect(t, db, a, 70, 0, 4)
+	expect(t, db, b, 0, 0, 2)
 	soundButForPurchases(t, db)
 }
 
 func TestARefusedCommandLeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	a, euros, full := madeWallet(t, db, 100), madeIn(t, db, "EUR", 5), madeWallet(t, db, 0)
+	a, euros, full := withBalance(t, db, 100), madeIn(t, db, "EUR", 5), withBalance(t, db, 0)
 	for range wallet.MaxBalance / wallet.MaxAmount / 1000 { // 9 · 10¹⁵ in purchases' refunds
 		on(t, db, func(u *wallet.UnitOfWork) {
 			must(t)(u.Refund(full, wallet.Movement{Amount: 1000 * wallet.MaxAmount, PurchaseID: uuid.New()}))
@@ -80,27 +80,27 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 		refused(t, fault.StateConflict)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
 		must(t)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "another shop", Text: "r"}}))
 	})
-	expectWallet(t, db, a, 102, 0, 3)
+	expect(t, db, a, 102, 0, 3)
 	soundButForPurchases(t, db)
 }
 
 func TestACallerDecidesOnAVersion(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	a, b := madeWallet(t, db, 100), madeWallet(t, db, 100)
+	a, b := withBalance(t, db, 100), withBalance(t, db, 100)
 	one := int64(1)
 	on(t, db, func(unit *wallet.UnitOfWork) {
 		must(t)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one}))
 		refused(t, fault.VersionMismatch)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one})) // the one before moved it
 		must(t)(unit.Transfer(b, a, wallet.Movement{Amount: 1, IfVersion: &one}))                     // of b
 	}, a, b)
-	expectWallet(t, db, a, 100, 0, 3)
+	expect(t, db, a, 100, 0, 3)
 }
 
 func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	busy, free := madeWallet(t, db, 10), madeWallet(t, db, 10)
+	busy, free := withBalance(t, db, 10), withBalance(t, db, 10)
 	on(t, db, func(*wallet.UnitOfWork) {
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 			u, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, postgres.SkipLocked)
@@ -120,15 +120,15 @@ func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 			t.Error(err)
 		}
 	}, busy)
-	expectWallet(t, db, busy, 10, 0, 1)
-	expectWallet(t, db, free, 9, 0, 2)
+	expect(t, db, busy, 10, 0, 1)
+	expect(t, db, free, 9, 0, 2)
 }
 
 // A transaction that waited for a lock decides on what the holder left.
 func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := madeWallet(t, db, 100)
+	id := withBalance(t, db, 100)
 	var wg sync.WaitGroup
 	won := make(chan bool, 4)
 	on(t, db, func(u *wallet.UnitOfWork) {
@@ -157,7 +157,7 @@ func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 	if winners != 1 {
 		t.Errorf("%d debits of all that was left won", winners)
 	}
-	expectWallet(t, db, id, 0, 0, 3)
+	expect(t, db, id, 0, 0, 3)
 	fixture.Sound(t, db)
 }
 

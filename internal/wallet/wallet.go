@@ -1,3 +1,47 @@
+// Package wallet owns wallets and the ledger. Every movement of money between
+// wallets, or between a wallet and the outside, is one entry of the ledger.
+//
+//	                ┌─ capture (all of it) ─▶ captured
+//	authorize ─▶ active ──── void ──────────▶ voided
+//	              │ ▲  └──── expire ────────▶ expired
+//	              └─┘
+//	            capture (a part)
+//
+// An entry debits one side and credits the other. A side is a wallet or an account of
+// the system. Each wallet of an entry gets one event, at its next version. Entries and
+// events are append-only, and they are the truth. The row in wallets is the sum of the
+// events: it is written in the same transaction, compared with the events by every
+// command, and computed again by the audit. Accounts of the system have no row, so no
+// transaction waits for them.
+//
+// Credits come from the account funding; debits and captures go to it. The money of
+// purchases goes to sales, and refunds come from refunds. So in every currency all
+// wallets and accounts together sum to zero. Only posted entries count in that sum.
+// Entries of the kinds authorize, void and expire are pending: they change what a
+// wallet holds and move no money. A capture moves money and lowers what is held by
+// the same amount. A wallet may spend its balance less what it holds.
+//
+// # One transaction
+//
+// A [Batcher] gathers commands; an [Executor] executes a batch in one transaction, each
+// command exactly once per idempotency key.
+//
+//	lock keys ─▶ create wallets ─▶ lock wallets ─▶ read ─▶ decide, one by one ─▶ write ─▶ record answers
+//
+// A batch has commands on any number of wallets, in order of arrival: the order decides
+// which command gets the last money. Each command sees the effects of those before it. A
+// command that is refused has no effect. Every transaction takes its locks in the same
+// order (keys, new wallets by owner, wallets by id), so transactions cannot deadlock.
+//
+// A [UnitOfWork] is the only way to write. [Open] locks the rows of its wallets and reads
+// them in later statements; [UnitOfWork.Write] writes everything in one round trip, at the
+// versions that were read. Two guards prevent lost updates, and each is enough alone: the
+// row lock, and the version, which is unique per wallet and event, so that a writer without
+// the lock fails ([Lost]).
+//
+// An authorization is over at its deadline by the database's clock, even before a sweep has
+// ended it. A command that would fail for lack of money first expires the authorizations of
+// its wallet that are over.
 package wallet
 
 import (
@@ -149,4 +193,15 @@ func (a Authorization) Remaining() money.Amount {
 		return 0
 	}
 	return a.Amount - a.Captured
+}
+
+// Movement is what all commands on a wallet have in common.
+type Movement struct {
+	Amount      money.Amount // minor units
+	Reference   Reference    // zero: the entry's own id; one that may have been used is to be in Wanted.References: Write fails with a used one
+	Description string
+	Metadata    metadata.Map
+	PurchaseID  uuid.UUID // of Pay and Refund
+	Actor       string    // who asks for it: role:client, and /user when one was signed in; empty: System
+	IfVersion   *int64    // refuse unless the wallet has this version; of a transfer: the wallet that pays
 }
