@@ -118,7 +118,7 @@ func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
 	if h := fixture.HoldNow(t, db, mine.ID); h.State != inventory.HoldReleased || h.EndedAt == nil || len(h.Positions) != 3 {
 		t.Errorf("released it is %+v", h)
 	}
-	expectCountsInventory(t, db, id, [3]int{8, 2, 0})
+	expectCounters(t, db, id, [3]int{8, 2, 0})
 	if h := fixture.HoldNow(t, db, others.ID); h.State != inventory.HoldActive || h.Extensions != 0 {
 		t.Errorf("another is %+v", h)
 	}
@@ -132,7 +132,7 @@ func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
 	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
 		"extended": func(b *pgx.Batch, h inventory.Hold) { queueExtend(b, h, time.Now().Add(2*time.Hour)) },
 		"released": queueRelease,
-		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{overInventory(h)}) },
+		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{overOf(h)}) },
 	}
 	for name, do := range changes {
 		id := fill(t, db, 4)
@@ -162,7 +162,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 			inventory.QueueSell(b, []inventory.Owned{{PurchaseID: uuid.New(), UserID: "holder", HoldID: h.ID, Picked: foundKept(t, db, h)}})
 		},
 		inventory.HoldReleased: queueRelease,
-		inventory.HoldExpired:  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{overInventory(h)}) },
+		inventory.HoldExpired:  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{overOf(h)}) },
 	}
 	for first, end := range ends {
 		in := time.Hour
@@ -194,7 +194,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 		}
 	}
 	young := kept(t, db, time.Hour, ranked(t, db, id, 0)[0])
-	if change(t, db, func(b *pgx.Batch) { inventory.QueueExpire(b, []inventory.Over{overInventory(young)}) }) {
+	if change(t, db, func(b *pgx.Batch) { inventory.QueueExpire(b, []inventory.Over{overOf(young)}) }) {
 		t.Error("one that is not over has expired")
 	}
 }
@@ -248,7 +248,7 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 	if !change(t, db, func(b *pgx.Batch) { inventory.QueueSell(b, right) }) {
 		t.Error("each by its own, and a free one: not sold")
 	}
-	expectCountsInventory(t, db, id, [3]int{7, 0, 3})
+	expectCounters(t, db, id, [3]int{7, 0, 3})
 	if p, err := inventory.Get(t.Context(), db, id, free[0].Position); err != nil || p.State != inventory.Sold || p.ExpiresAt != nil {
 		t.Errorf("it is %+v, %v", p, err)
 	}
@@ -346,7 +346,7 @@ func TestWhatAPurchaseHasReservedIsFreedAndNothingElse(t *testing.T) {
 			t.Errorf("%s was released", name)
 		}
 	}
-	expectCountsInventory(t, db, id, [3]int{3, 6, 1})
+	expectCounters(t, db, id, [3]int{3, 6, 1})
 	if !release(mine, reserved...) {
 		t.Error("not released")
 	}
@@ -356,7 +356,7 @@ func TestWhatAPurchaseHasReservedIsFreedAndNothingElse(t *testing.T) {
 			t.Errorf("a released position is %+v, %+v, %v", p, r, err)
 		}
 	}
-	expectCountsInventory(t, db, id, [3]int{6, 3, 1})
+	expectCounters(t, db, id, [3]int{6, 3, 1})
 	// The first of them has a new owner by now, who is not the one who releases late.
 	set(t, db, inventory.Reserved, other, reserved[0])
 	if release(mine, reserved[0]) {

@@ -19,7 +19,7 @@ import (
 
 // expectCounts checks how many positions of a campaign are available, reserved
 // (or held) and sold, by its layers and by its rows.
-func expectCountsInventory(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want [3]int) {
+func expectCounters(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want [3]int) {
 	t.Helper()
 	layers, err := inventory.CountByLayer(t.Context(), db, id)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestTheCountsStayRightWhateverIsDone(t *testing.T) {
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
 				if rapid.Bool().Draw(rt, "release") {
-					releaseInventory(t, rt, tx, reserved, &counts)
+					freeReserved(t, rt, tx, reserved, &counts)
 				} else {
 					take(t, rt, tx, id, reserved, &counts)
 				}
@@ -90,7 +90,7 @@ func TestTheCountsStayRightWhateverIsDone(t *testing.T) {
 			if err != nil {
 				rt.Fatal(err)
 			}
-			expectCountsInventory(t, db, id, counts)
+			expectCounters(t, db, id, counts)
 			if t.Failed() {
 				rt.Fatal("the counts are wrong")
 			}
@@ -99,7 +99,7 @@ func TestTheCountsStayRightWhateverIsDone(t *testing.T) {
 }
 
 // release releases one of the reservations, or sells it, if there are any.
-func releaseInventory(t *testing.T, rt *rapid.T, tx pgx.Tx, reserved map[uuid.UUID][]inventory.Free, counts *[3]int) {
+func freeReserved(t *testing.T, rt *rapid.T, tx pgx.Tx, reserved map[uuid.UUID][]inventory.Free, counts *[3]int) {
 	purchases := slices.SortedFunc(maps.Keys(reserved), func(a, b uuid.UUID) int { return len(reserved[a]) - len(reserved[b]) })
 	if len(purchases) == 0 {
 		return

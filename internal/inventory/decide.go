@@ -10,158 +10,156 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
-	"triprize/internal/platform/batch"
-	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/tracing"
 )
 
-// task is one request in the queue of its campaign: for a new hold, or to extend or
-// release one.
-type task struct {
-	HoldRequest
-	kind change
-	hold uuid.UUID // to be extended or released
+// usage is what a user has in a campaign.
+type usage struct {
+	owned int  // positions: held, reserved and sold
+	holds int  // active ones
+	held  int  // positions in them
+	late  bool // it gave positions back in this transaction: others choose first
 }
 
-type change int
-
-const (
-	create change = iota
-	extend
-	release // has no idempotency key: to release twice is to release once
-)
-
-// result is the outcome of a task.
-type result struct {
-	job.Done
-	released bool // the hold, by this task
+// facts is what decisions on requests need, except the positions themselves. Holds
+// that are over are not in any of its counts.
+type facts struct {
+	now       time.Time // by the database's clock
+	turns     Turns
+	campaigns map[uuid.UUID]*campaign.Status
+	usages    map[User]*usage
+	kept      map[User]HeldTimes  // lately
+	held      map[uuid.UUID]int   // positions held in a campaign, by all users; only counted when their share is limited
+	over      []Over              // in active campaigns
+	holds     map[uuid.UUID]*Hold // that are to be extended or released, as they are when the others are over
 }
 
-// flush does tasks of one campaign, in one transaction.
-func (s *Holds) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks []task) ([]result, error) {
-	ctx = postgres.As(ctx, postgres.TxHold)
-	began := s.taken.now() // before anything is read
-	t := &transaction{service: s, tasks: tasks, results: make([]result, len(tasks))}
-	db := s.gate.FirstTry(s.rowWait / time.Duration(1+f.Waiting/flushes)) // the more campaigns wait for a flush, the shorter
-	if f.Retry {
-		db = s.gate.Retry(s.retryWait)
-	}
-	if err := t.run(ctx, db); err != nil {
-		return nil, fmt.Errorf("holds.flush: %w", err)
-	}
-	failpoint.Hit("holds.committed", nil)
-	if t.effects != nil {
-		s.remember(t.effects, began)
-	}
-	return t.results, nil
-}
+// usersSQL is the FROM clause of the statements below: users, $1 uuid[] and $2 text[].
+const usersSQL = ` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id) `
 
-// transaction is what one flush does.
-type transaction struct {
-	service *Holds
-	tasks   []task
-	results []result
-	effects *effects // nil: none
-}
+// usageSQL counts per user; each count uses an index of its own.
+const usageSQL = `
+	SELECT u.campaign_id, u.user_id, p.n, h.n, h.size` + usersSQL + `
+	CROSS JOIN LATERAL ` + CountsOfUser + ` p
+	CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(sum(size), 0) AS size FROM holds
+	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND state = 'active') h`
 
-// run claims the keys of tasks, decides those whose key is new, and records their
-// answers. Releases have no key.
-func (t *transaction) run(ctx context.Context, db postgres.Beginner) (err error) {
-	var keyed, unkeyed []int
-	var jobs []job.Request
-	for i, one := range t.tasks {
-		if one.kind == release {
-			unkeyed = append(unkeyed, i)
-			continue
-		}
-		keyed, jobs = append(keyed, i), append(jobs, one.Job)
-	}
-	ctx, spans := tracing.Batch(ctx, "hold", len(t.tasks), job.TracesOf(jobs))
-	defer func() { spans.End(err) }()
-	decided := false
-	if len(keyed) > 0 {
-		done, err := job.OnceEach(ctx, db, jobs, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
-			decided = true
-			mine := make([]int, len(fresh))
-			for at, i := range fresh {
-				mine[at] = keyed[i]
-			}
-			return t.decide(ctx, tx, mine, unkeyed)
-		})
-		if err != nil {
-			return err
-		}
-		for at, i := range keyed {
-			t.results[i].Done = done[at]
+const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
+
+func campaignsOf(requests []HoldRequest) (campaigns []uuid.UUID) {
+	for _, r := range requests {
+		if !slices.Contains(campaigns, r.Job.CampaignID) {
+			campaigns = append(campaigns, r.Job.CampaignID)
 		}
 	}
-	if decided || len(unkeyed) == 0 {
-		return nil
+	return campaigns
+}
+
+// readFacts reads the facts about requests for new holds, and about other holds, in statements after
+// those of b. Behind that of a lock they see what was committed before it was granted.
+func (s *Holds) readFacts(ctx context.Context, db postgres.DB, b *pgx.Batch, campaigns []uuid.UUID, requests []HoldRequest, holds []uuid.UUID) (*facts, error) {
+	f := &facts{turns: TurnsOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[User]*usage), kept: make(map[User]HeldTimes), held: make(map[uuid.UUID]int),
+		holds: make(map[uuid.UUID]*Hold)}
+	var users []User
+	for _, r := range requests {
+		if who := r.user(); f.usages[who] == nil {
+			f.usages[who], f.kept[who] = &usage{}, make(HeldTimes)
+			users = append(users, who)
+		}
 	}
-	return postgres.InTx(ctx, db, func(tx pgx.Tx) error { // every other task is a retry
-		_, err := t.decide(ctx, tx, nil, unkeyed)
-		return err
+	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
+	campaign.QueueStatuses(b, campaigns, f.campaigns)
+	QueueFindOver(b, campaigns, &f.over)
+	if len(holds) > 0 {
+		QueueGetHolds(b, holds, func(h Hold) { f.holds[h.ID] = &h })
+	}
+	if len(requests) > 0 {
+		f.queueUsages(b, campaigns, users, s.settings)
+	}
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("facts: %w", err)
+	}
+	f.discountOver()
+	if len(requests) > 0 {
+		if err := s.facts.Fill(ctx, db, f.campaigns); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// queueUsages reads what users and campaigns have.
+func (f *facts) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []User, settings config.Holds) {
+	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
+		var id uuid.UUID
+		var n int
+		b.Queue(heldSQL, campaigns).Query(postgres.Each(func() { f.held[id] = n }, &id, &n))
+	}
+	var who User
+	var has usage
+	of, ids := ColumnsOf(users)
+	b.Queue(usageSQL, of, ids).Query(postgres.Each(func() { *f.usages[who] = has }, &who.CampaignID, &who.ID, &has.owned, &has.holds, &has.held))
+	QueueHeldTimes(b, f.turns, users, f.kept)
+}
+
+// discountOver takes holds that are over out of every count. Which holds are over was
+// read once, for the whole transaction: one that expires a moment later still counts.
+func (f *facts) discountOver() {
+	f.over = slices.DeleteFunc(f.over, func(h Over) bool {
+		c := f.campaigns[h.CampaignID]
+		return c == nil || c.State != campaign.Active
 	})
-}
-
-// decide decides and writes. It locks the campaign, ends the holds that are over,
-// extends and releases, makes holds of what is free then, each in order of arrival,
-// and returns the answers to the keyed tasks.
-func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []int) ([]job.Answer, error) {
-	mine := append(slices.Clone(keyed), unkeyed...)
-	slices.Sort(mine) // the order of arrival
-	f, err := t.lockFacts(ctx, tx, mine)
-	if err != nil {
-		return nil, err
-	}
-	out := newEffects(f)
-	answers := make([]job.Answer, len(t.tasks))
-	for _, i := range mine {
-		switch one := t.tasks[i]; one.kind {
-		case create:
-		case extend:
-			answers[i] = t.service.extend(f, out, one)
-		case release:
-			t.results[i].released, t.results[i].Err = t.service.release(f, out, one)
+	for _, h := range f.over {
+		f.end(h.CampaignID, h.UserID, h.Size)
+		if named := f.holds[h.ID]; named != nil {
+			named.State = HoldExpired
 		}
 	}
-	if err := out.end(ctx, tx); err != nil {
-		return nil, err
-	}
-	if err := t.create(ctx, tx, f, out, mine, answers); err != nil {
-		return nil, err
-	}
-	if err := out.write(ctx, tx, f.turns); err != nil {
-		return nil, err
-	}
-	t.effects = out
-	failpoint.Hit("holds.commit", func() []string { return t.names(mine) })
-	of := make([]job.Answer, len(keyed))
-	for at, i := range keyed {
-		of[at] = answers[i]
-	}
-	return of, nil
 }
 
-// lockFacts locks the campaign and reads the facts about tasks.
-func (t *transaction) lockFacts(ctx context.Context, tx pgx.Tx, mine []int) (*facts, error) {
-	var requests []HoldRequest
-	var holds []uuid.UUID
-	for _, i := range mine {
-		if one := t.tasks[i]; one.kind == create {
-			requests = append(requests, one.HoldRequest)
-		} else {
-			holds = append(holds, one.hold)
+// end takes a hold of n positions out of every count.
+func (f *facts) end(campaignID uuid.UUID, userID string, n int) {
+	f.held[campaignID] -= n
+	if u := f.usages[User{CampaignID: campaignID, ID: userID}]; u != nil {
+		u.owned -= n
+		u.holds--
+		u.held -= n
+		u.late = true
+	}
+}
+
+// release takes a hold that its user gives back now out of every count.
+func (f *facts) release(h *Hold) {
+	f.end(h.CampaignID, h.UserID, len(h.Positions))
+	if kept := f.kept[User{CampaignID: h.CampaignID, ID: h.UserID}]; kept != nil {
+		lasted := max(f.now.Sub(h.CreatedAt), 0)
+		for _, p := range h.Positions {
+			kept.Add(p.Position, HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
 		}
 	}
-	var b pgx.Batch
-	campaigns := []uuid.UUID{t.tasks[0].Job.CampaignID}
-	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
-	return t.service.readFacts(ctx, tx, &b, campaigns, requests, holds)
+}
+
+// quota is how long the user of a request may hold which positions.
+func (f *facts) quota(r HoldRequest) Quota {
+	return Quota{Turns: f.turns, Kept: f.kept[r.user()], Now: f.now, For: r.TTL}
+}
+
+// hold counts a hold that was made.
+func (f *facts) hold(r HoldRequest, n int) {
+	u := f.usages[r.user()]
+	u.owned += n
+	u.holds++
+	u.held += n
+	f.held[r.Job.CampaignID] += n
+}
+
+func (r HoldRequest) user() User {
+	return User{CampaignID: r.Job.CampaignID, ID: r.Job.UserID}
 }
 
 // create makes the holds that tasks ask for. Users who give positions back in this
@@ -203,15 +201,6 @@ func (f *facts) lateness(r HoldRequest) int {
 		return 1
 	}
 	return 0
-}
-
-// names returns the campaign and the users of tasks, for failpoints.
-func (t *transaction) names(mine []int) []string {
-	names := []string{t.tasks[0].Job.CampaignID.String()}
-	for _, i := range mine {
-		names = append(names, t.tasks[i].Job.UserID)
-	}
-	return names
 }
 
 // findStock finds enough positions for requests, also when some must be avoided.
@@ -257,4 +246,113 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// check checks a request against everything but the positions themselves.
+func (f *facts) check(r HoldRequest, settings config.Holds) error {
+	if err := f.checkSale(r); err != nil {
+		return err
+	}
+	return f.checkUsage(r, settings)
+}
+
+// checkSale checks a request against its campaign: first whether it is a draft, whose shape
+// can still change, then whether it has such positions at all, then the state of the sale.
+func (f *facts) checkSale(r HoldRequest) error {
+	c := f.campaigns[r.Job.CampaignID]
+	if c == nil {
+		return campaign.NotFound(r.Job.CampaignID)
+	}
+	if c.State == campaign.Pending {
+		return c.CheckOnSale()
+	}
+	if err := r.Check(c.Shape, ""); err != nil {
+		return err
+	}
+	return c.CheckOnSale()
+}
+
+// checkUsage checks the limits on what one user, and all users together, may hold.
+func (f *facts) checkUsage(r HoldRequest, settings config.Holds) error {
+	c, u, n := f.campaigns[r.Job.CampaignID], f.usages[r.user()], r.Size()
+	share := c.Counts.Total * settings.MaxSharePercent / 100
+	switch {
+	case u.holds >= settings.MaxPerUser:
+		return fault.New(fault.HoldLimitExceeded, "this user has %d holds in this campaign; more are not allowed at a time", u.holds)
+	case u.held+n > settings.MaxPositionsPerUser:
+		return fault.New(fault.HoldLimitExceeded, "a user may hold %d positions at a time; this one holds %d and asks for %d more",
+			settings.MaxPositionsPerUser, u.held, n)
+	case settings.MaxSharePercent < 100 && f.held[c.ID]+n > share: // with 100 % there is no limit
+		return fault.New(fault.HoldLimitExceeded, "%d of %d positions may be held at a time by all users together, and %d are",
+			share, c.Counts.Total, f.held[c.ID])
+	}
+	if err := c.CheckLimit(u.owned, n); err != nil {
+		return err
+	}
+	return f.quota(r).Refuse("", r.Positions, c.Shape, fmt.Sprintf("hold it for %s", r.TTL))
+}
+
+// millis is RFC 3339 with milliseconds.
+const millisOf = "2006-01-02T15:04:05.000Z07:00"
+
+func (s *Holds) extend(f *facts, out *effects, r task) job.Answer {
+	h, err := f.active(r)
+	if err != nil {
+		return job.Answer{Refusal: err}
+	}
+	if most := s.settings.MaxExtensions; h.Extensions >= most {
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one was", most)}
+	}
+	deadline, bound := s.extended(f, h, r.TTL)
+	if !deadline.After(h.ExpiresAt) {
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "%s; this hold lasts until %s, and cannot last longer now", bound, h.ExpiresAt.UTC().Format(millisOf))}
+	}
+	h.ExpiresAt = deadline
+	h.Extensions++
+	out.extends++
+	if !slices.Contains(out.extended, h) {
+		out.extended = append(out.extended, h)
+	}
+	return job.Answer{Body: s.render(*h, r.Viewer)}
+}
+
+// extended returns until when a hold lasts when ttl is added, within the bounds, and the
+// bound that leaves least.
+func (s *Holds) extended(f *facts, h *Hold, ttl time.Duration) (deadline time.Time, bound string) {
+	deadline = h.ExpiresAt.Add(ttl)
+	within := func(end time.Time, why string) {
+		if deadline.After(end) {
+			deadline, bound = end, why
+		}
+	}
+	within(f.now.Add(s.settings.MaxTTL), fmt.Sprintf("no hold has more than %s left", s.settings.MaxTTL))
+	if end := f.campaigns[h.CampaignID].DrawsAt; end != nil {
+		within(*end, "what is sold by "+end.UTC().Format(millisOf)+" is drawn: no hold outlasts that")
+	}
+	within(h.EndsBy, "this user has held these positions before: this hold can last until "+h.EndsBy.UTC().Format(millisOf))
+	return deadline, bound
+}
+
+func (s *Holds) release(f *facts, out *effects, r task) (released bool, err error) {
+	h, err := f.active(r)
+	if h != nil && h.State == HoldReleased {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	h.State = HoldReleased
+	out.released = append(out.released, h)
+	f.release(h)
+	return true, nil
+}
+
+// active returns a hold that is to be changed. When the hold is not active it is
+// returned with an Error that says how it ended.
+func (f *facts) active(r task) (*Hold, error) {
+	h := f.holds[r.hold]
+	if h == nil || h.CampaignID != r.Job.CampaignID {
+		return nil, fault.New(fault.NotFound, "there is no hold %s", r.hold)
+	}
+	return h, h.CheckActive()
 }

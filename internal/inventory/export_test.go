@@ -1,5 +1,13 @@
 package inventory
 
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/postgres"
+)
+
 // Need is what the tests of the search ask for.
 type Need = need
 
@@ -10,3 +18,16 @@ var (
 	FindRuns   = findRuns
 	RunsWanted = runsWanted
 )
+
+// SetClock sets the clock by which taken positions are remembered.
+func (s *Holds) SetClock(now func() time.Time) { s.taken.now = now }
+
+// DB returns what the service reads from.
+func (s *Holds) DB() postgres.DB { return s.db }
+
+// SetRowWait sets how long a transaction waits for its campaign, the first time and
+// when it was found locked.
+func (s *Holds) SetRowWait(first, again time.Duration) { s.rowWait, s.retryWait = first, again }
+
+// Pending returns how many requests wait for the transaction of a campaign.
+func (s *Holds) Pending(campaignID uuid.UUID) int { return s.campaigns.Pending(campaignID) }

@@ -157,7 +157,7 @@ func queueExtend(b *pgx.Batch, h inventory.Hold, deadline time.Time) {
 func queueRelease(b *pgx.Batch, h inventory.Hold) { inventory.QueueRelease(b, []*inventory.Hold{&h}) }
 
 // over is a hold as QueueFindOver finds it.
-func overInventory(h inventory.Hold) inventory.Over {
+func overOf(h inventory.Hold) inventory.Over {
 	return inventory.Over{ID: h.ID, CampaignID: h.CampaignID, UserID: h.UserID, Size: len(h.Positions)}
 }
 

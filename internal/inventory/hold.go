@@ -2,13 +2,13 @@ package inventory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
@@ -94,6 +94,12 @@ func GetHold(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID
 	return h, fault.At(err, "inventory.GetHold(%s)", id)
 }
 
+// GetHolds returns those of the holds that exist, in any order, as GetHold does.
+func GetHolds(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Hold, error) {
+	holds, err := postgres.Collect(ctx, db, scanHold, `SELECT `+now+` FROM holds WHERE id = ANY($1)`, ids)
+	return holds, fault.At(err, "inventory.GetHolds")
+}
+
 // QueueGetHolds reads holds as they are recorded. An active hold is active here
 // even after its deadline: the transaction decides by what [QueueFindOver] found.
 func QueueGetHolds(b *pgx.Batch, ids []uuid.UUID, each func(h Hold)) {
@@ -127,19 +133,6 @@ func QueueFindOver(b *pgx.Batch, campaigns []uuid.UUID, found *[]Over) {
 		})
 }
 
-// CampaignsWithHoldsOver returns the campaigns of the holds that have been over
-// for longest: of at most limit holds, and without the campaigns in except. It
-// locks nothing.
-func CampaignsWithHoldsOver(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
-	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
-		SELECT campaign_id FROM (
-			SELECT campaign_id, expires_at FROM holds
-			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND campaign_id <> ALL($2)
-			ORDER BY expires_at LIMIT $1) o
-		GROUP BY campaign_id ORDER BY min(expires_at)`, limit, except)
-	return ids, fault.At(err, "inventory.CampaignsWithHoldsOver")
-}
-
 // AllHolds is the limit of QueueFindActive that is none.
 const AllHolds = 0
 
@@ -154,12 +147,6 @@ func QueueFindActive(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]*Ho
 		})
 		return err
 	})
-}
-
-// GetHolds returns those of the holds that exist, in any order, as GetHold does.
-func GetHolds(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Hold, error) {
-	holds, err := postgres.Collect(ctx, db, scanHold, `SELECT `+now+` FROM holds WHERE id = ANY($1)`, ids)
-	return holds, fault.At(err, "inventory.GetHolds")
 }
 
 // HoldFilter selects holds of a list. Empty fields but Who select all. There must be a campaign
@@ -208,36 +195,128 @@ func ListHolds(ctx context.Context, db postgres.DB, f HoldFilter, p postgres.Lis
 	return list, next, nil
 }
 
-// HoldMetrics counts what this process does with holds.
-type HoldMetrics struct{ events *prometheus.CounterVec }
-
-// The events that are counted. A hold that is over is expired when the sweep ends
-// it, and reclaimed when a transaction that needs positions ends it first.
+// Every change of a position writes the board_version of its transaction into it.
+// campaign.Changes counts that up once in every transaction. A statement uses counted if
+// it comes after that, and uncounted if it comes before.
 const (
-	HoldsMade      = "made"
-	HoldsUsed      = "used"
-	HoldsReleased  = "released"
-	HoldsExtended  = "extended"
-	HoldsExpired   = "expired"
-	HoldsReclaimed = "reclaimed"
+	counted   = `(SELECT board_version FROM campaigns WHERE id = p.campaign_id)`
+	uncounted = `(SELECT board_version + 1 FROM campaigns WHERE id = p.campaign_id)`
 )
 
-// NewHoldMetrics registers the counters, all at 0.
-func NewHoldMetrics(registry prometheus.Registerer) *HoldMetrics {
-	m := &HoldMetrics{events: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "triprize_holds_total",
-		Help: "Events of holds: made, used, released, extended, expired (ended by the sweep), reclaimed (expired, and ended by a request for positions before the sweep).",
-	}, []string{"event"})}
-	registry.MustRegister(m.events)
-	for _, event := range []string{HoldsMade, HoldsUsed, HoldsReleased, HoldsExtended, HoldsExpired, HoldsReclaimed} {
-		m.events.WithLabelValues(event)
-	}
-	return m
+// NewHold is a hold to be made, with the free positions it will keep.
+type NewHold struct {
+	Hold
+	Picked []*Free
 }
 
-// Count adds n events; a nil HoldMetrics counts nothing.
-func (m *HoldMetrics) Count(event string, n int) {
-	if m != nil && n > 0 {
-		m.events.WithLabelValues(event).Add(float64(n))
+// QueueHold makes holds. Their positions must still be free and have the version
+// at which they were found, and turns must allow their users to hold them. It comes
+// after campaign.Changes.
+func QueueHold(b *pgx.Batch, holds []NewHold, turns Turns) error {
+	var campaigns, holdIDs []uuid.UUID
+	var layers, cols, versions []int
+	var users []string
+	var deadlines, created []time.Time
+	for _, h := range holds {
+		for _, f := range h.Picked {
+			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
+			users, holdIDs, deadlines = append(users, h.UserID), append(holdIDs, h.ID), append(deadlines, h.ExpiresAt)
+			created = append(created, h.CreatedAt)
+		}
 	}
+	queueForget(b, turns, campaigns, layers, cols, users, created)
+	b.Queue(`
+		UPDATE positions p
+		SET state = 'held', version = p.version + 1, board_version = `+counted+`, user_id = k.user_id, hold_id = k.hold_id, expires_at = k.expires_at
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::timestamptz[], $8::timestamptz[])
+		     AS k (campaign_id, layer, col, version, user_id, hold_id, expires_at, created_at)
+		WHERE p.campaign_id = k.campaign_id AND p.layer = k.layer AND p.col = k.col
+		  AND p.state = $12 AND p.version = k.version AND `+mayHold, // not 'available': an index of the free positions would fit, without their keys
+		campaigns, layers, cols, versions, users, holdIDs, deadlines, created,
+		turns.Rest.Seconds(), turns.CoolDown.Seconds(), turns.Most.Seconds(), Available).Exec(postgres.Exactly(len(campaigns), "free positions"))
+	return queueInsert(b, holds)
+}
+
+func queueInsert(b *pgx.Batch, holds []NewHold) error {
+	n := len(holds)
+	ids, campaigns, users, deadlines := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]time.Time, n)
+	positions, sizes, created, endsBy := make([][]byte, n), make([]int, n), make([]time.Time, n), make([]time.Time, n)
+	clients, metadata, currencies := make([]string, n), make([][]byte, n), make([]string, n)
+	for i, h := range holds {
+		text, err := json.Marshal(h.Positions)
+		if err != nil {
+			return fmt.Errorf("inventory.QueueHold: %w", err)
+		}
+		ids[i], campaigns[i], users[i], deadlines[i] = h.ID, h.CampaignID, h.UserID, h.ExpiresAt
+		positions[i], sizes[i], created[i], endsBy[i] = text, len(h.Positions), h.CreatedAt, h.EndsBy
+		clients[i], metadata[i], currencies[i] = h.Client, h.Metadata.Text(), h.Currency
+	}
+	b.Queue(`
+		INSERT INTO holds (id, campaign_id, user_id, positions, size, expires_at, created_at, ends_by, client, metadata, currency)
+		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::jsonb[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::timestamptz[],
+		                     $9::text[], $10::jsonb[], $11::text[])`,
+		ids, campaigns, users, positions, sizes, deadlines, created, endsBy, clients, metadata, currencies).Exec(postgres.Exactly(n, "new holds"))
+	return nil
+}
+
+// QueueExtend writes the deadlines and the numbers of extensions of active holds,
+// and the deadlines of their positions, before campaign.Changes.
+func QueueExtend(b *pgx.Batch, holds []*Hold) {
+	n, positions := len(holds), 0
+	ids, deadlines, extensions := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
+	for i, h := range holds {
+		ids[i], deadlines[i], extensions[i] = h.ID, h.ExpiresAt, h.Extensions
+		positions += len(h.Positions)
+	}
+	b.Queue(`
+		UPDATE holds h SET expires_at = e.expires_at, extensions = e.extensions
+		FROM unnest($1::uuid[], $2::timestamptz[], $3::int[]) AS e (id, expires_at, extensions)
+		WHERE h.id = e.id AND h.state = 'active' AND h.extensions < e.extensions AND h.expires_at <= e.expires_at
+		  AND e.expires_at <= greatest(h.ends_by, h.expires_at)`, ids, deadlines, extensions).
+		Exec(postgres.Exactly(n, "active holds"))
+	b.Queue(`
+		UPDATE positions p SET version = p.version + 1, board_version = `+uncounted+`, expires_at = e.expires_at
+		FROM unnest($1::uuid[], $2::timestamptz[]) AS e (hold_id, expires_at)
+		WHERE p.hold_id = e.hold_id AND p.state = 'held'`, ids, deadlines).
+		Exec(postgres.Exactly(positions, "held positions"))
+}
+
+// QueueRelease ends active holds that their owners give back, before campaign.Changes.
+func QueueRelease(b *pgx.Batch, holds []*Hold) {
+	ids, freed := make([]uuid.UUID, len(holds)), 0
+	for i, h := range holds {
+		ids[i] = h.ID
+		freed += len(h.Positions)
+	}
+	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`, ids).
+		Exec(postgres.Exactly(len(ids), "active holds"))
+	queueFreeHeld(b, ids, freed)
+	queueHeldTimes(b, ids, freed)
+}
+
+// QueueExpire ends active holds that are over, before campaign.Changes: positions that they
+// free can be given away in the same transaction.
+func QueueExpire(b *pgx.Batch, over []Over) {
+	ids, freed := make([]uuid.UUID, len(over)), 0
+	for i, o := range over {
+		ids[i] = o.ID
+		freed += o.Size
+	}
+	b.Queue(`
+		UPDATE holds SET state = 'expired', ended_at = clock_timestamp()
+		WHERE id = ANY($1) AND state = 'active' AND expires_at <= clock_timestamp()`, ids).
+		Exec(postgres.Exactly(len(ids), "holds that are over"))
+	queueFreeHeld(b, ids, freed)
+	queueHeldTimes(b, ids, freed)
+}
+
+// queueFreeHeld frees the n positions that holds keep. It finds them by hold,
+// because a position of an ended hold may have a new owner. It comes before
+// campaign.Changes.
+func queueFreeHeld(b *pgx.Batch, holds []uuid.UUID, n int) {
+	b.Queue(`
+		UPDATE positions p
+		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, hold_id = NULL, expires_at = NULL
+		WHERE hold_id = ANY($1) AND state = 'held'`, holds).
+		Exec(postgres.Exactly(n, "held positions"))
 }

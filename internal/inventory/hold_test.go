@@ -52,7 +52,7 @@ func TestAHoldIsOverAtItsDeadlineByTheDatabasesClock(t *testing.T) {
 	if _, err := inventory.GetHold(t.Context(), db, access.Everything(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("one that is not there: %v", err)
 	}
-	if got := findOver(t, db, holds[0].CampaignID, uuid.New()); !slices.Equal(got, []inventory.Over{overInventory(holds[0])}) {
+	if got := findOver(t, db, holds[0].CampaignID, uuid.New()); !slices.Equal(got, []inventory.Over{overOf(holds[0])}) {
 		t.Errorf("over are %+v", got)
 	}
 	var b pgx.Batch
@@ -90,7 +90,7 @@ func TestTheCampaignsWithTheOldestHoldsThatAreOverAreFoundFirst(t *testing.T) {
 	middle := holdsFor(t, db, -30*time.Minute)[0].CampaignID
 	holdsFor(t, db, time.Hour)
 	ended := holdsFor(t, db, -2*time.Hour)[0]
-	change(t, db, func(b *pgx.Batch) { inventory.QueueExpire(b, []inventory.Over{overInventory(ended)}) })
+	change(t, db, func(b *pgx.Batch) { inventory.QueueExpire(b, []inventory.Over{overOf(ended)}) })
 	for limit, want := range map[int][]uuid.UUID{1: {old}, 2: {old, middle}, 3: {old, middle}, 4: {old, middle, young}, 100: {old, middle, young}} {
 		got, err := inventory.CampaignsWithHoldsOver(t.Context(), db, []uuid.UUID{}, limit)
 		if err != nil || !slices.Equal(got, want) {
@@ -148,7 +148,7 @@ func TestAnExpiredHoldIsShownAsFree(t *testing.T) {
 	if err != nil || len(own) != 1 || own[0].Position != free[2].Position {
 		t.Errorf("its user has %+v, %v", own, err)
 	}
-	expectCountsInventory(t, db, id, [3]int{8, 2, 0})
+	expectCounters(t, db, id, [3]int{8, 2, 0})
 	if n, err := inventory.CountGone(t.Context(), db, []inventory.Need{needs(id, 4, 0), needs(id, 3, 0)}); err != nil || !slices.Equal(n, []int{0, 0}) {
 		t.Errorf("sold: %v, %v", n, err)
 	}

@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 )
 
@@ -234,8 +234,9 @@ func queueForget(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, layers, cols 
 		campaigns, layers, cols, users, created, max(turns.Rest, turns.CoolDown).Seconds())
 }
 
-// DeleteHeldTimes deletes up to limit times whose last hold ended longer ago than keep,
-// as DeleteEndedHolds does. keep must be longer than a Rest and the longest hold together.
-func DeleteHeldTimes(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
-	return deleteEnded(ctx, db, "held_times", keep, from, limit)
+// Turns returns how long one user keeps one position: as long as one hold that is
+// extended as often as is allowed, in however many holds and unpaid reservations. After
+// that it leaves the position to others for as long as a hold may last.
+func TurnsOf(settings config.Holds) Turns {
+	return Turns{Most: settings.MaxTTL * time.Duration(1+settings.MaxExtensions), Rest: settings.MaxTTL, CoolDown: settings.CoolDown}
 }

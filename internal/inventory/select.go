@@ -1,19 +1,96 @@
 package inventory
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
+
+// Selection is the positions that a request wants, all or nothing: chosen positions, a number of
+// free ones, random or side by side, or those of a hold.
+type Selection struct {
+	Layer     int              `json:"layer,omitempty"` // 0: anywhere in the campaign
+	Quantity  int              `json:"quantity,omitempty"`
+	Adjacent  bool             `json:"adjacent,omitempty"`
+	Positions []shape.Position `json:"positions,omitempty"`
+	Numbers   []int            `json:"numbers,omitempty"` // by which positions were chosen, if any was; 0: by layer and column
+	HoldID    uuid.UUID        `json:"hold_id,omitzero"`
+}
+
+// MaxAdjacentLayer bounds the layers in which positions are found side by side: a layer is
+// read as a whole, under the lock of its campaign.
+const MaxAdjacentLayer = 10_000
+
+// Size is the number of positions that the selection wants.
+func (s Selection) Size() int { return max(s.Quantity, len(s.Positions)) }
+
+// Check returns an invalid-request Error when a campaign of this shape can never give the
+// selection. at is the JSON pointer of the selection in the request.
+func (s Selection) Check(form shape.Shape, at string) error {
+	invalid := func(pointer, format string, args ...any) error {
+		return fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf(format, args...)})
+	}
+	var missing []fault.Field
+	for i, p := range s.Positions {
+		if why := Missing(form, p); why != "" {
+			missing = append(missing, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: why})
+		} else if i < len(s.Numbers) && s.Numbers[i] != 0 && s.Numbers[i] != form.Number(p) { // the draft was reshaped since
+			missing = append(missing, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d/number", at, i),
+				Detail: fmt.Sprintf("%d was another position when it was chosen: the layers of the campaign have changed since", s.Numbers[i])})
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return fault.Invalid(missing...)
+	case len(s.Positions) > 0:
+		return nil
+	case s.Layer < 0 || s.Layer > form.Layers():
+		return invalid("/layer", "the campaign has layers 1 to %d", form.Layers())
+	case s.Quantity < 1:
+		return invalid("/quantity", "must be at least 1")
+	case s.Layer > 0 && s.Quantity > form.InLayer(s.Layer):
+		return invalid("/quantity", "%s has no more than %d in all", form.LayerName(s.Layer), form.InLayer(s.Layer))
+	case s.Quantity > form.Count():
+		return invalid("/quantity", "the campaign has no more than %d in all", form.Count())
+	case s.Adjacent && form.LargestLayer(s.Layer) > MaxAdjacentLayer:
+		return invalid("/adjacent", "goes with layers of %d positions at most; one of %s has %d", MaxAdjacentLayer, s.where(), form.LargestLayer(s.Layer))
+	case s.Adjacent && s.Quantity > form.LongestRun(s.Layer):
+		return invalid("/quantity", "no more than %d positions of %s are side by side", form.LongestRun(s.Layer), s.where())
+	}
+	return nil
+}
+
+// where names the part of the campaign that the positions come from.
+func (s Selection) where() string {
+	if s.Layer == 0 {
+		return "the campaign"
+	}
+	return fmt.Sprintf("layer %d", s.Layer)
+}
+
+// TakenField says that a chosen position is taken: the i-th of the selection at a
+// JSON pointer.
+func TakenField(at string, i int, p shape.Position, form shape.Shape) fault.Field {
+	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %s is taken", form.Name(p))}
+}
+
+// Missing says that a campaign of this shape has no such position; empty: it has.
+func Missing(form shape.Shape, p shape.Position) string {
+	switch n := form.InLayer(p.Layer); {
+	case n == 0:
+		return fmt.Sprintf("there is no position %d/%d; the campaign has layers 1 to %d", p.Layer, p.Column, form.Layers())
+	case !form.Has(p):
+		return fmt.Sprintf("there is no position %d/%d; %s has columns 1 to %d", p.Layer, p.Column, form.LayerName(p.Layer), n)
+	}
+	return ""
+}
 
 // Stock is what a transaction can give away: the free positions it has found, and
 // the positions that requests named, free or not. The first request that selects a
@@ -53,112 +130,6 @@ func (f *Found) keeper() Keeper {
 		return ReservedBy(f.Client, f.UserID, *f.PurchaseID, *f.JobID)
 	}
 	return Keeper{}
-}
-
-// Request is a request for positions that a Stock has to serve.
-type Request struct {
-	CampaignID uuid.UUID
-	Shape      shape.Shape // of the campaign
-	Gone       int         // its positions that are sold or blocked
-	Selection
-	Hold  []shape.Item // instead of a selection: the positions of a hold
-	Avoid int          // how many random positions Select may have to skip for it
-}
-
-// FindStock reads what requests could get, and locks the free positions it finds:
-// enough of each pool for all requests together, and the positions that requests
-// name.
-func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, error) {
-	needs, named := wanted(requests)
-	free, err := findFree(ctx, tx, needs)
-	if err != nil {
-		return nil, err
-	}
-	found, err := Find(ctx, tx, named)
-	if err != nil {
-		return nil, err
-	}
-	sought := runsWanted(requests)
-	layers, err := findRuns(ctx, tx, sought)
-	if err != nil {
-		return nil, err
-	}
-	s := newStock(free, found, layers)
-	for _, r := range requests {
-		s.forms[r.CampaignID], s.gone[Pool{r.CampaignID, 0}] = r.Shape, r.Gone
-	}
-	// When a layer has too few, a refusal must say whether it is sold out.
-	short := slices.DeleteFunc(needs, func(n need) bool { return n.Layer == 0 || len(s.pools[n.Pool]) >= n.Count })
-	for _, n := range sought {
-		if r := s.runs[n.Pool]; n.Layer != 0 && (r == nil || len(r.seats) < n.Count) {
-			short = append(short, n.need)
-		}
-	}
-	gone, err := countGone(ctx, tx, short)
-	for i, n := range gone {
-		s.gone[short[i].Pool] = n
-	}
-	return s, err
-}
-
-// wanted lists what requests need: from each pool as many positions as all requests
-// in its campaign could take. Chosen positions count too, because they may be among
-// those that are found by rank.
-func wanted(requests []Request) (needs []need, named []PositionID) {
-	most, pools, seen := make(map[uuid.UUID]int), make(map[Pool]bool), make(map[PositionID]bool)
-	name := func(id uuid.UUID, p shape.Position) {
-		if at := (PositionID{id, p}); !seen[at] {
-			seen[at] = true
-			named = append(named, at)
-		}
-	}
-	for _, r := range requests {
-		most[r.CampaignID] += r.Size() + r.Avoid
-		for _, p := range r.Positions {
-			name(r.CampaignID, p)
-		}
-		for _, p := range r.Hold {
-			name(r.CampaignID, p.Position)
-		}
-	}
-	for _, r := range requests {
-		if pool := (Pool{r.CampaignID, r.Layer}); r.Quantity > 0 && !r.Adjacent && !pools[pool] {
-			pools[pool] = true
-			needs = append(needs, need{Pool: pool, Count: most[r.CampaignID]})
-		}
-	}
-	return needs, named
-}
-
-// newStock makes a stock from the results of findFree, Find and findRuns. A position that
-// was found twice is in it once.
-func newStock(free []Free, named []Found, layers []foundRuns) *Stock {
-	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), gone: make(map[Pool]int)}
-	for i := range free {
-		f := &free[i]
-		if s.free[f.PositionID] != nil {
-			continue
-		}
-		s.free[f.PositionID] = f
-		for _, p := range []Pool{{f.CampaignID, 0}, {f.CampaignID, f.Layer}} {
-			s.pools[p] = append(s.pools[p], f)
-		}
-	}
-	for _, p := range s.pools {
-		slices.SortFunc(p, func(x, y *Free) int { return x.Rank - y.Rank })
-	}
-	for i := range named {
-		f := &named[i]
-		s.named[f.PositionID] = f
-		if f.State == Available && s.free[f.PositionID] == nil {
-			s.free[f.PositionID] = &f.Free
-		}
-	}
-	for _, l := range layers {
-		s.addRuns(l)
-	}
-	return s
 }
 
 // Named returns the positions that requests named, as they were read.

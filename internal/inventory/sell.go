@@ -13,6 +13,46 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+// QueueSell marks positions as sold and ends the holds that purchases use. The
+// positions must still have the version at which they were found. It comes after
+// campaign.Changes.
+func QueueSell(b *pgx.Batch, sales []Owned) {
+	queueTake(b, sales, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`, ``)
+}
+
+// queueTake gives positions to purchases, in the state that set says, under a condition.
+func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) {
+	var campaigns, purchases, used, usedBy []uuid.UUID
+	var layers, cols, versions []int
+	var owners []string
+	var holds []*uuid.UUID
+	var seconds []float64
+	for _, s := range sales {
+		for _, f := range s.Picked {
+			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
+			owners, purchases = append(owners, s.UserID), append(purchases, s.PurchaseID)
+			holds, seconds = append(holds, postgres.Nullable(s.HoldID)), append(seconds, s.For.Seconds())
+		}
+		if s.HoldID != uuid.Nil {
+			used, usedBy = append(used, s.HoldID), append(usedBy, s.PurchaseID)
+		}
+	}
+	b.Queue(`
+		UPDATE positions p
+		SET version = p.version + 1, board_version = `+counted+`, user_id = s.user_id, purchase_id = s.purchase_id, hold_id = NULL, `+set+`
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[], $8::float8[])
+		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id, seconds)
+		WHERE p.campaign_id = s.campaign_id AND p.layer = s.layer AND p.col = s.col AND p.version = s.version
+		  AND p.state = CASE WHEN s.hold_id IS NULL THEN 'available' ELSE 'held' END AND p.hold_id IS NOT DISTINCT FROM s.hold_id`+condition,
+		append([]any{campaigns, layers, cols, versions, owners, purchases, holds, seconds}, args...)...).Exec(postgres.Exactly(len(campaigns), "positions"))
+	if len(used) > 0 {
+		b.Queue(`
+			UPDATE holds h SET state = 'used', purchase_id = u.purchase_id, ended_at = clock_timestamp()
+			FROM unnest($1::uuid[], $2::uuid[]) AS u (id, purchase_id)
+			WHERE h.id = u.id AND h.state = 'active'`, used, usedBy).Exec(postgres.Exactly(len(used), "active holds"))
+	}
+}
+
 // QueueReserve reserves positions for purchases that wait for their payments, and ends
 // the holds that these use. The positions must still have the version at which they were
 // found, and turns must allow their users to keep free ones until the deadline. Nothing

@@ -1,3 +1,63 @@
+// Package inventory owns positions and holds, and the rules of selection.
+//
+// A position:
+//
+//	available ──▶ held ──▶ reserved ──▶ sold
+//	    │  ▲        │         ▲  │        │
+//	    │  └────────┴─────────┼──┘        │
+//	    ├─────────────────────┘           │
+//	    ├─────────────────────────────────▶
+//	    └◀──────────── (a cancelled purchase)
+//	available ◀──▶ blocked (by an operator)
+//
+// reserved is for purchases that wait for their payment at a provider. No deadline frees
+// such a position: its payment decides.
+//
+// A hold:
+//
+//	active ─┬─▶ used      a purchase bought all of it
+//	        ├─▶ released  its owner released it
+//	        └─▶ expired   its deadline passed
+//
+// A hold and its positions change together, by one function ([QueueHold], [QueueExtend],
+// [QueueRelease], [QueueExpire], [QueueSell]). Each needs the campaign's row locked
+// (package campaign), and names the state or version that it expects. It fails with
+// postgres.ErrRows when other rows match, so a caller without the lock cannot sell a
+// position twice. The caller changes the counters of the campaign in the same transaction.
+//
+// Each change of a position writes the campaign's board_version, so that a reader who has
+// one version can get the changes since.
+//
+// A hold is over at its deadline by the database's clock, also before a sweep: [GetHold]
+// calls it expired, and its positions are shown as available. Every transaction that gives
+// positions away locks the campaign, reads once which holds are over ([QueueFindOver]) and
+// ends those. So a purchase from a hold in its last millisecond gets all of it or nothing.
+//
+// The rank of a position is its place in a secret random order of the campaign. "A random
+// free position" is the first free one by rank: an index scan that no outsider can
+// predict. [Selection] and [Stock] have the rules by which a request gets positions, for
+// holds and purchases.
+//
+// # Requests for holds
+//
+// [Holds] makes, extends and releases holds; [ExpireHolds] expires them.
+//
+//	known to be taken? ─▶ precheck: retry? over a limit? ─▶ wait for the lock ─▶ one transaction for many requests
+//	  (this process)          (a read)                        (Redis)          lock campaign ─▶ end holds that are over ─▶ decide ─▶ write
+//
+// Only the transaction guards. It locks the campaign's row, ends holds that are over,
+// reads usage and positions, and names the expected version in every UPDATE. The steps
+// before it save work when many users want the same positions:
+//
+//   - A position that was found taken is cached for at most a second, and never beyond
+//     its deadline. Requests for it are refused at once, unless their idempotency key
+//     shows that they are retries.
+//   - The precheck answers retries, and refuses users over a limit.
+//   - Requests for the same position get its lock one after the other. Without the lock a
+//     request goes on.
+//
+// A refusal before the transaction is not recorded under the idempotency key: the next
+// request with that key is a new one.
 package inventory
 
 import (
@@ -27,6 +87,40 @@ const (
 	Unsold    State = "unsold" // shown of those that are available when the campaign never sells again
 	Blocked   State = "blocked"
 )
+
+// PositionID identifies a position of a campaign.
+type PositionID struct {
+	CampaignID uuid.UUID
+	shape.Position
+}
+
+// Pool is the part of a campaign that random positions come from: one layer, or
+// with layer 0 all layers.
+type Pool struct {
+	CampaignID uuid.UUID
+	Layer      int
+}
+
+// Free is one free position that a transaction has locked.
+type Free struct {
+	PositionID
+	Rank    int
+	Price   money.Amount
+	Version int
+	taken   bool // out of its stock
+}
+
+// Found is a position as it was read.
+type Found struct {
+	Free
+	State      State
+	HoldID     *uuid.UUID
+	PurchaseID *uuid.UUID    // of one that is reserved
+	JobID      *uuid.UUID    // of that purchase
+	UserID     string        // whose it is; empty: nobody's
+	Client     string        // of what keeps it; empty: it is not kept
+	Remaining  time.Duration // until its hold ends, or its payment is given up; negative: it has ended
+}
 
 // Position is one position as clients see it. It is available as soon as its hold
 // is over, even before a sweep has ended the hold. The rank is never shown.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
@@ -189,4 +190,64 @@ func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (*job.Done, erro
 	refusal := fault.Taken(gone...)
 	refusal.RetryAt = FreeAt(now, time.Now())
 	return &job.Done{Err: refusal}, nil
+}
+
+// Extend moves the deadline of an active hold by r.TTL, once per idempotency key: it adds to
+// what is left. r has the campaign of the hold. The settings limit how often a hold can be
+// extended. It is allowed while the sale is paused or over.
+//
+// Never more is left than holds.max_ttl, no hold outlasts the end of a sale that is drawn
+// then, nor the time that its user may keep its positions in all its holds of them. A hold
+// gets what these bounds leave, and is never shortened; where they leave nothing, the
+// extension is refused and does not count.
+func (s *Holds) Extend(ctx context.Context, r HoldRequest, id uuid.UUID) (job.Accepted, error) {
+	done, err := s.campaigns.Do(ctx, r.Job.CampaignID, task{HoldRequest: r, kind: extend, hold: id})
+	if err == nil {
+		err = done.Err
+	}
+	return done.Accepted, err
+}
+
+// Release ends an active hold of a campaign and frees its positions at once. When the
+// hold was released before, nothing changes and released is false.
+func (s *Holds) Release(ctx context.Context, campaignID, id uuid.UUID) (released bool, err error) {
+	done, err := s.campaigns.Do(ctx, campaignID, task{HoldRequest: HoldRequest{Job: job.Request{CampaignID: campaignID}}, kind: release, hold: id})
+	if err == nil {
+		err = done.Err
+	}
+	return done.released, err
+}
+
+// HoldMetrics counts what this process does with holds.
+type HoldMetrics struct{ events *prometheus.CounterVec }
+
+// The events that are counted. A hold that is over is expired when the sweep ends
+// it, and reclaimed when a transaction that needs positions ends it first.
+const (
+	HoldsMade      = "made"
+	HoldsUsed      = "used"
+	HoldsReleased  = "released"
+	HoldsExtended  = "extended"
+	HoldsExpired   = "expired"
+	HoldsReclaimed = "reclaimed"
+)
+
+// NewHoldMetrics registers the counters, all at 0.
+func NewHoldMetrics(registry prometheus.Registerer) *HoldMetrics {
+	m := &HoldMetrics{events: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "triprize_holds_total",
+		Help: "Events of holds: made, used, released, extended, expired (ended by the sweep), reclaimed (expired, and ended by a request for positions before the sweep).",
+	}, []string{"event"})}
+	registry.MustRegister(m.events)
+	for _, event := range []string{HoldsMade, HoldsUsed, HoldsReleased, HoldsExtended, HoldsExpired, HoldsReclaimed} {
+		m.events.WithLabelValues(event)
+	}
+	return m
+}
+
+// Count adds n events; a nil HoldMetrics counts nothing.
+func (m *HoldMetrics) Count(event string, n int) {
+	if m != nil && n > 0 {
+		m.events.WithLabelValues(event).Add(float64(n))
+	}
 }
