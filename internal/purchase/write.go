@@ -1,19 +1,63 @@
 package purchase
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
 )
+
+// QueueInsert stores purchases with their items, in two statements. They are completed,
+// or with the state Pending they wait for their payments.
+func QueueInsert(b *pgx.Batch, purchases []Purchase) {
+	n := len(purchases)
+	ids, campaigns, jobs, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
+	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n) // amounts in minor units
+	references, nonces, waits := make([]*string, n), make([][]byte, n), make([]bool, n)
+	clients, metadata := make([]string, n), make([][]byte, n)
+	for i, p := range purchases {
+		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
+		amounts[i], currencies[i], methods[i] = int64(p.Amount), p.Currency, string(p.PaymentMethod)
+		references[i], nonces[i], waits[i] = p.PaymentReference, p.Nonce[:], p.State == Pending
+		clients[i], metadata[i] = p.Client, p.Metadata.Text()
+	}
+	b.Queue(`
+		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at,
+		                       client, metadata)
+		SELECT id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce,
+		       CASE WHEN waits THEN 'pending' ELSE 'completed' END, CASE WHEN NOT waits THEN clock_timestamp() END, client, metadata
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bool[],
+		            $11::text[], $12::jsonb[])
+		     AS p (id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce, waits, client, metadata)`,
+		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces, waits, clients, metadata)
+	queueItems(b, purchases)
+}
+
+func queueItems(b *pgx.Batch, purchases []Purchase) {
+	var owners []uuid.UUID
+	var layers, cols []int
+	var prices []int64 // minor units
+	for _, p := range purchases {
+		for _, item := range p.Items {
+			owners, layers, cols, prices = append(owners, p.ID), append(layers, item.Layer), append(cols, item.Column), append(prices, int64(item.Price))
+		}
+	}
+	b.Queue(`
+		INSERT INTO purchase_items (purchase_id, layer, col, price)
+		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
+}
+
+// QueueAwaiting notes whether the payment of an open purchase waits for its buyer. It
+// changes nothing when the purchase is not open, which is no failure.
+func QueueAwaiting(b *pgx.Batch, id uuid.UUID, awaiting bool) {
+	b.Queue(`
+		UPDATE purchases SET state = CASE WHEN $2 THEN 'awaiting_action' ELSE 'pending' END
+		WHERE id = $1 AND state IN ('pending', 'awaiting_action')`, id, awaiting)
+}
 
 // QueueComplete makes open purchases completed: they are paid.
 func QueueComplete(b *pgx.Batch, ids []uuid.UUID) {
@@ -129,58 +173,4 @@ func QueueFollow(b *pgx.Batch, ids ...uuid.UUID) {
 		FROM (SELECT purchase_id, CASE WHEN bool_and(finished_at IS NOT NULL) THEN 'refunded' ELSE 'refunding' END AS state
 		      FROM refunds WHERE purchase_id = ANY($1) AND number IS NOT NULL GROUP BY purchase_id) r
 		WHERE p.id = r.purchase_id AND p.state IN ('refunding', 'refunded') AND p.state <> r.state`, ids)
-}
-
-// soldPage is how many sold positions one statement reads: half a million in one would
-// take longer than statements may.
-const soldPage = 8192
-
-// SoldLines yields every sold position of a campaign as it is published, by layer and
-// column. It reads them page by page, so the list is whole only when it cannot change
-// meanwhile: the campaign is drawing or completed, or db is a snapshot. It ends at the
-// first error. From the freeze on, drawing.ListOf has the list.
-func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
-	return soldLines(ctx, db, campaignID, soldPage)
-}
-
-func soldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID, size int) iter.Seq2[fairdraw.SoldLine, error] {
-	return func(yield func(fairdraw.SoldLine, error) bool) {
-		var next shape.Position
-		for {
-			page, err := soldFrom(ctx, db, campaignID, next, size)
-			if err != nil {
-				yield(fairdraw.SoldLine{}, fmt.Errorf("purchase.SoldLines(%s): %w", campaignID, err))
-				return
-			}
-			for _, line := range page {
-				if !yield(line, nil) {
-					return
-				}
-				next = shape.Position{Layer: line.Layer, Column: line.Column + 1}
-			}
-			if len(page) < size {
-				return
-			}
-		}
-	}
-}
-
-// soldFrom returns up to n sold positions of a campaign as they are published, by layer
-// and column, the first of them at first or behind it. The positions are chosen first, so
-// that only their purchases are looked up.
-func soldFrom(ctx context.Context, db postgres.DB, campaignID uuid.UUID, first shape.Position, n int) ([]fairdraw.SoldLine, error) {
-	page, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
-		var s fairdraw.Sold
-		var nonce []byte
-		err := row.Scan(&s.Layer, &s.Column, &s.PurchaseID, &nonce, &s.UserID)
-		copy(s.Nonce[:], nonce)
-		return s.Line(), err
-	}, `
-		SELECT s.layer, s.col, s.purchase_id, p.nonce, p.user_id
-		FROM (SELECT layer, col, purchase_id FROM positions
-		      WHERE campaign_id = $1 AND state = 'sold' AND (layer, col) >= ($2, $3)
-		      ORDER BY layer, col LIMIT $4) s
-		JOIN purchases p ON p.id = s.purchase_id
-		ORDER BY s.layer, s.col`, campaignID, first.Layer, first.Column, n)
-	return page, fault.At(err, "purchase.soldFrom(%s, %v)", campaignID, first)
 }
