@@ -4,19 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/purchase"
+	"triprize/internal/wallet"
 )
 
 // Cancellation is the payload of a cancellation job: which purchase to cancel, or which
@@ -72,12 +71,6 @@ func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, 
 	return in.Report, nil
 }
 
-// isRefusal reports whether err refuses the cancellation; other errors are failures.
-func isRefusal(err error) bool {
-	code := fault.CodeOf(err)
-	return code == fault.NotFound || code == fault.StateConflict || code == fault.PurchaseDisputed
-}
-
 // cancellation is a queued cancellation job with all that its decision needs.
 type cancellation struct {
 	job.Ref
@@ -95,14 +88,6 @@ type cancellation struct {
 type cancellations struct {
 	*effects
 	wanted []*cancellation // in the order of arrival
-}
-
-// buyer returns the user of the purchase; empty: there is none.
-func (c *cancellation) buyer() string {
-	if c.bought == nil {
-		return ""
-	}
-	return c.bought.UserID
 }
 
 // wantedSQL reads those of the jobs $1 uuid[] that are queued cancellations of the campaigns $2
@@ -199,81 +184,25 @@ func (in *cancellations) scan(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// items returns what is cancelled: the positions that were named, or all that are left.
-func (c *cancellation) items() []purchase.Item {
-	if len(c.Positions) == 0 {
-		return c.bought.Items
-	}
-	return slices.DeleteFunc(slices.Clone(c.bought.Items), func(i purchase.Item) bool { return !slices.Contains(c.Positions, i.Position) })
-}
-
-// partial reports whether positions of the purchase are left.
-func (c *cancellation) partial() bool {
-	return len(c.Positions) > 0 && len(c.items()) < len(c.bought.Items)
-}
-
-// checkPositions returns why the named positions cannot be cancelled: all of them, or none.
-func (c *cancellation) checkPositions() error {
-	has := func(items []purchase.Item, at shape.Position) int {
-		return slices.IndexFunc(items, func(i purchase.Item) bool { return i.Position == at })
-	}
-	for _, at := range c.Positions {
-		if has(c.bought.Items, at) >= 0 {
-			continue
-		}
-		for _, part := range c.bought.Partial {
-			if n := has(part.Items, at); n >= 0 {
-				return fault.New(fault.StateConflict, "position %s of the purchase is cancelled already", part.Items[n].Name())
+// lockPayees locks the wallets of purchases that may be cancelled and were paid by
+// wallet. wait says whether to wait for those that another transaction has locked.
+func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait Wait) error {
+	var want []wallet.PayBack
+	for _, c := range in.wanted {
+		if c.check() == nil && c.bought.PaymentMethod == purchase.Wallet {
+			want = append(want, c.payBack())
+			if all := want[len(want)-1]; all.Part != uuid.Nil { // those before it may leave nothing else
+				all.Part = uuid.Nil
+				want = append(want, all)
 			}
 		}
-		return fault.New(fault.StateConflict, "the purchase has no position %d/%d", at.Layer, at.Column)
 	}
-	if c.bought.State != purchase.Completed && c.partial() {
-		return fault.New(fault.StateConflict, "the purchase is %s: positions of it can be cancelled when it is paid; until then cancel all of it", c.bought.State)
+	if len(want) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// check returns why the purchase cannot be cancelled, or nil.
-func (c *cancellation) check() error {
-	switch {
-	case c.campaign == nil:
-		return campaign.NotFound(c.CampaignID)
-	case c.bought == nil:
-		return fault.New(fault.NotFound, "there is no purchase %s", c.PurchaseID)
-	case c.bought.State == purchase.Cancelled:
-		return fault.New(fault.StateConflict, "the purchase is cancelled already")
-	case c.bought.State == purchase.Refunding, c.bought.State == purchase.Refunded:
-		return fault.New(fault.StateConflict, "the purchase is %s already", c.bought.State)
-	case c.bought.State != purchase.Completed && !c.open():
-		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one, or one that is being paid, can be cancelled", c.bought.State)
-	case *c.campaign == campaign.Drawing, *c.campaign == campaign.Completed:
-		return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and the list of buyers does not change any more", *c.campaign)
-	case *c.campaign != campaign.Active:
-		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
-	case c.payment != nil && c.payment.Dispute.HoldsMoney() && !c.AnyTime:
-		d := c.payment.Dispute
-		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s): the bank decides what becomes of the money; an operator can still cancel the purchase", d.ID, d.Status)
-	case !c.open() && c.late && !c.AnyTime:
-		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
+	mode, err := wait.forWallets(ctx, tx)
+	if err == nil {
+		in.wallets, err = wallet.OpenPayees(ctx, tx, want, mode)
 	}
-	return c.checkPositions()
-}
-
-// open reports whether the purchase is being paid.
-func (c *cancellation) open() bool { return c.payment != nil && c.bought.State.Open() }
-
-// busy reports whether another transaction has the payment, so that nothing can be decided.
-func (c *cancellation) busy() bool { return c.payment != nil && !c.locked }
-
-// checkPayment returns why the purchase cannot be taken back while it is paid, or nil. It
-// needs the lock of the payment.
-func (c *cancellation) checkPayment() error {
-	switch p := c.payment; {
-	case p.CancelJob != nil:
-		return fault.New(fault.StateConflict, "the purchase is being cancelled already")
-	case !p.Phase.BeforeCapture() && p.Phase != payment.Capturing && p.Phase != payment.Captured:
-		return fault.New(fault.StateConflict, "the payment of the purchase is being given up already")
-	}
-	return nil
+	return err
 }

@@ -2,10 +2,9 @@ package sale
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -13,155 +12,20 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+	"triprize/internal/wallet"
 )
-
-// Seller finalizes purchase jobs and cancellation jobs, and concludes payments, many in
-// one transaction.
-type Seller struct {
-	db           postgres.Beginner
-	keepJobs     time.Duration
-	reservations Reservations
-	facts        *campaign.Facts
-}
-
-// MaxExtension is how much longer positions wait for a card at most while the provider is away.
-const MaxExtension = 30 * time.Minute
-
-// Reservations says how long positions are reserved for payments.
-type Reservations struct {
-	For          time.Duration             // from the reservation on
-	MaxExtension time.Duration             // while the provider is away, beyond that
-	AfterSaleEnd time.Duration             // while they await the buyer, after the end of the sale
-	Takes        func(money.Currency) bool // whether a card can pay in a currency; nil: in none
-	MostPerUser  int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
-	Turns        inventory.Turns           // how long a user keeps a position, with holds; at least For
-}
-
-// NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
-func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reservations) *Seller {
-	reservations.Turns.Most = max(reservations.Turns.Most, reservations.For)
-	reservations.Turns.CoolDown = 0 // a buyer whose card was declined tries another at once
-	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, facts: campaign.NewFacts()}
-}
-
-// Wait bounds how long a transaction waits for rows that another one has locked. When one is not free
-// by then, nothing is final, and all jobs are Busy. One that waits is for jobs of one campaign: those
-// of several would all wait for the slowest.
-type Wait struct {
-	Campaign time.Duration // for the campaign
-	Wallets  time.Duration // then for each wallet or payment, while nothing else can be sold in the campaign
-}
-
-var (
-	// SkipLocked never waits: one slow campaign does not delay the others, and there can be no deadlock.
-	SkipLocked = Wait{}
-	// WaitForCampaign is for those who have nothing else to do.
-	WaitForCampaign = Wait{Campaign: time.Minute}
-)
-
-// gaveUp reports whether err is the end of a wait.
-func (w Wait) gaveUp(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
-
-// queueLock locks campaigns and notes which of them it has got.
-func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
-	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
-}
-
-// queueLockPayments locks payments: it waits for them as for wallets.
-func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
-	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
-}
-
-// queueLimit bounds the waits for locks of the rest of a transaction, and returns its lock mode.
-func queueLimit(b *pgx.Batch, limit time.Duration) postgres.LockMode {
-	if limit == 0 {
-		return postgres.SkipLocked
-	}
-	postgres.QueueLimitLockWaits(b, limit)
-	return postgres.WaitForLocks
-}
-
-// forWallets returns how to lock wallets, and bounds the waits of the rest of the
-// transaction if it is to wait for them.
-func (w Wait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, error) {
-	if w.Wallets == 0 {
-		return postgres.SkipLocked, nil
-	}
-	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, w.Wallets)
-}
-
-// names returns the users of items, for failpoints.
-func names[T any](items []T, user func(T) string) func() []string {
-	return func() []string {
-		users := make([]string, len(items))
-		for i, item := range items {
-			users[i] = user(item)
-		}
-		return users
-	}
-}
-
-// idsOf returns the ids of jobs, and of their campaigns.
-func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
-	seen := make(map[uuid.UUID]bool, 1)
-	for _, r := range refs {
-		jobs = append(jobs, r.ID)
-		if !seen[r.CampaignID] {
-			seen[r.CampaignID] = true
-			campaigns = append(campaigns, r.CampaignID)
-		}
-	}
-	return jobs, campaigns
-}
-
-// Report is the outcome of a batch.
-type Report struct {
-	Finalized []job.Outcome // jobs made final by this batch
-	Busy      []job.Ref     // jobs whose campaign or wallet another transaction has locked: try again
-	Locked    []job.Ref     // those of Busy whose campaign is locked
-	GaveUp    bool          // a bounded wait was in vain: nothing is final, and all jobs are Busy
-	Messages  []job.Message // of draw jobs, to be dispatched
-	Sold      int           // positions
-	Broken    []error       // of jobs that failed because a wallet is broken: an operator must look at it
-	Payments  []payment.Ref // that are due now: the worker dispatches tasks for them
-	Refunds   []lease.Item  // that are due now: likewise
-
-	HoldsUsed      int // by purchases of this batch
-	HoldsReclaimed int // holds that were over and that this batch has ended
-}
 
 // Sell finalizes purchase jobs in one transaction. An order that is paid by card is not
 // finalized: its positions are reserved, and its payment begins. Sell ignores jobs that are
 // final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked for longer than wait.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
 	return s.run(ctx, "sale", refs, wait, s.sell)
-}
-
-// run runs a transaction. name is that of its failpoint and its errors.
-func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Wait, do func(context.Context, pgx.Tx, []job.Ref, Wait) (Report, error)) (report Report, err error) {
-	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-		report, err = do(ctx, tx, refs, wait)
-		return err
-	})
-	switch {
-	case wait.gaveUp(err):
-		report = Report{Busy: refs, GaveUp: true}
-		if wait.Wallets == 0 { // it has waited for nothing else
-			report.Locked = refs
-		}
-		return report, nil
-	case err != nil:
-		return Report{}, fmt.Errorf("%s: %w", name, err)
-	}
-	failpoint.Hit(name+".committed", nil)
-	return report, nil
 }
 
 // sell is the transaction.
@@ -191,39 +55,215 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait)
 	return in.Report, nil
 }
 
-// finish writes effects, and ends the sale of every campaign whose last position this transaction sells:
-// the campaign is drawing from its commit on, and a job draws it. The sold list is frozen
-// by the draw's first step: this transaction has others to serve, and the list cannot
-// change any more. It happens once per campaign, so its round trips do not matter.
-//
-// Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
-// sold at the end is drawn, the last payment that was waited for begins the draw, however
-// it has ended.
-func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
-	if err := e.write(ctx, tx); err != nil {
-		return err
+// inputs is what a sale has locked and read, and its effects. Allocation changes nothing of it but
+// the counts of what its users have.
+type inputs struct {
+	*effects
+	campaigns map[uuid.UUID]*campaign.Status
+	orders    []*Order                     // in the order of arrival
+	has       map[inventory.User]int       // positions of users, in campaigns with a purchase limit
+	over      []inventory.Over             // holds that are over; has does not count them after endHolds
+	holds     map[uuid.UUID]inventory.Hold // that orders name, read by endHolds
+
+	// Of users who order by card, read by endHolds.
+	pending map[inventory.User]int                 // positions that wait for their cards, if there is a limit
+	kept    map[inventory.User]inventory.HeldTimes // lately, without buying
+	cards   map[payment.Buyer]payment.Cards        // that were declined or are being tried
+	trying  map[payment.Buyer]bool                 // another transaction lets them try cards just now
+}
+
+func (o *Order) buyer() inventory.User {
+	return inventory.User{CampaignID: o.job.CampaignID, ID: o.UserID}
+}
+
+func (o *Order) cardholder() payment.Buyer { return payment.Buyer{Client: o.client, ID: o.UserID} }
+
+// owner returns whose wallet pays for an order by wallet.
+func (in *inputs) owner(o *Order) wallet.Owner {
+	return wallet.Owner{Client: o.client, ID: o.UserID, Currency: in.campaigns[o.job.CampaignID].Currency}
+}
+
+// lockOrders locks the campaigns of jobs and reads everything that does not depend
+// on the content of the orders, in one round trip. The lock is a statement of its own;
+// those after it see what was committed before it was granted.
+func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
+	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
+	jobs, campaigns := idsOf(refs)
+	locked := make(map[uuid.UUID]bool, len(campaigns))
+	var who inventory.User
+	var n int
+	var b pgx.Batch
+	wait.queueLock(&b, campaigns, locked)
+	campaign.QueueStatuses(&b, campaigns, in.campaigns)
+	inventory.QueueFindOver(&b, campaigns, &in.over)
+	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
+	b.Queue(hasSQL, jobs, campaigns).Query(postgres.Each(func() { in.has[who] = n }, &who.CampaignID, &who.ID, &n))
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, fmt.Errorf("lockOrders: %w", err)
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(e.changes), uuidv7.Compare) {
-		counts, sold := campaigns[id].Counts, e.changes[id].Sold
-		if sold <= 0 || counts.Sold+sold < counts.Total {
-			if err := s.endIfDue(ctx, tx, campaigns[id], e); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := campaign.StartDraw(ctx, tx, id); err != nil {
-			return fmt.Errorf("finish: %w", err)
-		}
-		if err := s.draw(ctx, tx, id, job.BySellOut, e); err != nil {
+	in.keepLocked(locked)
+	return in, nil
+}
+
+// queuedSQL reads the payloads of those of the jobs $1 uuid[] that are queued purchases of the
+// campaigns $2 uuid[] and have not begun, in order of arrival. OFFSET 0 has each looked up by its
+// id, where the planner prefers the index of campaigns.
+const queuedSQL = `
+	SELECT j.id, j.campaign_id, j.client, j.payload FROM unnest($1::uuid[]) AS i (id)
+	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
+	WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = 'purchase' AND j.campaign_id = ANY($2) ORDER BY j.accepted_at, j.id`
+
+// hasSQL counts the positions of the users of jobs $1 uuid[], in those of their campaigns
+// $2 uuid[] that have a limit. It reads no job when none has.
+const hasSQL = `
+	SELECT u.campaign_id, u.user_id, p.n
+	FROM (SELECT DISTINCT j.campaign_id, j.user_id FROM unnest($1::uuid[]) AS i (id)
+	      CROSS JOIN LATERAL (SELECT campaign_id, user_id, state FROM jobs WHERE id = i.id) j
+	      JOIN campaigns c ON c.id = j.campaign_id
+	      WHERE j.state = 'queued' AND c.purchase_limit IS NOT NULL
+	        AND EXISTS (SELECT FROM campaigns WHERE id = ANY($2) AND purchase_limit IS NOT NULL)) u
+	CROSS JOIN LATERAL ` + inventory.CountsOfUser + ` p`
+
+func (in *inputs) scanOrders(rows pgx.Rows) error {
+	for rows.Next() {
+		o := &Order{}
+		var payload []byte
+		if err := rows.Scan(&o.job.ID, &o.job.CampaignID, &o.client, &payload); err != nil {
 			return err
 		}
+		if err := json.Unmarshal(payload, o); err != nil {
+			return fmt.Errorf("the payload of job %s: %w", o.job.ID, err)
+		}
+		in.orders = append(in.orders, o)
+	}
+	return rows.Err()
+}
+
+// keepLocked moves orders whose campaign is not locked to busy. Orders whose campaign
+// does not exist stay, to be refused. It also drops the holds of campaigns that are not
+// locked or not active: this transaction must not end them.
+func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
+	in.orders = slices.DeleteFunc(in.orders, func(o *Order) bool {
+		busy := in.campaigns[o.job.CampaignID] != nil && !locked[o.job.CampaignID]
+		if busy {
+			in.Busy, in.Locked = append(in.Busy, o.job), append(in.Locked, o.job)
+		}
+		return busy
+	})
+	in.over = slices.DeleteFunc(in.over, func(h inventory.Over) bool {
+		c := in.campaigns[h.CampaignID]
+		return !locked[h.CampaignID] || c == nil || c.State != campaign.Active
+	})
+}
+
+// endHolds ends the holds that are over, so that their positions are free, and then
+// reads the holds that orders name.
+func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
+	var b pgx.Batch
+	in.expire(&b, in.over)
+	for _, h := range in.over {
+		if who := (inventory.User{CampaignID: h.CampaignID, ID: h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
+			in.has[who] -= h.Size
+		}
+	}
+	var named []uuid.UUID
+	for _, o := range in.orders {
+		if o.Selection.HoldID != uuid.Nil {
+			named = append(named, o.Selection.HoldID)
+		}
+	}
+	if len(named) > 0 {
+		inventory.QueueGetHolds(&b, named, func(h inventory.Hold) { in.holds[h.ID] = h })
+	}
+	in.queueCards(&b)
+	return fault.At(postgres.Send(ctx, tx, &b), "endHolds")
+}
+
+// queueCards reads about users who order by card: how long they have kept positions lately, and how
+// many of their cards were declined or are being tried, in other campaigns, too. Without them it costs nothing.
+func (in *inputs) queueCards(b *pgx.Batch) {
+	in.pending, in.kept = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
+	in.cards, in.trying = make(map[payment.Buyer]payment.Cards), make(map[payment.Buyer]bool)
+	var users []inventory.User
+	var buyers []payment.Buyer
+	for _, o := range in.orders {
+		if o.Payment.Method != purchase.Card {
+			continue
+		}
+		if in.kept[o.buyer()] == nil {
+			in.kept[o.buyer()] = make(inventory.HeldTimes)
+			users = append(users, o.buyer())
+		}
+		if !slices.Contains(buyers, o.cardholder()) {
+			buyers = append(buyers, o.cardholder())
+		}
+	}
+	if len(users) == 0 {
+		return
+	}
+	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&in.now) })
+	inventory.QueueHeldTimes(b, in.reservations.Turns, users, in.kept)
+	payment.QueueCards(b, buyers, uuid.Nil, false, func(who payment.Buyer) { in.trying[who] = true }, func(who payment.Buyer, cards payment.Cards) { in.cards[who] = cards })
+	if in.reservations.MostPerUser > 0 {
+		inventory.QueueCountOfUsers(b, users, func(u inventory.User, _, reserved int) { in.pending[u] = reserved })
+	}
+}
+
+// admit refuses orders that cannot be served, no matter which positions are free, and returns the others.
+func (in *inputs) admit() (admitted []*Order) {
+	for _, o := range in.orders {
+		if refusal := in.check(o); refusal != nil {
+			in.fail(o.job.ID, uuid.Nil, refusal)
+		} else {
+			admitted = append(admitted, o)
+		}
+	}
+	return admitted
+}
+
+// check returns why an order cannot be served: first a draft, whose shape can still change,
+// then a wrong selection, then the state of the sale, which is also the answer to purchases
+// that come too late to make a job.
+func (in *inputs) check(o *Order) error {
+	c := in.campaigns[o.job.CampaignID]
+	if c == nil {
+		return campaign.NotFound(o.job.CampaignID)
+	}
+	if c.State == campaign.Pending {
+		return c.CheckOnSale()
+	}
+	if o.Selection.HoldID == uuid.Nil {
+		if err := o.Selection.Check(c.Shape, selectionAt); err != nil {
+			return err
+		}
+	}
+	if err := c.CheckOnSale(); err != nil {
+		return err
+	}
+	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
+		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
+	}
+	if o.Payment.Method == purchase.Card && (in.reservations.Takes == nil || !in.reservations.Takes(money.Currency(c.Currency))) {
+		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
 	}
 	return nil
 }
 
-// draw makes the job that draws a campaign whose sale this transaction has ended.
-func (s *Seller) draw(ctx context.Context, tx pgx.Tx, id uuid.UUID, by job.By, e *effects) error {
-	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
-	e.Messages = append(e.Messages, made...)
-	return fault.At(err, "draw(%s)", id)
+// lockWallets locks the wallets of orders that are paid by wallet. wait says whether to
+// wait for those that another transaction has locked, or to treat them as busy.
+func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait Wait) error {
+	owners := make(map[wallet.Owner]bool)
+	for _, o := range orders {
+		if o.Payment.Method == purchase.Wallet {
+			owners[in.owner(o)] = true
+		}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	mode, err := wait.forWallets(ctx, tx)
+	if err == nil {
+		in.wallets, err = wallet.OpenBuyers(ctx, tx, owners, nil, mode)
+	}
+	return err
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -198,4 +200,41 @@ func queueSome[T any](b *pgx.Batch, items []T, queue func(*pgx.Batch, []T)) {
 	if len(items) > 0 {
 		queue(b, items)
 	}
+}
+
+// finish writes effects, and ends the sale of every campaign whose last position this transaction sells:
+// the campaign is drawing from its commit on, and a job draws it. The sold list is frozen
+// by the draw's first step: this transaction has others to serve, and the list cannot
+// change any more. It happens once per campaign, so its round trips do not matter.
+//
+// Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
+// sold at the end is drawn, the last payment that was waited for begins the draw, however
+// it has ended.
+func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
+	if err := e.write(ctx, tx); err != nil {
+		return err
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(e.changes), uuidv7.Compare) {
+		counts, sold := campaigns[id].Counts, e.changes[id].Sold
+		if sold <= 0 || counts.Sold+sold < counts.Total {
+			if err := s.endIfDue(ctx, tx, campaigns[id], e); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := campaign.StartDraw(ctx, tx, id); err != nil {
+			return fmt.Errorf("finish: %w", err)
+		}
+		if err := s.draw(ctx, tx, id, job.BySellOut, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draw makes the job that draws a campaign whose sale this transaction has ended.
+func (s *Seller) draw(ctx context.Context, tx pgx.Tx, id uuid.UUID, by job.By, e *effects) error {
+	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
+	e.Messages = append(e.Messages, made...)
+	return fault.At(err, "draw(%s)", id)
 }

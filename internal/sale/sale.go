@@ -1,0 +1,237 @@
+// Package sale sells positions, cancels purchases and concludes payments, in batches.
+//
+//	lock campaigns ─▶ read ─▶ end holds ─▶ admit ─▶ lock wallets ─▶ allocate ─▶ write ─▶ start draws
+//
+// These are the steps of [Seller.Sell], one transaction for jobs of any campaigns:
+//
+//   - lock campaigns: by id. [Wait] says whether to wait for locked ones, or to return
+//     their jobs as Busy.
+//   - read, in later statements: campaigns, the queued jobs, and the positions of their
+//     users where there is a limit.
+//   - end holds that are over, so that their positions are free.
+//   - admit: refuse jobs by the state of their campaign. A refusal is final, as a sale is.
+//   - lock wallets of the jobs that are paid by wallet.
+//   - allocate, in order of arrival: check limit and money, and give each job all or
+//     nothing: the positions of its hold, chosen ones, or the first free ones by rank. A
+//     job that is paid by card gets them reserved, and stays open: for as long as its user
+//     may keep them without paying.
+//   - write: counters, positions, purchases, money and outcomes. When a statement changes
+//     other rows than expected, everything is rolled back.
+//   - start draws: when the last position of a campaign is sold, set drawing and insert
+//     the draw job.
+//
+// [Seller.Conclude] decides about payments whose end is known, with the same steps: lock
+// campaigns, lock payments, read, decide, write, start draws. A captured payment sells its
+// positions or gets one refund row. An ended one frees its positions, and notes how long its
+// user has kept them. Late money gets
+// other positions or goes back.
+//
+// [Seller.Cancel] cancels purchases of active campaigns, with the same steps. Card money
+// gets a refund row. A purchase that is being paid is given up before its capture, and
+// refunded after it; its cancellation waits for the payment.
+//
+// No transaction here waits for a provider (see package payments). [ExpireReservations]
+// gives up payments past their deadline.
+//
+// [Seller.EndSale] ends a sale that is drawn at its end. It ends holds; the conclusion of
+// the last reservation begins the draw. A payment without news is given up when its
+// reservation, with every extension, is over.
+//
+// A job is final exactly when its effect is committed. The transactions are READ
+// COMMITTED: the row lock of a campaign makes its sales take turns.
+package sale
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/campaign"
+	"triprize/internal/domain/metadata"
+	"triprize/internal/domain/money"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
+)
+
+// Seller finalizes purchase jobs and cancellation jobs, and concludes payments, many in
+// one transaction.
+type Seller struct {
+	db           postgres.Beginner
+	keepJobs     time.Duration
+	reservations Reservations
+	facts        *campaign.Facts
+}
+
+// MaxExtension is how much longer positions wait for a card at most while the provider is away.
+const MaxExtension = 30 * time.Minute
+
+// Reservations says how long positions are reserved for payments.
+type Reservations struct {
+	For          time.Duration             // from the reservation on
+	MaxExtension time.Duration             // while the provider is away, beyond that
+	AfterSaleEnd time.Duration             // while they await the buyer, after the end of the sale
+	Takes        func(money.Currency) bool // whether a card can pay in a currency; nil: in none
+	MostPerUser  int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
+	Turns        inventory.Turns           // how long a user keeps a position, with holds; at least For
+}
+
+// NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
+func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reservations) *Seller {
+	reservations.Turns.Most = max(reservations.Turns.Most, reservations.For)
+	reservations.Turns.CoolDown = 0 // a buyer whose card was declined tries another at once
+	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, facts: campaign.NewFacts()}
+}
+
+// Order is the payload of a purchase job: buyer, selection and payment.
+type Order struct {
+	UserID    string              `json:"user_id"`
+	Selection inventory.Selection `json:"selection"`
+	Payment   Payment             `json:"payment"`
+
+	Metadata metadata.Map `json:"metadata,omitempty"` // of the purchase
+	By       string       `json:"by,omitempty"`       // role:client, and /user when one was signed in; of a payment by wallet
+
+	job    job.Ref // as a transaction has read it
+	client string  // of the job
+}
+
+// selectionAt is the JSON pointer of an order's selection.
+const selectionAt = "/selection"
+
+// Payment says how the purchase is paid. With purchase.External the app collects the
+// money, with purchase.Card the provider does.
+type Payment struct {
+	Method        purchase.PaymentMethod `json:"method"`
+	Reference     string                 `json:"reference,omitempty"`      // of the app; for purchase.External
+	PaymentMethod string                 `json:"payment_method,omitempty"` // pm_… of the provider; for purchase.Card
+	ReturnURL     string                 `json:"return_url,omitempty"`     // where an authentication ends; for purchase.Card
+}
+
+// Result is the result of a succeeded job: of a purchase, or of a cancellation.
+type Result struct {
+	PurchaseID uuid.UUID       `json:"purchase_id"`
+	State      purchase.State  `json:"state,omitempty"` // of a cancellation: cancelled, or refunding when a card was charged; completed when others are left
+	Positions  []purchase.Item `json:"positions"`       // bought, or free again
+	Amount     money.Amount    `json:"amount"`          // of a cancellation: refunded to the wallet or the card, or for the app to refund; or it was never paid
+	Currency   string          `json:"currency"`
+	Board      int64           `json:"board_version"` // a board that has reached it shows the positions so
+}
+
+// resultOf is the result of the job of a purchase.
+func resultOf(p *purchase.Purchase, board int64) Result {
+	return Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board}
+}
+
+// Report is the outcome of a batch.
+type Report struct {
+	Finalized []job.Outcome // jobs made final by this batch
+	Busy      []job.Ref     // jobs whose campaign or wallet another transaction has locked: try again
+	Locked    []job.Ref     // those of Busy whose campaign is locked
+	GaveUp    bool          // a bounded wait was in vain: nothing is final, and all jobs are Busy
+	Messages  []job.Message // of draw jobs, to be dispatched
+	Sold      int           // positions
+	Broken    []error       // of jobs that failed because a wallet is broken: an operator must look at it
+	Payments  []payment.Ref // that are due now: the worker dispatches tasks for them
+	Refunds   []lease.Item  // that are due now: likewise
+
+	HoldsUsed      int // by purchases of this batch
+	HoldsReclaimed int // holds that were over and that this batch has ended
+}
+
+// Wait bounds how long a transaction waits for rows that another one has locked. When one is not free
+// by then, nothing is final, and all jobs are Busy. One that waits is for jobs of one campaign: those
+// of several would all wait for the slowest.
+type Wait struct {
+	Campaign time.Duration // for the campaign
+	Wallets  time.Duration // then for each wallet or payment, while nothing else can be sold in the campaign
+}
+
+var (
+	// SkipLocked never waits: one slow campaign does not delay the others, and there can be no deadlock.
+	SkipLocked = Wait{}
+	// WaitForCampaign is for those who have nothing else to do.
+	WaitForCampaign = Wait{Campaign: time.Minute}
+)
+
+// gaveUp reports whether err is the end of a wait.
+func (w Wait) gaveUp(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
+
+// queueLock locks campaigns and notes which of them it has got.
+func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
+	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
+}
+
+// queueLockPayments locks payments: it waits for them as for wallets.
+func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
+	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
+}
+
+// queueLimit bounds the waits for locks of the rest of a transaction, and returns its lock mode.
+func queueLimit(b *pgx.Batch, limit time.Duration) postgres.LockMode {
+	if limit == 0 {
+		return postgres.SkipLocked
+	}
+	postgres.QueueLimitLockWaits(b, limit)
+	return postgres.WaitForLocks
+}
+
+// forWallets returns how to lock wallets, and bounds the waits of the rest of the
+// transaction if it is to wait for them.
+func (w Wait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, error) {
+	if w.Wallets == 0 {
+		return postgres.SkipLocked, nil
+	}
+	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, w.Wallets)
+}
+
+// run runs a transaction. name is that of its failpoint and its errors.
+func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Wait, do func(context.Context, pgx.Tx, []job.Ref, Wait) (Report, error)) (report Report, err error) {
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		report, err = do(ctx, tx, refs, wait)
+		return err
+	})
+	switch {
+	case wait.gaveUp(err):
+		report = Report{Busy: refs, GaveUp: true}
+		if wait.Wallets == 0 { // it has waited for nothing else
+			report.Locked = refs
+		}
+		return report, nil
+	case err != nil:
+		return Report{}, fmt.Errorf("%s: %w", name, err)
+	}
+	failpoint.Hit(name+".committed", nil)
+	return report, nil
+}
+
+// names returns the users of items, for failpoints.
+func names[T any](items []T, user func(T) string) func() []string {
+	return func() []string {
+		users := make([]string, len(items))
+		for i, item := range items {
+			users[i] = user(item)
+		}
+		return users
+	}
+}
+
+// idsOf returns the ids of jobs, and of their campaigns.
+func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
+	seen := make(map[uuid.UUID]bool, 1)
+	for _, r := range refs {
+		jobs = append(jobs, r.ID)
+		if !seen[r.CampaignID] {
+			seen[r.CampaignID] = true
+			campaigns = append(campaigns, r.CampaignID)
+		}
+	}
+	return jobs, campaigns
+}
