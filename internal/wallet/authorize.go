@@ -24,25 +24,25 @@ func (u *UnitOfWork) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Aut
 	if err := u.admit(a, KindAuthorize, m); err != nil {
 		return Authorization{}, err
 	}
-	if a.active >= MaxActive {
+	if a.active >= maxActive {
 		u.expireDue(a)
 	}
-	if a.active >= MaxActive {
+	if a.active >= maxActive {
 		return Authorization{}, fault.New(fault.StateConflict, "the wallet has %d active authorizations, and may have no more", a.active)
 	}
 	if err := u.afford(a, m.Amount); err != nil {
 		return Authorization{}, err
 	}
-	h := &authorization{fresh: true, Authorization: Authorization{ID: uuidv7.New(), WalletID: id, Amount: m.Amount, State: Active,
+	h := &authorization{inserted: true, Authorization: Authorization{ID: uuidv7.New(), WalletID: id, Amount: m.Amount, State: Active,
 		Description: m.Description, CreatedAt: u.now, ExpiresAt: u.now.Add(ttl), Metadata: m.Metadata}}
 	u.authorizations[h.ID] = h
 	a.active++
-	u.pending(KindAuthorize, a, h, m, leg{a, 0, m.Amount})
+	u.postHeld(KindAuthorize, a, h, m, leg{a, 0, m.Amount})
 	return h.Authorization, nil
 }
 
-// Capture pays out what an authorization holds, or a part of it. Without an amount
-// it pays out all that is left. After a part the rest stays held.
+// Capture pays out what an authorization holds, or a part of it: then the rest stays
+// held. Without an amount it pays out all that is left.
 func (u *UnitOfWork) Capture(id, authorizationID uuid.UUID, m Movement) (Authorization, error) {
 	a, h, err := u.held(id, authorizationID)
 	if err != nil {
@@ -67,11 +67,11 @@ func (u *UnitOfWork) Capture(id, authorizationID uuid.UUID, m Movement) (Authori
 	if h.changed = true; h.Captured == h.Amount {
 		u.end(a, h, Captured)
 	}
-	u.pending(KindCapture, a, h, m, leg{a, -m.Amount, -m.Amount})
+	u.postHeld(KindCapture, a, h, m, leg{a, -m.Amount, -m.Amount})
 	return h.Authorization, nil
 }
 
-// Void gives back what an authorization holds. The amount of m is ignored.
+// Void releases what an authorization holds. The amount of m is ignored.
 func (u *UnitOfWork) Void(id, authorizationID uuid.UUID, m Movement) (Authorization, error) {
 	a, h, err := u.held(id, authorizationID)
 	if err != nil {
@@ -83,7 +83,7 @@ func (u *UnitOfWork) Void(id, authorizationID uuid.UUID, m Movement) (Authorizat
 	if err := u.usable(a, h); err != nil {
 		return Authorization{}, err
 	}
-	u.giveBack(KindVoid, Voided, a, h, m)
+	u.release(KindVoid, Voided, a, h, m)
 	return h.Authorization, nil
 }
 
@@ -110,13 +110,13 @@ func (u *UnitOfWork) expireDue(a *account) (expired int) {
 // expire uses a reference made from the authorization's id, so that it can happen
 // only once.
 func (u *UnitOfWork) expire(a *account, h *authorization) {
-	u.giveBack(KindExpire, Expired, a, h, Movement{Reference: Reference{Text: "expire/" + h.ID.String()}})
+	u.release(KindExpire, Expired, a, h, Movement{Reference: Reference{Text: "expire/" + h.ID.String()}})
 }
 
-func (u *UnitOfWork) giveBack(kind Kind, to AuthorizationState, a *account, h *authorization, m Movement) {
+func (u *UnitOfWork) release(kind Kind, to AuthorizationState, a *account, h *authorization, m Movement) {
 	m.Amount = h.Remaining()
 	u.end(a, h, to)
-	u.pending(kind, a, h, m, leg{a, 0, -m.Amount})
+	u.postHeld(kind, a, h, m, leg{a, 0, -m.Amount})
 }
 
 func (u *UnitOfWork) end(a *account, h *authorization, to AuthorizationState) {
@@ -150,38 +150,38 @@ func (u *UnitOfWork) usable(a *account, h *authorization) error {
 
 // pending posts an entry about an authorization. All such entries have the same
 // sides: the wallet, and the account funding, where captured money goes.
-func (u *UnitOfWork) pending(kind Kind, a *account, h *authorization, m Movement, l leg) {
+func (u *UnitOfWork) postHeld(kind Kind, a *account, h *authorization, m Movement, l leg) {
 	e := u.entry(kind, a.Currency, m)
-	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, Funding, h.ID
+	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, funding, h.ID
 	u.post(e, l)
 }
 
-// Expired is the result of Expire.
-type ExpiredResult struct {
+// Expiry is the result of Expire.
+type Expiry struct {
 	Authorizations int         // that were ended
 	Visited        []uuid.UUID // wallets that were tried
-	PassedOver     int         // of these: wallets that are locked or broken
+	PassedOver     int         // of these: skipped, because they are locked or broken
 }
 
 // Expire finds at most limit authorizations that are over, in wallets that are not in
 // except, and ends all that are over in those wallets. It skips wallets that another
 // transaction has locked. Any number of calls may run at once.
-func (e *Executor) Expire(ctx context.Context, except []uuid.UUID, limit int) (done ExpiredResult, err error) {
-	due, err := FindDue(ctx, e.db, except, limit)
+func (e *Executor) Expire(ctx context.Context, except []uuid.UUID, limit int) (done Expiry, err error) {
+	due, err := findDue(ctx, e.db, except, limit)
 	if err != nil || len(due) == 0 {
-		return ExpiredResult{}, err
+		return Expiry{}, err
 	}
 	err = postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
 		done, err = expire(ctx, tx, due)
 		return err
 	})
 	if err != nil {
-		return ExpiredResult{}, fault.At(err, "wallets.Expire")
+		return Expiry{}, fault.At(err, "wallet.Expire")
 	}
 	return done, nil
 }
 
-func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done ExpiredResult, err error) {
+func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done Expiry, err error) {
 	unit, err := Open(ctx, tx, Wanted{Wallets: due}, postgres.SkipLocked)
 	if err != nil {
 		return done, err
@@ -198,15 +198,15 @@ func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done ExpiredResult
 	return done, unit.Write(ctx, tx)
 }
 
-// FindDue returns the wallets of at most limit authorizations that are over, the
+// findDue returns the wallets of at most limit authorizations that are over, the
 // oldest first, without the wallets in except. It locks nothing: the caller checks
 // again under the wallets' locks.
-func FindDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
+func findDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
 	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		SELECT wallet_id FROM (
 			SELECT wallet_id, expires_at FROM authorizations
 			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND wallet_id <> ALL(coalesce($2::uuid[], '{}'))
 			ORDER BY expires_at LIMIT $1) d
 		GROUP BY wallet_id ORDER BY min(expires_at)`, limit, except)
-	return ids, fault.At(err, "wallet.FindDue")
+	return ids, fault.At(err, "wallet.findDue")
 }

@@ -16,9 +16,9 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Batcher gathers single commands into batches. Commands on a wallet that another
-// transaction keeps locked get batches of their own, which wait longer, and so do the
-// commands on it that come meanwhile: so they delay only each other.
+// Batcher gathers single commands into batches. Commands on a locked wallet get batches of
+// their own, which wait longer, and so do the commands on it that come meanwhile: they delay
+// only each other.
 type Batcher struct {
 	shards  *batch.Shards[Command, job.Done]
 	waiting *batch.Shards[Command, job.Done] // of commands that found their wallet locked
@@ -33,11 +33,11 @@ const (
 	shards = 4
 	// waitingShards is the number of batches that wait for locked wallets.
 	waitingShards = 2
-	// waitingRowWait is how long such a batch waits before it does without the wallets
-	// that are still locked. Their commands are tried again, in the next one.
+	// waitingRowWait is how long such a batch waits before it skips the wallets that are
+	// still locked. Their commands are retried in the next one.
 	waitingRowWait = 250 * time.Millisecond
-	// drain is how long Close still carries out commands that are waiting.
-	batcherDrain = 2 * time.Second
+	// drain is how long Close still executes commands that are waiting.
+	drain = 2 * time.Second
 
 	pending = 8192             // commands waiting for a batch; beyond it the answer is 503 overloaded
 	timeout = 10 * time.Second // one batch, from first statement to commit; and how long a command waits for a wallet that is locked elsewhere
@@ -46,30 +46,30 @@ const (
 // NewBatcher returns a Batcher in front of an Executor; Close closes it.
 func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	timeout := cmp.Or(settings.Timeout, timeout)
-	options := batch.Options{Size: 256, Linger: time.Millisecond, InFlight: 1, Pending: pending, Timeout: timeout, Drain: batcherDrain, Whole: postgres.IsTransient}
+	options := batch.Options{Size: 256, Linger: time.Millisecond, InFlight: 1, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
 	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: lockedWallets{waiting: make(map[uuid.UUID]int)},
 		timeout: timeout, rowWait: waitingRowWait}
 	b.waiting = batch.NewShards(waitingShards, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
-		return e.doAgain(ctx, commands, b.rowWait)
+		return e.retry(ctx, commands, b.rowWait)
 	})
 	return b
 }
 
-// Do carries out a command together with others. A recorded refusal is the problem of
-// the job; any other refusal is in Err. While another transaction keeps a wallet of the
-// command locked it is tried again, until ctx or the timeout ends.
+// Do executes a command together with others. A recorded refusal is the problem of the job;
+// any other refusal is in Err. While another transaction has a wallet of the command locked,
+// the command is retried, until ctx or the timeout ends.
 func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	by := c.Request.ID
 	if wallets := c.Action.wallets(); len(wallets) > 0 {
 		by = wallets[0]
 	}
 	until := time.Now().Add(b.timeout)
-	if !b.locked.any(c) {
+	if !b.locked.has(c) {
 		if done, err := b.shards.Of(by).Do(ctx, c); err != nil || !errors.Is(done.Err, errBusy) {
 			return done, err
 		}
 	}
-	defer b.locked.note(c)()
+	defer b.locked.track(c)()
 	for {
 		done, err := b.waiting.Of(by).Do(ctx, c)
 		if err != nil || !errors.Is(done.Err, errBusy) || time.Now().After(until) {
@@ -78,21 +78,21 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	}
 }
 
-// Close finishes the commands that are waiting.
+// Close executes the commands that are waiting.
 func (b *Batcher) Close() {
 	b.shards.Close()
 	b.waiting.Close()
 }
 
-// lockedWallets knows the wallets that commands wait for because another transaction
-// has them locked.
+// lockedWallets counts the commands that wait for wallets which another transaction has
+// locked.
 type lockedWallets struct {
 	mu      sync.Mutex
 	waiting map[uuid.UUID]int // commands
 }
 
-// any tells whether a command needs one of these wallets.
-func (l *lockedWallets) any(c Command) bool {
+// has reports whether a command needs one of these wallets.
+func (l *lockedWallets) has(c Command) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range c.Action.wallets() {
@@ -103,9 +103,9 @@ func (l *lockedWallets) any(c Command) bool {
 	return false
 }
 
-// note notes that a command waits, until over is called. It does not know which of
-// the command's wallets is locked.
-func (l *lockedWallets) note(c Command) (over func()) {
+// track counts a command until done is called, for each of its wallets: it does not know
+// which of them is locked.
+func (l *lockedWallets) track(c Command) (done func()) {
 	l.add(c, 1)
 	return func() { l.add(c, -1) }
 }
@@ -147,7 +147,7 @@ func (e *Executor) lockEach(ctx context.Context, ids []uuid.UUID, mode postgres.
 		if err := postgres.LimitLockWaits(ctx, tx, limit); err != nil {
 			return err
 		}
-		busy, err = Lock(ctx, tx, ids, mode)
+		busy, err = lock(ctx, tx, ids, mode)
 		return err
 	})
 	return busy, err

@@ -20,7 +20,7 @@ func newBatcher(t *testing.T, db *pgxpool.Pool) *wallet.Batcher {
 	t.Helper()
 	settings := servers.Settings(t).Wallets
 	settings.Timeout = servers.Patience
-	b := wallet.NewBatcher(wallet.NewExecutor(db, documents, wallet.BatcherOptions{}), settings)
+	b := wallet.NewBatcher(wallet.NewExecutor(db, documents, wallet.Options{}), settings)
 	b.SetRowWait(servers.Patience)
 	t.Cleanup(b.Close)
 	return b
@@ -76,7 +76,7 @@ func TestATransferThatWaitsHasLockedNothing(t *testing.T) {
 	transfer := command(wallet.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(1)})
 	ended := make(chan error, 1)
 	go func() {
-		done, err := at.DoAgain(t.Context(), []wallet.Command{transfer}, servers.Patience)
+		done, err := at.Retry(t.Context(), []wallet.Command{transfer}, servers.Patience)
 		if err == nil {
 			err = done[0].Err
 		}
@@ -101,7 +101,7 @@ func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 	unlock := fixture.LockWallet(t, db, stuck)
 	settings := servers.Settings(t).Wallets
 	settings.Timeout = 300 * time.Millisecond
-	b := wallet.NewBatcher(wallet.NewExecutor(db, documents, wallet.BatcherOptions{}), settings)
+	b := wallet.NewBatcher(wallet.NewExecutor(db, documents, wallet.Options{}), settings)
 	t.Cleanup(b.Close)
 	credit := command(wallet.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)})
 	if done, err := b.Do(t.Context(), credit); err == nil && fault.CodeOf(done.Err) != fault.Unavailable {

@@ -27,7 +27,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{stuck}}, postgres.WaitForLocks); err != nil {
 			return err
 		}
-		done, err := wallet.NewExecutor(db, documents, wallet.BatcherOptions{}).Do(t.Context(), batch)
+		done, err := wallet.NewExecutor(db, documents, wallet.Options{}).Do(t.Context(), batch)
 		if err != nil {
 			t.Fatal(err)
 		}

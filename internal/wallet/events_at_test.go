@@ -16,15 +16,15 @@ func TestEventsReadAtOnceAreThoseOfTheHistory(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	ids := []uuid.UUID{fixture.Wallet(t, db, "a", 100), fixture.Wallet(t, db, "b", 70)}
-	places := []wallet.Place{{Wallet: uuidv7.New(), Version: 1}, {Wallet: ids[0], Version: 99}}
-	want := make(map[wallet.Place]wallet.Event)
+	places := []wallet.EventID{{Wallet: uuidv7.New(), Version: 1}, {Wallet: ids[0], Version: 99}}
+	want := make(map[wallet.EventID]wallet.Event)
 	for _, id := range ids {
 		history, err := wallet.History(t.Context(), db, id, wallet.Page{Upward: true, Limit: 100})
 		if err != nil || len(history) == 0 {
 			t.Fatal(history, err)
 		}
 		for _, v := range history {
-			p := wallet.Place{Wallet: id, Version: v.Version}
+			p := wallet.EventID{Wallet: id, Version: v.Version}
 			places, want[p] = append(places, p), v
 		}
 	}

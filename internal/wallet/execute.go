@@ -23,35 +23,35 @@ import (
 type Command struct {
 	Request job.Request // its client is the scope of references
 	Action  Action
-	By      string       // who asks: role:client, and /user when one is signed in
-	Who     access.Grant // it finds no other wallets
+	By      string       // the actor: role:client, and /user when one is signed in
+	Who     access.Grant // other wallets do not exist for it
 }
 
 // Action is what a command does.
 type Action struct {
-	Kind          Kind          // credit, debit, transfer, authorize, capture or void; empty: it opens a wallet
-	Owner         Owner         // of the wallet that it opens: at this client, or without one at that of the request
-	Wallet        uuid.UUID     // that it changes; of a transfer: that pays
-	To            uuid.UUID     // the wallet that a transfer pays to
-	Authorization uuid.UUID     // that it captures or voids
-	TTL           time.Duration // the most that an authorization lasts
+	Kind          Kind          // credit, debit, transfer, authorize, capture or void; empty: open a wallet
+	Owner         Owner         // of the wallet to open; without a client: at that of the request
+	Wallet        uuid.UUID     // to be changed; of a transfer: the payer
+	To            uuid.UUID     // the payee of a transfer
+	Authorization uuid.UUID     // to be captured or voided
+	TTL           time.Duration // of an authorization
 
-	// Its reference is optional, and unique among those of the client. Its amount is also the first credit of a
-	// wallet that is opened, or 0; that of a capture may be 0: all that is held; that of a void is ignored. Its
-	// metadata are also those of a wallet that is opened.
+	// The reference is optional, and unique among those of the client. The amount of an opening is the first
+	// credit, or 0; that of a capture may be 0: all that is held; that of a void is ignored. The metadata of an
+	// opening are those of the wallet.
 	Movement
 }
 
-// movement is that of the action: its reference is one of the client's.
+// movement returns the movement, with its actor and the scope of its reference.
 func (a Action) movement(s *session, scope string) Movement {
-	a.Movement.Actor = s.by
+	a.Movement.Actor = s.actor
 	if a.Reference.Text != "" {
 		a.Reference.Scope = scope
 	}
 	return a.Movement
 }
 
-// wallets returns the wallets of the action; the first is the one that pays, if one does.
+// wallets returns the wallets of the action; the payer comes first.
 func (a Action) wallets() []uuid.UUID {
 	switch a.Kind {
 	case "": // it opens one
@@ -62,7 +62,7 @@ func (a Action) wallets() []uuid.UUID {
 	return []uuid.UUID{a.Wallet}
 }
 
-// want adds what else the action needs to read.
+// want adds to w what else the action needs to read.
 func (a Action) want(w *Wanted, scope string) {
 	if a.Authorization != uuid.Nil {
 		w.Authorizations = append(w.Authorizations, a.Authorization)
@@ -75,16 +75,16 @@ func (a Action) want(w *Wanted, scope string) {
 // opens reports whether the action opens a wallet.
 func (a Action) opens() bool { return a.Kind == "" }
 
-// check refuses to open an invalid wallet. It runs before the wallet is made, because a wallet
-// that is made cannot be refused.
+// check refuses to open an invalid wallet. It runs before the wallet is created, because a
+// wallet is never deleted.
 func (a Action) check() error {
-	if err := a.Owner.Check(); err != nil {
+	if err := a.Owner.check(); err != nil {
 		return err
 	}
-	if a.Amount < 0 || a.Amount > MaxAmount {
+	if a.Amount < 0 || a.Amount > maxAmount {
 		return fault.Invalid(fault.Field{Pointer: "/initial_balance", Detail: "must be 0 to 1000000000000 minor units"})
 	}
-	return CheckDescription(a.Description)
+	return checkDescription(a.Description)
 }
 
 func (a Action) owner(client string) Owner {
@@ -105,7 +105,7 @@ func (a Action) open(s *session, client string) (any, error) {
 	}
 	s.opened[owner] = Created{ID: made.ID} // for the next command the wallet exists
 	if a.Amount > 0 {
-		if _, err := s.unit.Credit(made.ID, Movement{Amount: a.Amount, Actor: s.by, Description: a.Description}); err != nil {
+		if _, err := s.unit.Credit(made.ID, Movement{Amount: a.Amount, Actor: s.actor, Description: a.Description}); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +117,7 @@ func (a Action) do(s *session, scope string) (any, error) {
 	if a.opens() {
 		return a.open(s, scope)
 	}
-	var held Authorization
+	var authorization Authorization
 	var err error
 	switch m := a.movement(s, scope); a.Kind {
 	case KindCredit:
@@ -130,15 +130,15 @@ func (a Action) do(s *session, scope string) (any, error) {
 		e, err := s.unit.Transfer(a.Wallet, a.To, m)
 		return s.documents.Transfer(e), err
 	case KindAuthorize:
-		held, err = s.unit.Authorize(a.Wallet, m, a.TTL)
+		authorization, err = s.unit.Authorize(a.Wallet, m, a.TTL)
 	case KindCapture:
-		held, err = s.unit.Capture(a.Wallet, a.Authorization, m)
+		authorization, err = s.unit.Capture(a.Wallet, a.Authorization, m)
 	case KindVoid:
-		held, err = s.unit.Void(a.Wallet, a.Authorization, m)
+		authorization, err = s.unit.Void(a.Wallet, a.Authorization, m)
 	default:
-		err = fmt.Errorf("wallets: no command makes entries of the kind %s", a.Kind)
+		err = fmt.Errorf("wallet: no command makes entries of the kind %s", a.Kind)
 	}
-	return s.documents.Authorization(held), err
+	return s.documents.Authorization(authorization), err
 }
 
 // wallet returns the body of a wallet as it is after this command, not after the batch.
@@ -146,16 +146,16 @@ func (s *session) wallet(id uuid.UUID, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.unit.Wallet(id)
+	w, err := s.unit.wallet(id)
 	return s.documents.Wallet(w), err
 }
 
-// tries is how often a batch is tried when it loses a race. Under the row locks that
+// attempts is how often a batch is tried when it loses a race. Under the row locks that
 // only happens when two transactions use the same reference.
-const tries = 3
+const attempts = 3
 
 // Options of an Executor. The zero value is valid.
-type BatcherOptions struct {
+type Options struct {
 	Retry   postgres.Pool // for commands whose wallet was found locked; nil: the same as for others
 	RowWait time.Duration // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
 }
@@ -167,16 +167,16 @@ type Documents struct {
 	Authorization func(Authorization) any
 }
 
-// Executor carries out commands on wallets.
+// Executor executes commands on wallets.
 type Executor struct {
 	db        postgres.Pool
 	documents Documents
-	options   BatcherOptions
+	options   Options
 	lost      atomic.Int64
 }
 
 // NewExecutor returns an Executor.
-func NewExecutor(db postgres.Pool, documents Documents, options BatcherOptions) *Executor {
+func NewExecutor(db postgres.Pool, documents Documents, options Options) *Executor {
 	if options.Retry == nil {
 		options.Retry = db
 	}
@@ -187,7 +187,7 @@ func NewExecutor(db postgres.Pool, documents Documents, options BatcherOptions) 
 // Lost returns how many attempts have lost a race so far.
 func (e *Executor) Lost() int64 { return e.lost.Load() }
 
-// Do carries out commands in order, in one transaction, and returns one outcome for
+// Do executes commands in order, in one transaction, and returns one outcome for
 // each: the answer recorded under its key, now or earlier, or an Err that leaves the key
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
@@ -197,22 +197,22 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
 		done, err = e.try(ctx, e.db, commands, postgres.SkipLocked)
 	}
-	return done, fault.At(err, "wallets.Do")
+	return done, fault.At(err, "wallet.Do")
 }
 
-// doAgain is Do for commands that have found a wallet locked. It waits for rowWait at most,
-// and has nothing locked meanwhile, neither the other wallet of a transfer nor a key. Then
-// it does the commands whose wallets are free; the others have errBusy.
-func (e *Executor) doAgain(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
+// retry is Do for commands that have found a wallet locked. It waits for rowWait at most,
+// and holds no lock meanwhile, neither on the other wallet of a transfer nor on a key. Then
+// it executes the commands whose wallets are free; the others get errBusy.
+func (e *Executor) retry(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
 	ctx = postgres.As(ctx, postgres.TxWallet)
 	if err := e.await(ctx, commands, rowWait); err != nil {
-		return nil, fault.At(err, "wallets.Do")
+		return nil, fault.At(err, "wallet.Do")
 	}
 	done, err := e.try(ctx, e.options.Retry, commands, postgres.SkipLocked)
-	return done, fault.At(err, "wallets.Do")
+	return done, fault.At(err, "wallet.Do")
 }
 
-// try does commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
+// try executes commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
 func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
 	requests := make([]job.Request, len(commands))
@@ -221,14 +221,14 @@ func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Com
 	}
 	ctx, spans := tracing.Batch(ctx, "wallets", len(commands), job.TracesOf(requests))
 	defer func() { spans.End(err) }()
-	for range tries {
+	for range attempts {
 		var done []job.Done
 		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
-			mine := make([]Command, len(fresh))
+			todo := make([]Command, len(fresh))
 			for at, i := range fresh {
-				mine[at] = commands[i]
+				todo[at] = commands[i]
 			}
-			return e.execute(ctx, tx, mine, mode)
+			return e.execute(ctx, tx, todo, mode)
 		})
 		if err == nil {
 			failpoint.Hit("wallets.committed", func() []string { return touched(commands) })
@@ -242,7 +242,7 @@ func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Com
 	return nil, fault.Wrap(fault.Unavailable, err, "too many concurrent changes; retry with the same Idempotency-Key")
 }
 
-// errBusy answers commands on a wallet that another transaction keeps locked.
+// errBusy is the answer to commands on a wallet that another transaction has locked.
 var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
 
 // session is what the commands of one transaction share.
@@ -250,7 +250,7 @@ type session struct {
 	documents Documents
 	unit      *UnitOfWork
 	opened    map[Owner]Created
-	by        string // who asks for the present command
+	actor     string // who asks for the present command
 }
 
 // execute is the transaction: it locks wallets, decides commands in order, and writes
@@ -280,7 +280,7 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 
 // answer decides one command.
 func (s *session) answer(c Command) job.Answer {
-	s.by = c.By
+	s.actor = c.By
 	err := s.check(c)
 	var body any
 	if err == nil {
@@ -315,8 +315,8 @@ func (s *session) wanted(commands []Command) (want Wanted) {
 	return want
 }
 
-// open makes the wallets that commands open. It skips commands that will be refused,
-// because a wallet that is made stays.
+// openWallets creates the wallets that commands open. It skips commands that will be
+// refused, because a wallet is never deleted.
 func openWallets(ctx context.Context, tx pgx.Tx, commands []Command) (map[Owner]Created, error) {
 	var openings []Opening
 	for _, c := range commands {
@@ -333,13 +333,14 @@ func openWallets(ctx context.Context, tx pgx.Tx, commands []Command) (map[Owner]
 
 func (c Command) sees(o Owner) bool { return c.Who.Sees(o.Client, o.ID) }
 
-// check refuses a command on wallets that it does not see as if they did not exist, busy or not.
+// check refuses a command on wallets that its grant does not see, busy or not, as if they did
+// not exist.
 func (s *session) check(c Command) error {
 	if c.Action.opens() && !c.sees(c.Action.owner(c.Request.Client)) {
 		return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
 	}
 	for _, id := range c.Action.wallets() {
-		if of, ok := s.unit.Owner(id); !ok || !c.sees(of) {
+		if of, ok := s.unit.owner(id); !ok || !c.sees(of) {
 			return fault.New(fault.NotFound, "there is no wallet %s", id)
 		}
 	}

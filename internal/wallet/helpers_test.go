@@ -169,7 +169,7 @@ func newExecutor(db interface {
 	postgres.DB
 	postgres.Beginner
 }) *wallet.Executor {
-	return wallet.NewExecutor(db, documents, wallet.BatcherOptions{RowWait: servers.Patience})
+	return wallet.NewExecutor(db, documents, wallet.Options{RowWait: servers.Patience})
 }
 
 // command is an action under a fresh key.

@@ -20,7 +20,7 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 	const every = wallet.SnapshotEvery
 	for _, n := range []int{1, every - 2, 1, 1, 5 * every / 2, every - 1, 0, 1, 1} { // up to a snapshot and beyond, one by one and in a batch
 		on(t, db, func(u *wallet.UnitOfWork) {
-			if folded := u.Folded(); folded >= every || folded > events {
+			if folded := u.Summed(); folded >= every || folded > events {
 				t.Errorf("after %d events it adds up %d", events, folded)
 			}
 			for range n {

@@ -17,16 +17,16 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// PayBack is the price of a purchase, or of a part of it, that goes back to the wallet that paid.
+// PayBack is a refund of a purchase, or of a part of it, to the wallet that paid.
 type PayBack struct {
 	PurchaseID uuid.UUID
 	Part       uuid.UUID // the job that cancels a part; zero: all that is left
 	Owner      Owner
 	Amount     money.Amount
-	By         string // who cancels it
+	By         string // the actor
 }
 
-// reference identifies what is paid back: there is one per part, and one of what is left.
+// reference identifies the refund: there is one per part, and one of the rest.
 func (p PayBack) reference() Reference {
 	text := "refund:" + p.PurchaseID.String()
 	if p.Part != uuid.Nil {
@@ -35,8 +35,8 @@ func (p PayBack) reference() Reference {
 	return Reference{Text: text}
 }
 
-// Buyers are the wallets of buyers, which pay for purchases and are paid back to. Nothing is
-// written before [Buyers.Queue]. A Buyers without wallets is empty.
+// Buyers are the wallets of buyers, for payments and refunds of purchases. Nothing is written
+// before [Buyers.Queue]. The zero Buyers has no wallets.
 type Buyers struct {
 	unit    *UnitOfWork // nil: no wallet is wanted
 	wallets map[Owner]uuid.UUID
@@ -45,7 +45,7 @@ type Buyers struct {
 // OpenBuyers locks the wallets of those owners that have one, and finds which of the references are
 // used. mode says whether to wait for wallets that another transaction has locked.
 func OpenBuyers(ctx context.Context, tx pgx.Tx, owners map[Owner]bool, references map[Reference]bool, mode postgres.LockMode) (*Buyers, error) {
-	wallets, err := Find(ctx, tx, slices.Collect(maps.Keys(owners)))
+	wallets, err := find(ctx, tx, slices.Collect(maps.Keys(owners)))
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +53,14 @@ func OpenBuyers(ctx context.Context, tx pgx.Tx, owners map[Owner]bool, reference
 	return &Buyers{unit, wallets}, err
 }
 
-// OpenPayees is OpenBuyers for what is paid back. A purchase may be there several times.
+// OpenPayees is OpenBuyers for refunds. A purchase may have several.
 func OpenPayees(ctx context.Context, tx pgx.Tx, want []PayBack, mode postgres.LockMode) (*Buyers, error) {
 	if len(want) == 0 {
 		return &Buyers{}, nil
 	}
 	owners, references := make(map[Owner]bool), make(map[Reference]bool)
-	for _, back := range want {
-		owners[back.Owner], references[back.reference()] = true, true
+	for _, refund := range want {
+		owners[refund.Owner], references[refund.reference()] = true, true
 	}
 	return OpenBuyers(ctx, tx, owners, references, mode)
 }
@@ -80,8 +80,8 @@ func (b *Buyers) Pay(owner Owner, m Movement) (Entry, error) {
 	return b.unit.Pay(id, m)
 }
 
-// PayBack credits the wallet that paid a purchase. A wallet whose balance would be above
-// its bound is a state-conflict Error, and a broken one [ErrBroken].
+// PayBack credits the wallet that paid a purchase. It returns a state-conflict Error when the
+// balance would exceed its limit, and [ErrBroken] for a broken wallet.
 func (b *Buyers) PayBack(back PayBack) error {
 	what := "cancelled purchase "
 	if back.Part != uuid.Nil {
@@ -89,34 +89,34 @@ func (b *Buyers) PayBack(back PayBack) error {
 	}
 	_, err := b.unit.Refund(b.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(), Description: what + back.PurchaseID.String(),
 		PurchaseID: back.PurchaseID, Actor: back.By})
-	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would be above its bound
+	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would exceed its limit
 		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
 	}
 	return fault.At(err, "wallet.PayBack")
 }
 
-// Queue writes what was paid, see [UnitOfWork.Queue].
+// Queue queues the statements that write payments and refunds.
 func (b *Buyers) Queue(p *pgx.Batch) {
 	if b.unit != nil {
-		b.unit.Queue(p)
+		b.unit.queue(p)
 	}
 }
 
 // Created is the wallet of an owner.
 type Created struct {
 	ID    uuid.UUID
-	Fresh bool // this call made it
+	Fresh bool // this call created it
 }
 
-// Opening is a wallet that is wanted.
+// Opening is a wallet to be created.
 type Opening struct {
 	Owner
 	Metadata metadata.Map
 }
 
-// Create makes empty wallets for those of the owners that have none in their
+// Create creates empty wallets for those of the owners that have none in their
 // currency, and returns the wallet of each. Of several openings for one owner the first
-// counts. Call it before Open, with owners that pass Check. It inserts in the order of
+// counts. Call it before Open, with owners that pass check. It inserts in the order of
 // owners, so that two transactions that create the same wallets cannot deadlock.
 func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
 	order := slices.Clone(openings)
@@ -133,14 +133,14 @@ func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 			others = append(others, o.Owner)
 		}
 	}
-	old, err := Find(ctx, tx, others)
+	old, err := find(ctx, tx, others)
 	for o, id := range old {
 		made[o] = Created{ID: id}
 	}
 	return made, err
 }
 
-// insert makes the wallets that are not there, with their metadata.
+// insert creates the wallets that do not exist, with their metadata.
 func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
 	n := len(openings)
 	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
@@ -172,9 +172,9 @@ func compareOwners(x, y Owner) int {
 	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency), cmp.Compare(x.Client, y.Client))
 }
 
-// Find returns the wallets of those of the owners that have one. It locks nothing:
+// find returns the wallets of those of the owners that have one. It locks nothing:
 // the owner of a wallet never changes.
-func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.UUID, error) {
+func find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.UUID, error) {
 	found := make(map[Owner]uuid.UUID, len(owners))
 	if len(owners) == 0 {
 		return found, nil
@@ -188,5 +188,5 @@ func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.U
 	err := postgres.Scan(ctx, db, func() { found[o] = id }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
 		SELECT w.id, w.owner_id, w.currency, w.client FROM unnest($1::text[], $2::text[], $3::text[]) AS o (owner_id, currency, client)
 		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency AND client = o.client) w`, names, currencies, clients)
-	return found, fault.At(err, "wallet.Find")
+	return found, fault.At(err, "wallet.find")
 }

@@ -17,16 +17,21 @@ import (
 )
 
 // walletColumns are the fields of a Wallet, in order.
-const walletColumns = `id, client, owner_id, currency, balance, held, version, created_at,
-	(SELECT metadata FROM wallet_metadata WHERE wallet_id = wallets.id)`
+const walletColumns = `w.id, w.client, w.owner_id, w.currency, w.balance, w.held, w.version, w.created_at,
+	(SELECT metadata FROM wallet_metadata WHERE wallet_id = w.id)`
 
-var scanWallet = pgx.RowToStructByPos[Wallet]
+// targets are what walletColumns are scanned into.
+func (w *Wallet) targets() []any {
+	return []any{&w.ID, &w.Client, &w.Owner.ID, &w.Currency, &w.Balance, &w.Held, &w.Version, &w.CreatedAt, &w.Metadata}
+}
+
+func scanWallet(row pgx.CollectableRow) (w Wallet, err error) { return w, row.Scan(w.targets()...) }
 
 // Get returns a wallet as it is now, or a not-found Error. Held includes
 // authorizations that are over until a command or a sweep ends them.
-func Get(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Wallet, error) {
+func Get(ctx context.Context, db postgres.DB, grant access.Grant, id uuid.UUID) (Wallet, error) {
 	w, err := postgres.CollectOne(ctx, db, scanWallet, `
-		SELECT `+walletColumns+` FROM wallets WHERE id = $1 AND ($2::text IS NULL OR client = $2) AND ($3::text IS NULL OR owner_id = $3)`, id, who.Client(), who.User())
+		SELECT `+walletColumns+` FROM wallets w WHERE id = $1 AND ($2::text IS NULL OR client = $2) AND ($3::text IS NULL OR owner_id = $3)`, id, grant.Client(), grant.User())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Wallet{}, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
@@ -35,11 +40,11 @@ func Get(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (W
 
 // OfOwner returns up to limit wallets of an owner in the order of their ids, those after an id
 // (zero: from the start); an empty currency means all. An owner has few.
-func OfOwner(ctx context.Context, db postgres.DB, who access.Grant, ownerID, currency string, after uuid.UUID, limit int) ([]Wallet, error) {
+func OfOwner(ctx context.Context, db postgres.DB, grant access.Grant, ownerID, currency string, after uuid.UUID, limit int) ([]Wallet, error) {
 	wallets, err := postgres.Collect(ctx, db, scanWallet, `
-		SELECT `+walletColumns+` FROM wallets
+		SELECT `+walletColumns+` FROM wallets w
 		WHERE owner_id = $1 AND ($2 = '' OR currency = $2) AND id > $3 AND ($5::text IS NULL OR client = $5) AND ($6::text IS NULL OR owner_id = $6)
-		ORDER BY id LIMIT $4`, ownerID, currency, after, limit, who.Client(), who.User())
+		ORDER BY id LIMIT $4`, ownerID, currency, after, limit, grant.Client(), grant.User())
 	return wallets, fault.At(err, "wallet.OfOwner(%s)", ownerID)
 }
 
@@ -86,7 +91,7 @@ func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Ev
 	if len(events) == 0 {
 		return events, nil
 	}
-	sum, err := At(ctx, db, id, events[0].Version-1) // events never change, so a second statement sees the same ones
+	sum, err := sumAt(ctx, db, id, events[0].Version-1) // events never change, so a second statement sees the same ones
 	if err != nil {
 		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
 	}
@@ -124,14 +129,14 @@ func scanEvent(row pgx.CollectableRow) (v Event, err error) {
 	return v, err
 }
 
-// Sum is the sum of the events of a wallet up to a version.
-type Sum struct{ Balance, Held money.Amount }
+// sums is the sum of the events of a wallet up to a version.
+type sums struct{ Balance, Held money.Amount }
 
-// At computes what a wallet had at a version, from the last snapshot up to it and
+// sumAt computes what a wallet had at a version, from the last snapshot up to it and
 // the events after that. It returns a not-found Error for a version that the wallet
 // does not have.
-func At(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (Sum, error) {
-	var sum Sum
+func sumAt(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (sums, error) {
+	var sum sums
 	var last int64
 	err := db.QueryRow(ctx, `
 		SELECT coalesce(s.version, 0) + e.events, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held
@@ -144,32 +149,32 @@ func At(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (Sum, 
 			FROM wallet_events WHERE wallet_id = w.id AND version > coalesce(s.version, 0) AND version <= $2) e
 		WHERE w.id = $1`, id, version).Scan(&last, &sum.Balance, &sum.Held)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && last != version {
-		return Sum{}, fault.New(fault.NotFound, "there is no version %d of wallet %s", version, id)
+		return sums{}, fault.New(fault.NotFound, "there is no version %d of wallet %s", version, id)
 	}
-	return sum, fault.At(err, "wallet.At(%s, %d)", id, version)
+	return sum, fault.At(err, "wallet.sumAt(%s, %d)", id, version)
 }
 
-// Place is where an event is: in a wallet, at a version.
-type Place struct {
+// EventID identifies an event.
+type EventID struct {
 	Wallet  uuid.UUID
 	Version int64
 }
 
-// EventsAt returns the events at places, with the wallets' sums after each. One that is not
-// there is left out. It is one statement, however many places there are.
-func EventsAt(ctx context.Context, db postgres.DB, places []Place) (map[Place]Event, error) {
-	wallets, versions := make([]uuid.UUID, len(places)), make([]int64, len(places))
-	for i, p := range places {
+// EventsAt returns events with the wallets' sums after each, in one statement. It leaves out
+// those that do not exist.
+func EventsAt(ctx context.Context, db postgres.DB, ids []EventID) (map[EventID]Event, error) {
+	wallets, versions := make([]uuid.UUID, len(ids)), make([]int64, len(ids))
+	for i, p := range ids {
 		wallets[i], versions[i] = p.Wallet, p.Version
 	}
-	found := make(map[Place]Event, len(places))
-	_, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (p Place, err error) {
+	found := make(map[EventID]Event, len(ids))
+	_, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (id EventID, err error) {
 		var v Event
-		if err = row.Scan(append(v.targets(), &p.Wallet, &v.Balance, &v.Held)...); err == nil {
-			p.Version = v.Version
-			found[p] = v
+		if err = row.Scan(append(v.targets(), &id.Wallet, &v.Balance, &v.Held)...); err == nil {
+			id.Version = v.Version
+			found[id] = v
 		}
-		return p, err
+		return id, err
 	}, `
 		SELECT `+eventColumns+`, v.wallet_id, coalesce(s.balance, 0) + t.balance, coalesce(s.held, 0) + t.held
 		FROM unnest($1::uuid[], $2::bigint[]) AS p (wallet_id, version)
@@ -184,8 +189,8 @@ func EventsAt(ctx context.Context, db postgres.DB, places []Place) (map[Place]Ev
 	return found, fault.At(err, "wallet.EventsAt")
 }
 
-// GetAll returns wallets as they are now, in no order. One that is not there is left out.
+// GetAll returns wallets as they are now, in any order. It leaves out those that do not exist.
 func GetAll(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Wallet, error) {
-	wallets, err := postgres.Collect(ctx, db, scanWallet, `SELECT `+walletColumns+` FROM wallets WHERE id = ANY($1)`, ids)
+	wallets, err := postgres.Collect(ctx, db, scanWallet, `SELECT `+walletColumns+` FROM wallets w WHERE id = ANY($1)`, ids)
 	return wallets, fault.At(err, "wallet.GetAll")
 }

@@ -21,9 +21,9 @@ import (
 // Wanted is what the commands of a transaction need to read.
 type Wanted struct {
 	Wallets        []uuid.UUID
-	Clients        []string    // whose wallets are locked, others are busy; nil: of every client
+	Clients        []string    // only their wallets are locked, others are busy; nil: those of every client
 	Authorizations []uuid.UUID // to be captured or voided
-	References     []Reference // that callers gave
+	References     []Reference // that may be used already
 }
 
 // stateSQL reads wallets $1 uuid[] with their last snapshot and the sum of the
@@ -31,11 +31,9 @@ type Wanted struct {
 // the planner that they are few: without it the planner reads all events of an old
 // wallet. A wallet that holds nothing has no active authorizations to count.
 const stateSQL = `
-	SELECT w.id, w.owner_id, w.currency, w.balance, w.held, w.version, w.created_at,
-	       coalesce(s.version, 0), e.events, e.last, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held,
+	SELECT ` + walletColumns + `, coalesce(s.version, 0), e.events, e.last, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held,
 	       CASE WHEN w.held = 0 THEN 0
-	            ELSE (SELECT count(*) FROM authorizations a WHERE a.wallet_id = w.id AND a.state = 'active') END,
-	       w.client, (SELECT metadata FROM wallet_metadata WHERE wallet_id = w.id)
+	            ELSE (SELECT count(*) FROM authorizations a WHERE a.wallet_id = w.id AND a.state = 'active') END
 	FROM unnest($1::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT * FROM wallets WHERE id = i.id) w
 	LEFT JOIN LATERAL (
@@ -59,8 +57,8 @@ const authorizationsSQL = `
 	SELECT a.* FROM unnest($2::uuid[]) AS i (id)
 	CROSS JOIN LATERAL (SELECT ` + authorizationColumns + ` FROM authorizations WHERE id = i.id) a`
 
-// takenSQL returns those of the references ($1 scopes, $2 texts) that have an entry, and which.
-const takenSQL = `
+// usedSQL returns those of the references ($1 scopes, $2 texts) that have an entry, and which.
+const usedSQL = `
 	SELECT r.scope, r.reference, e.id FROM unnest($1::text[], $2::text[]) AS r (scope, reference)
 	CROSS JOIN LATERAL (SELECT id FROM ledger_entries WHERE scope = r.scope AND reference = r.reference) e`
 
@@ -87,7 +85,7 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 		}
 		var r Reference
 		var id uuid.UUID
-		p.Queue(takenSQL, scopes, texts).Query(postgres.Each(func() { u.references[r] = id }, &r.Scope, &r.Text, &id))
+		p.Queue(usedSQL, scopes, texts).Query(postgres.Each(func() { u.references[r] = id }, &r.Scope, &r.Text, &id))
 	}
 	if err := tx.SendBatch(ctx, &p).Close(); err != nil {
 		return nil, fmt.Errorf("wallet.Open: %w", err)
@@ -95,13 +93,13 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 	return u, nil
 }
 
-// Lock locks wallets for the transaction, in the order of their ids. It reads nothing. With
+// lock locks wallets for the transaction, in the order of their ids. It reads nothing. With
 // postgres.SkipLocked it returns those that another transaction has locked.
-func Lock(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, mode postgres.LockMode) (busy []uuid.UUID, err error) {
+func lock(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, mode postgres.LockMode) (busy []uuid.UUID, err error) {
 	busy, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 		WITH locked AS MATERIALIZED (SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id`+mode.SQL()+`)
 		SELECT id FROM wallets WHERE id = ANY($1) AND id NOT IN (SELECT id FROM locked) ORDER BY id`, ids)
-	return busy, fault.At(err, "wallet.Lock")
+	return busy, fault.At(err, "wallet.lock")
 }
 
 // ErrBroken means that the row of a wallet does not equal the sum of its events.
@@ -116,18 +114,17 @@ func (u *UnitOfWork) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 	var snapshot, events, last int64
 	var balance, held money.Amount
 	var active int
-	_, err := pgx.ForEachRow(rows, []any{&w.ID, &w.Owner.ID, &w.Currency, &w.Balance, &w.Held, &w.Version, &w.CreatedAt,
-		&snapshot, &events, &last, &balance, &held, &active, &w.Client, &w.Metadata}, func() error {
+	_, err := pgx.ForEachRow(rows, append(w.targets(), &snapshot, &events, &last, &balance, &held, &active), func() error {
 		a := &account{Wallet: w, start: w.Version, snapshot: snapshot, active: active}
 		switch {
 		case !locked[w.ID]:
-			a.closed = ErrBusy
+			a.blocked = ErrBusy
 			u.busy = append(u.busy, w.ID)
 		case w.Version != snapshot+events || events > 0 && w.Version != last || w.Balance != balance || w.Held != held:
-			a.closed = fmt.Errorf("%w: wallet %s has version %d, balance %d, held %d; snapshot %d and %d events give %d, %d",
+			a.blocked = fmt.Errorf("%w: wallet %s has version %d, balance %d, held %d; snapshot %d and %d events give %d, %d",
 				ErrBroken, w.ID, w.Version, w.Balance, w.Held, snapshot, events, balance, held)
 		}
-		u.folded += events
+		u.summed += events
 		u.accounts[w.ID] = a
 		return nil
 	})
@@ -141,7 +138,7 @@ func (u *UnitOfWork) scanAuthorizations(rows pgx.Rows) error {
 	slices.SortFunc(found, func(x, y Authorization) int { return x.ExpiresAt.Compare(y.ExpiresAt) })
 	for _, found := range found {
 		a := u.accounts[found.WalletID]
-		if a == nil || a.closed != nil {
+		if a == nil || a.blocked != nil {
 			continue
 		}
 		h := &authorization{Authorization: found, was: found.Captured}
@@ -171,13 +168,13 @@ func Lost(err error) bool {
 // Write writes what the commands have decided, in one round trip.
 func (u *UnitOfWork) Write(ctx context.Context, tx pgx.Tx) error {
 	var p pgx.Batch
-	u.Queue(&p)
+	u.queue(&p)
 	return fault.At(postgres.Send(ctx, tx, &p), "wallet.Write")
 }
 
-// Queue adds the statements of Write to a batch, for callers that write more in the
+// queue adds the statements of Write to a batch, for callers that write more in the
 // same round trip. Each statement fails when it does not change exactly its rows.
-func (u *UnitOfWork) Queue(p *pgx.Batch) {
+func (u *UnitOfWork) queue(p *pgx.Batch) {
 	if len(u.entries) == 0 {
 		return
 	}
@@ -224,7 +221,7 @@ func (u *UnitOfWork) queueEvents(p *pgx.Batch) {
 	wallets, versions, entries := make([]uuid.UUID, n), make([]int64, n), make([]uuid.UUID, n)
 	balances, helds := make([]int64, n), make([]int64, n)
 	for i, e := range u.events {
-		wallets[i], versions[i], entries[i], balances[i], helds[i] = e.walletID, e.version, e.entryID, int64(e.deltaBalance), int64(e.deltaHeld)
+		wallets[i], versions[i], entries[i], balances[i], helds[i] = e.walletID, e.Version, e.Entry.ID, int64(e.DeltaBalance), int64(e.DeltaHeld)
 	}
 	p.Queue(`
 		INSERT INTO wallet_events (wallet_id, version, entry_id, delta_balance, delta_held, at)
@@ -235,7 +232,7 @@ func (u *UnitOfWork) queueEvents(p *pgx.Batch) {
 func (u *UnitOfWork) queueAuthorizations(p *pgx.Batch) {
 	var made, changed []*authorization
 	for _, h := range u.authorizations {
-		if h.fresh {
+		if h.inserted {
 			made = append(made, h)
 		} else if h.changed {
 			changed = append(changed, h)

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
 )
 
 // UnitOfWork is the state of one transaction: the wallets it has locked, and what
@@ -23,16 +24,16 @@ type UnitOfWork struct {
 	authorizations map[uuid.UUID]*authorization
 	references     map[Reference]uuid.UUID // taken: by which entry
 	busy           []uuid.UUID
-	folded         int64 // events that Open has added up
+	summed         int64 // events that Open has added up
 
 	entries []Entry
-	events  []event
+	events  []posted
 }
 
 // account is a wallet after the commands so far.
 type account struct {
 	Wallet
-	closed   error // why commands on it fail; nil: they may go on
+	blocked  error // why commands on it fail; nil: they may go on
 	start    int64 // the version that was read
 	snapshot int64 // the version of the last snapshot
 	active   int   // authorizations
@@ -42,18 +43,15 @@ type account struct {
 // authorization is an authorization after the commands so far.
 type authorization struct {
 	Authorization
-	fresh   bool         // made by this transaction
-	was     money.Amount // captured when it was read
-	changed bool
+	inserted bool         // made by this transaction
+	was      money.Amount // captured when it was read
+	changed  bool
 }
 
-// event is one row of wallet_events.
-type event struct {
-	walletID     uuid.UUID
-	version      int64
-	entryID      uuid.UUID
-	deltaBalance money.Amount
-	deltaHeld    money.Amount
+// posted is an event that is to be written.
+type posted struct {
+	walletID uuid.UUID
+	Event
 }
 
 // Busy returns the wallets that another transaction has locked.
@@ -61,7 +59,7 @@ func (u *UnitOfWork) Busy() []uuid.UUID { return u.busy }
 
 // Wallet returns a wallet after the commands so far. Its errors are those that every
 // command can return: not-found, ErrBusy, ErrBroken.
-func (u *UnitOfWork) Wallet(id uuid.UUID) (Wallet, error) {
+func (u *UnitOfWork) wallet(id uuid.UUID) (Wallet, error) {
 	a, err := u.account(id)
 	if err != nil {
 		return Wallet{}, err
@@ -70,12 +68,11 @@ func (u *UnitOfWork) Wallet(id uuid.UUID) (Wallet, error) {
 }
 
 // Owner returns whose a wallet is, also of one that is busy or broken.
-func (u *UnitOfWork) Owner(id uuid.UUID) (Owner, bool) {
-	a := u.accounts[id]
-	if a == nil {
-		return Owner{}, false
+func (u *UnitOfWork) owner(id uuid.UUID) (Owner, bool) {
+	if a := u.accounts[id]; a != nil {
+		return a.Owner, true
 	}
-	return a.Owner, true
+	return Owner{}, false
 }
 
 func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
@@ -83,27 +80,27 @@ func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
 	if a == nil {
 		return nil, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
-	return a, a.closed
+	return a, a.blocked
 }
 
 // Credit adds money from outside.
 func (u *UnitOfWork) Credit(id uuid.UUID, m Movement) (Entry, error) {
-	return u.move(KindCredit, Side{Account: Funding}, Side{Wallet: id}, m)
+	return u.move(KindCredit, Side{Account: funding}, Side{Wallet: id}, m)
 }
 
 // Debit pays money out.
 func (u *UnitOfWork) Debit(id uuid.UUID, m Movement) (Entry, error) {
-	return u.move(KindDebit, Side{Wallet: id}, Side{Account: Funding}, m)
+	return u.move(KindDebit, Side{Wallet: id}, Side{Account: funding}, m)
 }
 
 // Pay takes the price of a purchase.
 func (u *UnitOfWork) Pay(id uuid.UUID, m Movement) (Entry, error) {
-	return u.move(KindPurchase, Side{Wallet: id}, Side{Account: Sales}, m)
+	return u.move(KindPurchase, Side{Wallet: id}, Side{Account: sales}, m)
 }
 
 // Refund gives back the price of a purchase.
 func (u *UnitOfWork) Refund(id uuid.UUID, m Movement) (Entry, error) {
-	return u.move(KindRefund, Side{Account: Refunds}, Side{Wallet: id}, m)
+	return u.move(KindRefund, Side{Account: refunds}, Side{Wallet: id}, m)
 }
 
 // Transfer moves money from one wallet to another in the same currency.
@@ -135,7 +132,7 @@ func (u *UnitOfWork) move(kind Kind, from, to Side, m Movement) (Entry, error) {
 		return Entry{}, err
 	}
 	if payee != nil {
-		if err := payee.room(m.Amount); err != nil {
+		if err := payee.checkRoom(m.Amount); err != nil {
 			return Entry{}, err
 		}
 	}
@@ -159,7 +156,7 @@ type leg struct {
 // entry makes an entry of a movement; the caller sets its sides.
 func (u *UnitOfWork) entry(kind Kind, currency string, m Movement) Entry {
 	e := Entry{ID: uuidv7.New(), Kind: kind, Amount: m.Amount, Currency: currency, Reference: m.Reference, Description: m.Description, CreatedAt: u.now, Metadata: m.Metadata,
-		PurchaseID: m.PurchaseID, Actor: cmp.Or(m.Actor, System)}
+		PurchaseID: m.PurchaseID, Actor: cmp.Or(m.Actor, job.System)}
 	if e.Reference == (Reference{}) {
 		e.Reference.Text = e.ID.String()
 	}
@@ -177,17 +174,16 @@ func (u *UnitOfWork) post(e Entry, legs ...leg) {
 		l.Balance += l.deltaBalance
 		l.Held += l.deltaHeld
 		l.Version++
-		u.events = append(u.events, event{walletID: l.ID, version: l.Version, entryID: e.ID,
-			deltaBalance: l.deltaBalance, deltaHeld: l.deltaHeld})
+		u.events = append(u.events, posted{l.ID, Event{Version: l.Version, DeltaBalance: l.deltaBalance, DeltaHeld: l.deltaHeld, Entry: e}})
 	}
 }
 
 // admit checks the rules for every movement, with any balance:
 // first the request itself, then the version and the reference.
 func (u *UnitOfWork) admit(a *account, kind Kind, m Movement) error {
-	bound := MaxAmount
+	bound := maxAmount
 	if kind == KindPurchase || kind == KindRefund {
-		bound = MaxBalance // many positions at once; the campaign bounds them
+		bound = maxBalance // many positions at once; the campaign bounds them
 	}
 	if m.Amount < 1 || m.Amount > bound {
 		return invalid("/amount", fmt.Sprintf("must be 1 to %d minor units", bound))
@@ -197,7 +193,7 @@ func (u *UnitOfWork) admit(a *account, kind Kind, m Movement) error {
 
 // admitText is admit without the amount.
 func (u *UnitOfWork) admitText(a *account, m Movement) error {
-	if err := CheckDescription(m.Description); err != nil {
+	if err := checkDescription(m.Description); err != nil {
 		return err
 	}
 	if err := checkText("/reference", m.Reference.Text, maxReference); err != nil {
@@ -230,16 +226,16 @@ func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 }
 
 // room checks that a wallet can take an amount.
-func (a *account) room(amount money.Amount) error {
-	if a.Balance > MaxBalance-amount {
-		return invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", MaxBalance))
+func (a *account) checkRoom(amount money.Amount) error {
+	if a.Balance > maxBalance-amount {
+		return invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", maxBalance))
 	}
 	return nil
 }
 
 func checkTTL(ttl time.Duration) error {
-	if ttl < MinTTL || ttl > MaxTTL {
-		return invalid("/ttl_seconds", fmt.Sprintf("must be %d to %d", int(MinTTL.Seconds()), int(MaxTTL.Seconds())))
+	if ttl < minTTL || ttl > maxTTL {
+		return invalid("/ttl_seconds", fmt.Sprintf("must be %d to %d", int(minTTL.Seconds()), int(maxTTL.Seconds())))
 	}
 	return nil
 }
@@ -257,7 +253,7 @@ func checkText(pointer, text string, most int) error {
 }
 
 // Check refuses an owner that no wallet can have.
-func (o Owner) Check() error {
+func (o Owner) check() error {
 	if o.ID == "" {
 		return invalid("/owner_id", "must have at least 1 character")
 	}
@@ -271,7 +267,7 @@ func (o Owner) Check() error {
 }
 
 // CheckDescription refuses a description that no entry can have.
-func CheckDescription(text string) error { return checkText("/description", text, maxDescription) }
+func checkDescription(text string) error { return checkText("/description", text, maxDescription) }
 
 func invalid(pointer, detail string) error {
 	return fault.Invalid(fault.Field{Pointer: pointer, Detail: detail})

@@ -54,18 +54,17 @@ import (
 )
 
 const (
-	// MaxAmount bounds what one command moves, in minor units.
-	MaxAmount = money.MaxAmount
-	// MaxBalance bounds the balance of a wallet, in minor units. A double can still
+	// maxAmount bounds what one command moves, in minor units.
+	maxAmount = money.MaxAmount
+	// maxBalance bounds the balance of a wallet, in minor units. A double can still
 	// hold it exactly, for clients that have no other numbers.
-	MaxBalance money.Amount = 9_000_000_000_000_000
-	// MaxActive bounds the active authorizations of a wallet, and so the number that
+	maxBalance money.Amount = 9_000_000_000_000_000
+	// maxActive bounds the active authorizations of a wallet, and so the number that
 	// one command may have to end.
-	MaxActive = 100
-	// MinTTL is the shortest life of an authorization.
-	MinTTL = time.Second
-	// MaxTTL is the longest.
-	MaxTTL = 30 * 24 * time.Hour
+	maxActive = 100
+	// minTTL and maxTTL bound the life of an authorization.
+	minTTL = time.Second
+	maxTTL = 30 * 24 * time.Hour
 	// SnapshotEvery is how many events after the last snapshot make a new one. A
 	// command adds up fewer events than this. docs/adr/0011-wallets.md
 	// has the measurements.
@@ -116,11 +115,11 @@ const (
 // Account is an account of the system.
 type Account string
 
-// The accounts; doc.go says what goes where.
+// The accounts.
 const (
-	Funding Account = "funding"
-	Sales   Account = "sales"
-	Refunds Account = "refunds"
+	funding Account = "funding"
+	sales   Account = "sales"
+	refunds Account = "refunds"
 )
 
 // Side is one end of an entry: a wallet or an account.
@@ -134,9 +133,6 @@ type Side struct {
 // makes.
 type Reference struct{ Scope, Text string }
 
-// System is the actor of what nobody has asked for.
-const System = "system"
-
 // Entry is one movement.
 type Entry struct {
 	ID            uuid.UUID
@@ -148,7 +144,7 @@ type Entry struct {
 	Description   string
 	Authorization uuid.UUID // zero: none
 	PurchaseID    uuid.UUID // zero: none
-	Actor         string    // role:client, and /user when one was signed in; or System
+	Actor         string    // role:client, and /user when one was signed in; or job.System
 	CreatedAt     time.Time
 	Metadata      metadata.Map
 }
@@ -166,7 +162,7 @@ type Event struct {
 // AuthorizationState is the state of an authorization.
 type AuthorizationState string
 
-// The states; doc.go has the diagram.
+// The states.
 const (
 	Active   AuthorizationState = "active"
 	Captured AuthorizationState = "captured"
@@ -174,7 +170,7 @@ const (
 	Expired  AuthorizationState = "expired"
 )
 
-// Authorization is money that a wallet holds until it is captured or given back.
+// Authorization is money that a wallet holds until it is captured or released.
 type Authorization struct {
 	ID          uuid.UUID
 	WalletID    uuid.UUID
@@ -202,6 +198,6 @@ type Movement struct {
 	Description string
 	Metadata    metadata.Map
 	PurchaseID  uuid.UUID // of Pay and Refund
-	Actor       string    // who asks for it: role:client, and /user when one was signed in; empty: System
+	Actor       string    // role:client, and /user when one was signed in; empty: job.System
 	IfVersion   *int64    // refuse unless the wallet has this version; of a transfer: the wallet that pays
 }

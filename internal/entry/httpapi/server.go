@@ -240,7 +240,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.differences = reconciliation.NewService(gate.Retry(0), func(d balance.Difference) any { return differenceJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })
-	executor := wallet.NewExecutor(gate.FirstTry(0), walletDocuments, wallet.BatcherOptions{Retry: gate.Retry(0)})
+	executor := wallet.NewExecutor(gate.FirstTry(0), walletDocuments, wallet.Options{Retry: gate.Retry(0)})
 	registerWallets(s.registry, executor)
 	s.wallets = wallet.NewBatcher(executor, s.settings.Wallets)
 	return nil

@@ -91,7 +91,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		client:  queue.NewClient(rdb, namespace),
 		finder:  queue.NewFinder(rdb, namespace),
 		auditor: audit.NewAuditor(db, logger), warnAfter: warnAfter,
-		wallets: wallet.NewExecutor(db, wallet.Documents{}, wallet.BatcherOptions{}), // Expire skips locked wallets, so it needs no lock in Redis
+		wallets: wallet.NewExecutor(db, wallet.Documents{}, wallet.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
 			MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MostPerUser: settings.Payments.MaxPositionsPerUser}),
 	}

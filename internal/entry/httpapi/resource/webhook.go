@@ -181,10 +181,10 @@ func (d WebhookDocuments) wallets(ctx context.Context, events []webhook.Event) (
 	for _, w := range list {
 		now[w.ID] = w
 	}
-	places := make([]wallet.Place, 0, len(events))
+	places := make([]wallet.EventID, 0, len(events))
 	for _, e := range events {
 		if e.Version != nil {
-			places = append(places, wallet.Place{Wallet: e.Subject, Version: *e.Version})
+			places = append(places, wallet.EventID{Wallet: e.Subject, Version: *e.Version})
 		}
 	}
 	history, err := wallet.EventsAt(ctx, d.DB, places)
@@ -197,7 +197,7 @@ func (d WebhookDocuments) wallets(ctx context.Context, events []webhook.Event) (
 			continue
 		}
 		w, there := now[e.Subject]
-		moved, known := history[wallet.Place{Wallet: e.Subject, Version: *e.Version}]
+		moved, known := history[wallet.EventID{Wallet: e.Subject, Version: *e.Version}]
 		if there && known {
 			found[e.ID] = contract.WebhookWallet{Wallet: Wallet(w, App), Event: WalletEvent(moved, App)}
 		}
