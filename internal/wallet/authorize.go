@@ -2,6 +2,7 @@ package wallet
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,8 +19,8 @@ func (u *UnitOfWork) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Aut
 	if err != nil {
 		return Authorization{}, err
 	}
-	if err := checkTTL(ttl); err != nil {
-		return Authorization{}, err
+	if ttl < minTTL || ttl > maxTTL {
+		return Authorization{}, invalid("/ttl_seconds", fmt.Sprintf("must be %d to %d", int(minTTL.Seconds()), int(maxTTL.Seconds())))
 	}
 	if err := u.admit(a, KindAuthorize, m); err != nil {
 		return Authorization{}, err
@@ -87,15 +88,7 @@ func (u *UnitOfWork) Void(id, authorizationID uuid.UUID, m Movement) (Authorizat
 	return h.Authorization, nil
 }
 
-// ExpireDue ends the authorizations of a wallet that are over, and returns how many.
-func (u *UnitOfWork) ExpireDue(id uuid.UUID) (int, error) {
-	a, err := u.account(id)
-	if err != nil {
-		return 0, err
-	}
-	return u.expireDue(a), nil
-}
-
+// expireDue ends the authorizations of a wallet that are over, and returns how many.
 func (u *UnitOfWork) expireDue(a *account) (expired int) {
 	for _, h := range a.due {
 		if h.State == Active {
@@ -188,12 +181,12 @@ func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done Expiry, err e
 	}
 	done.Visited = due
 	for _, id := range due {
-		n, err := unit.ExpireDue(id)
+		a, err := unit.account(id)
 		if err != nil { // busy or broken: go on with the others
 			done.PassedOver++
 			continue
 		}
-		done.Authorizations += n
+		done.Authorizations += unit.expireDue(a)
 	}
 	return done, unit.Write(ctx, tx)
 }

@@ -146,8 +146,11 @@ func (s *session) wallet(id uuid.UUID, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.unit.wallet(id)
-	return s.documents.Wallet(w), err
+	a, err := s.unit.account(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.documents.Wallet(a.Wallet), nil
 }
 
 // attempts is how often a batch is tried when it loses a race. Under the row locks that
@@ -250,7 +253,7 @@ type session struct {
 	documents Documents
 	unit      *UnitOfWork
 	opened    map[Owner]Created
-	actor     string // who asks for the present command
+	actor     string // of the present command
 }
 
 // execute is the transaction: it locks wallets, decides commands in order, and writes
@@ -340,7 +343,7 @@ func (s *session) check(c Command) error {
 		return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
 	}
 	for _, id := range c.Action.wallets() {
-		if of, ok := s.unit.owner(id); !ok || !c.sees(of) {
+		if a := s.unit.accounts[id]; a == nil || !c.sees(a.Owner) {
 			return fault.New(fault.NotFound, "there is no wallet %s", id)
 		}
 	}

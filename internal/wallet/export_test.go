@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+
 	"triprize/internal/job"
 )
 
@@ -23,6 +25,18 @@ var (
 	Find    = find
 	FindDue = findDue
 )
+
+// Busy reports whether another transaction has locked a wallet.
+func (u *UnitOfWork) Busy(id uuid.UUID) bool { return u.busy(id) }
+
+// ExpireDue ends the authorizations of a wallet that are over, and returns how many.
+func (u *UnitOfWork) ExpireDue(id uuid.UUID) (int, error) {
+	a, err := u.account(id)
+	if err != nil {
+		return 0, err
+	}
+	return u.expireDue(a), nil
+}
 
 // Summed is how many events Open has added up.
 func (u *UnitOfWork) Summed() int64 { return u.summed }

@@ -68,7 +68,7 @@ func OpenPayees(ctx context.Context, tx pgx.Tx, want []PayBack, mode postgres.Lo
 // Busy reports whether another transaction has locked the wallet of an owner.
 func (b *Buyers) Busy(owner Owner) bool {
 	id, ok := b.wallets[owner]
-	return ok && slices.Contains(b.unit.Busy(), id)
+	return ok && b.unit.busy(id)
 }
 
 // Pay takes the price of a purchase.

@@ -119,7 +119,6 @@ func (u *UnitOfWork) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 		switch {
 		case !locked[w.ID]:
 			a.blocked = ErrBusy
-			u.busy = append(u.busy, w.ID)
 		case w.Version != snapshot+events || events > 0 && w.Version != last || w.Balance != balance || w.Held != held:
 			a.blocked = fmt.Errorf("%w: wallet %s has version %d, balance %d, held %d; snapshot %d and %d events give %d, %d",
 				ErrBroken, w.ID, w.Version, w.Balance, w.Held, snapshot, events, balance, held)

@@ -2,6 +2,7 @@ package wallet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,8 +24,7 @@ type UnitOfWork struct {
 	accounts       map[uuid.UUID]*account
 	authorizations map[uuid.UUID]*authorization
 	references     map[Reference]uuid.UUID // taken: by which entry
-	busy           []uuid.UUID
-	summed         int64 // events that Open has added up
+	summed         int64                   // events that Open has added up
 
 	entries []Entry
 	events  []posted
@@ -54,33 +54,20 @@ type posted struct {
 	Event
 }
 
-// Busy returns the wallets that another transaction has locked.
-func (u *UnitOfWork) Busy() []uuid.UUID { return u.busy }
-
-// Wallet returns a wallet after the commands so far. Its errors are those that every
+// account returns a wallet after the commands so far. Its errors are those that every
 // command can return: not-found, ErrBusy, ErrBroken.
-func (u *UnitOfWork) wallet(id uuid.UUID) (Wallet, error) {
-	a, err := u.account(id)
-	if err != nil {
-		return Wallet{}, err
-	}
-	return a.Wallet, nil
-}
-
-// Owner returns whose a wallet is, also of one that is busy or broken.
-func (u *UnitOfWork) owner(id uuid.UUID) (Owner, bool) {
-	if a := u.accounts[id]; a != nil {
-		return a.Owner, true
-	}
-	return Owner{}, false
-}
-
 func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
 	a := u.accounts[id]
 	if a == nil {
 		return nil, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
 	return a, a.blocked
+}
+
+// busy reports whether another transaction has locked a wallet.
+func (u *UnitOfWork) busy(id uuid.UUID) bool {
+	_, err := u.account(id)
+	return errors.Is(err, ErrBusy)
 }
 
 // Credit adds money from outside.
@@ -229,13 +216,6 @@ func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 func (a *account) checkRoom(amount money.Amount) error {
 	if a.Balance > maxBalance-amount {
 		return invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", maxBalance))
-	}
-	return nil
-}
-
-func checkTTL(ttl time.Duration) error {
-	if ttl < minTTL || ttl > maxTTL {
-		return invalid("/ttl_seconds", fmt.Sprintf("must be %d to %d", int(minTTL.Seconds()), int(maxTTL.Seconds())))
 	}
 	return nil
 }

@@ -107,8 +107,8 @@ func TestABusyWalletHoldsUpNoOther(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if got := u.Busy(); len(got) != 1 || got[0] != busy {
-				t.Errorf("busy are %v", got)
+			if !u.Busy(busy) || u.Busy(free) {
+				t.Errorf("busy: %v, want true; %v, want false", u.Busy(busy), u.Busy(free))
 			}
 			if _, err := u.Debit(busy, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBusy) {
 				t.Errorf("of the busy one: %v", err)
