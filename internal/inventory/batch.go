@@ -50,7 +50,7 @@ func (s *Holds) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks [
 		db = s.gate.Retry(s.retryWait)
 	}
 	if err := t.run(ctx, db); err != nil {
-		return nil, fmt.Errorf("holds.flush: %w", err)
+		return nil, fmt.Errorf("inventory.Holds: %w", err)
 	}
 	failpoint.Hit("holds.committed", nil)
 	if t.effects != nil {
@@ -208,7 +208,7 @@ func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
 			e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -len(h.Positions)})
 		}
 	}
-	return fault.At(postgres.Send(ctx, tx, &b), "end")
+	return fault.At(postgres.Send(ctx, tx, &b), "inventory.effects.end")
 }
 
 func (e *effects) hold(made NewHold, ttl time.Duration) {
@@ -216,15 +216,6 @@ func (e *effects) hold(made NewHold, ttl time.Duration) {
 	e.changes.Add(made.CampaignID, campaign.Counts{Reserved: len(made.Picked)})
 	for _, p := range made.Picked {
 		e.taken[p.PositionID] = taking{remaining: ttl, userID: made.UserID}
-	}
-}
-
-// noteTaken notes which of the positions that requests named are taken.
-func (e *effects) noteTaken(stock *Stock) {
-	for at, p := range stock.Named() {
-		if t, ok := takingOf(p); ok {
-			e.taken[at] = t
-		}
 	}
 }
 
@@ -237,7 +228,7 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx, turns Turns) error {
 			return err
 		}
 	}
-	return fault.At(postgres.Send(ctx, tx, &b), "write")
+	return fault.At(postgres.Send(ctx, tx, &b), "inventory.effects.write")
 }
 
 // remember caches, after the commit, which positions are taken and which are free

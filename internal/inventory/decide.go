@@ -39,12 +39,9 @@ type facts struct {
 	holds     map[uuid.UUID]*Hold // that are to be extended or released, as they are when the others are over
 }
 
-// usersSQL is the FROM clause of the statements below: users, $1 uuid[] and $2 text[].
-const usersSQL = ` FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id) `
-
-// usageSQL counts per user; each count uses an index of its own.
+// usageSQL counts what users ($1 uuid[] and $2 text[]) have; each count uses an index of its own.
 const usageSQL = `
-	SELECT u.campaign_id, u.user_id, p.n, h.n, h.size` + usersSQL + `
+	SELECT u.campaign_id, u.user_id, p.n, h.n, h.size FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)
 	CROSS JOIN LATERAL ` + CountsOfUser + ` p
 	CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(sum(size), 0) AS size FROM holds
 	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND state = 'active') h`
@@ -82,7 +79,7 @@ func (s *Holds) readFacts(ctx context.Context, db postgres.DB, b *pgx.Batch, cam
 		f.queueUsages(b, campaigns, users, s.settings)
 	}
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("facts: %w", err)
+		return nil, fmt.Errorf("inventory.readFacts: %w", err)
 	}
 	f.discountOver()
 	if len(requests) > 0 {
@@ -102,7 +99,7 @@ func (f *facts) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []User, s
 	}
 	var who User
 	var has usage
-	of, ids := ColumnsOf(users)
+	of, ids := columnsOf(users)
 	b.Queue(usageSQL, of, ids).Query(postgres.Each(func() { *f.usages[who] = has }, &who.CampaignID, &who.ID, &has.owned, &has.holds, &has.held))
 	QueueHeldTimes(b, f.turns, users, f.kept)
 }
@@ -183,7 +180,11 @@ func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *facts, out *effe
 	if err != nil {
 		return err
 	}
-	out.noteTaken(stock)
+	for at, p := range stock.named {
+		if t, ok := takingOf(p); ok {
+			out.taken[at] = t
+		}
+	}
 	for at, r := range requests {
 		made, err := t.service.decideOne(f, stock, r)
 		if err != nil {
@@ -220,7 +221,10 @@ func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []HoldRequest)
 
 // decideOne makes a hold, or returns why the request is refused.
 func (s *Holds) decideOne(f *facts, stock *Stock, r HoldRequest) (NewHold, error) {
-	if err := f.check(r, s.settings); err != nil {
+	if err := f.checkSale(r); err != nil {
+		return NewHold{}, err
+	}
+	if err := f.checkUsage(r, s.settings); err != nil {
 		return NewHold{}, err
 	}
 	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", f.quota(r).Avoid())
@@ -248,28 +252,9 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// check checks a request against everything but the positions themselves.
-func (f *facts) check(r HoldRequest, settings config.Holds) error {
-	if err := f.checkSale(r); err != nil {
-		return err
-	}
-	return f.checkUsage(r, settings)
-}
-
-// checkSale checks a request against its campaign: first whether it is a draft, whose shape
-// can still change, then whether it has such positions at all, then the state of the sale.
+// checkSale checks a request against its campaign.
 func (f *facts) checkSale(r HoldRequest) error {
-	c := f.campaigns[r.Job.CampaignID]
-	if c == nil {
-		return campaign.NotFound(r.Job.CampaignID)
-	}
-	if c.State == campaign.Pending {
-		return c.CheckOnSale()
-	}
-	if err := r.Check(c.Shape, ""); err != nil {
-		return err
-	}
-	return c.CheckOnSale()
+	return r.CheckSale(f.campaigns[r.Job.CampaignID], r.Job.CampaignID, "")
 }
 
 // checkUsage checks the limits on what one user, and all users together, may hold.
@@ -292,9 +277,6 @@ func (f *facts) checkUsage(r HoldRequest, settings config.Holds) error {
 	return f.quota(r).Refuse("", r.Positions, c.Shape, fmt.Sprintf("hold it for %s", r.TTL))
 }
 
-// millis is RFC 3339 with milliseconds.
-const millisOf = "2006-01-02T15:04:05.000Z07:00"
-
 func (s *Holds) extend(f *facts, out *effects, r task) job.Answer {
 	h, err := f.active(r)
 	if err != nil {
@@ -305,7 +287,7 @@ func (s *Holds) extend(f *facts, out *effects, r task) job.Answer {
 	}
 	deadline, bound := s.extended(f, h, r.TTL)
 	if !deadline.After(h.ExpiresAt) {
-		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "%s; this hold lasts until %s, and cannot last longer now", bound, h.ExpiresAt.UTC().Format(millisOf))}
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "%s; this hold lasts until %s, and cannot last longer now", bound, h.ExpiresAt.UTC().Format(millis))}
 	}
 	h.ExpiresAt = deadline
 	h.Extensions++
@@ -327,9 +309,9 @@ func (s *Holds) extended(f *facts, h *Hold, ttl time.Duration) (deadline time.Ti
 	}
 	within(f.now.Add(s.settings.MaxTTL), fmt.Sprintf("no hold has more than %s left", s.settings.MaxTTL))
 	if end := f.campaigns[h.CampaignID].DrawsAt; end != nil {
-		within(*end, "what is sold by "+end.UTC().Format(millisOf)+" is drawn: no hold outlasts that")
+		within(*end, "what is sold by "+end.UTC().Format(millis)+" is drawn: no hold outlasts that")
 	}
-	within(h.EndsBy, "this user has held these positions before: this hold can last until "+h.EndsBy.UTC().Format(millisOf))
+	within(h.EndsBy, "this user has held these positions before: this hold can last until "+h.EndsBy.UTC().Format(millis))
 	return deadline, bound
 }
 

@@ -26,7 +26,7 @@ func CampaignsWithHoldsOver(ctx context.Context, db postgres.DB, except []uuid.U
 	return ids, fault.At(err, "inventory.CampaignsWithHoldsOver")
 }
 
-// Expire ends at most limit holds of a campaign that are over, and returns how many
+// ExpireHolds ends at most limit holds of a campaign that are over, and returns how many
 // holds have ended and how many positions are free again.
 func ExpireHolds(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID, limit int) (holds, positions int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
@@ -48,7 +48,7 @@ func ExpireHolds(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID
 		return e.write(ctx, tx, Turns{})
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("holds.Expire(%s): %w", campaignID, err)
+		return 0, 0, fmt.Errorf("inventory.ExpireHolds(%s): %w", campaignID, err)
 	}
 	return holds, positions, nil
 }

@@ -17,6 +17,7 @@ var (
 	CountGone  = countGone
 	FindRuns   = findRuns
 	RunsWanted = runsWanted
+	Find       = find
 )
 
 // SetClock sets the clock by which taken positions are remembered.

@@ -32,7 +32,7 @@ func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, erro
 	if err != nil {
 		return nil, err
 	}
-	found, err := Find(ctx, tx, named)
+	found, err := find(ctx, tx, named)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 	return needs, named
 }
 
-// newStock makes a stock from the results of findFree, Find and findRuns. A position that
+// newStock makes a stock from the results of findFree, find and findRuns. A position that
 // was found twice is in it once.
 func newStock(free []Free, named []Found, layers []foundRuns) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
@@ -131,14 +131,6 @@ type need struct {
 // that happens only when some code breaks the rule; still, too few positions do
 // not prove that the pool is sold out.
 func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
-	var anywhere, inLayer []need
-	for _, n := range needs {
-		if n.Layer == 0 {
-			anywhere = append(anywhere, n)
-		} else {
-			inLayer = append(inLayer, n)
-		}
-	}
 	var b pgx.Batch
 	var found []Free
 	collect := func(rows pgx.Rows) error {
@@ -149,26 +141,24 @@ func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
 		found = append(found, free...)
 		return err
 	}
-	// One index scan per need, in rank order and no further than needed. Only the
-	// rows returned are locked.
-	if len(anywhere) > 0 {
-		ids, _, counts := columns(anywhere)
-		b.Queue(`
-			SELECT n.campaign_id, p.layer, p.col, p.rank, p.price, p.version
-			FROM unnest($1::uuid[], $2::int[]) AS n (campaign_id, count)
-			CROSS JOIN LATERAL (
-				SELECT layer, col, rank, price, version FROM positions
-				WHERE campaign_id = n.campaign_id AND state = 'available'
-				ORDER BY rank LIMIT n.count FOR UPDATE SKIP LOCKED) p`, ids, counts).Query(collect)
-	}
-	if len(inLayer) > 0 {
-		ids, layers, counts := columns(inLayer)
+	// One index scan per need, in rank order and no further than needed. Only the rows
+	// returned are locked. Each of the two statements fits another index.
+	for _, inLayer := range []bool{false, true} {
+		some := slices.DeleteFunc(slices.Clone(needs), func(n need) bool { return (n.Layer > 0) != inLayer })
+		if len(some) == 0 {
+			continue
+		}
+		condition := ``
+		if inLayer {
+			condition = ` AND layer = n.layer`
+		}
+		ids, layers, counts := columns(some)
 		b.Queue(`
 			SELECT n.campaign_id, p.layer, p.col, p.rank, p.price, p.version
 			FROM unnest($1::uuid[], $2::int[], $3::int[]) AS n (campaign_id, layer, count)
 			CROSS JOIN LATERAL (
 				SELECT layer, col, rank, price, version FROM positions
-				WHERE campaign_id = n.campaign_id AND layer = n.layer AND state = 'available'
+				WHERE campaign_id = n.campaign_id`+condition+` AND state = 'available'
 				ORDER BY rank LIMIT n.count FOR UPDATE SKIP LOCKED) p`, ids, layers, counts).Query(collect)
 	}
 	err := postgres.Send(ctx, tx, &b)
@@ -182,10 +172,10 @@ func columns(needs []need) (ids []uuid.UUID, layers, counts []int) {
 	return ids, layers, counts
 }
 
-// Find returns positions as they are and leaves out those that do not exist. It
+// find returns positions as they are and leaves out those that do not exist. It
 // locks nothing: the campaign's lock is enough, and a writer that goes without it
 // fails at the version.
-func Find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, error) {
+func find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, error) {
 	if len(chosen) == 0 {
 		return nil, nil
 	}
@@ -207,7 +197,7 @@ func Find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, er
 		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p
 		LEFT JOIN LATERAL (SELECT job_id, over_at FROM payments WHERE p.state = 'reserved' AND purchase_id = p.purchase_id) y ON true`,
 		campaigns, layers, cols)
-	return found, fault.At(err, "inventory.Find")
+	return found, fault.At(err, "inventory.find")
 }
 
 // countGone counts the positions in the layer of each need that are sold or blocked:

@@ -288,10 +288,7 @@ func QueueRelease(b *pgx.Batch, holds []*Hold) {
 		ids[i] = h.ID
 		freed += len(h.Positions)
 	}
-	b.Queue(`UPDATE holds SET state = 'released', ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`, ids).
-		Exec(postgres.Exactly(len(ids), "active holds"))
-	queueFreeHeld(b, ids, freed)
-	queueHeldTimes(b, ids, freed)
+	queueEnd(b, ids, freed, HoldReleased, "active holds", ``)
 }
 
 // QueueExpire ends active holds that are over, before campaign.Changes: positions that they
@@ -302,21 +299,19 @@ func QueueExpire(b *pgx.Batch, over []Over) {
 		ids[i] = o.ID
 		freed += o.Size
 	}
-	b.Queue(`
-		UPDATE holds SET state = 'expired', ended_at = clock_timestamp()
-		WHERE id = ANY($1) AND state = 'active' AND expires_at <= clock_timestamp()`, ids).
-		Exec(postgres.Exactly(len(ids), "holds that are over"))
-	queueFreeHeld(b, ids, freed)
-	queueHeldTimes(b, ids, freed)
+	queueEnd(b, ids, freed, HoldExpired, "holds that are over", ` AND expires_at <= clock_timestamp()`)
 }
 
-// queueFreeHeld frees the n positions that holds keep. It finds them by hold,
-// because a position of an ended hold may have a new owner. It comes before
-// campaign.Changes.
-func queueFreeHeld(b *pgx.Batch, holds []uuid.UUID, n int) {
+// queueEnd ends active holds under a condition, frees their n positions, and adds to the
+// held times of their users. It finds the positions by hold, because a position of an ended
+// hold may have a new owner.
+func queueEnd(b *pgx.Batch, holds []uuid.UUID, n int, state HoldState, what, condition string) {
+	b.Queue(`UPDATE holds SET state = $2, ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`+condition, holds, state).
+		Exec(postgres.Exactly(len(holds), what))
 	b.Queue(`
 		UPDATE positions p
 		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, hold_id = NULL, expires_at = NULL
 		WHERE hold_id = ANY($1) AND state = 'held'`, holds).
 		Exec(postgres.Exactly(n, "held positions"))
+	queueHeldTimes(b, holds, n)
 }

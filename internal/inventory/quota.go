@@ -127,7 +127,7 @@ func QueueHeldTimes(b *pgx.Batch, turns Turns, users []User, into map[User]HeldT
 	var p shape.Position
 	var t HeldTime
 	var held, pause float64
-	campaigns, ids := ColumnsOf(users)
+	campaigns, ids := columnsOf(users)
 	b.Queue(`
 		SELECT u.campaign_id, u.user_id, t.layer, t.col, t.held_seconds, t.ended_at, least(t.pause_seconds, $4)
 		FROM unnest($1::uuid[], $2::text[]) AS u (campaign_id, user_id)

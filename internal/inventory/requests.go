@@ -20,16 +20,16 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Request is a request for a hold.
+// HoldRequest is a request for a hold.
 type HoldRequest struct {
 	Job job.Request // with its campaign and user
 	Selection
 	TTL      time.Duration
 	Metadata metadata.Map
-	Viewer   string // the role of the reader of the answer; the service passes it to render
+	Viewer   string // the role of the reader of the answer, for render
 }
 
-// Service makes, extends and releases holds.
+// Holds makes, extends and releases holds.
 type Holds struct {
 	gate      *postgres.Gate
 	db        postgres.DB // for reading
@@ -41,18 +41,18 @@ type Holds struct {
 	render    func(h Hold, viewer string) any
 	taken     *takenCache
 	facts     *campaign.Facts
-	looks     *batch.Coalescer[HoldRequest, precheck] // of requests for positions that are known to be taken
+	rechecks  *batch.Coalescer[HoldRequest, precheck] // of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[HoldRequest, precheck]
-	campaigns *batch.Queues[uuid.UUID, task, result] // every campaign has a queue of its own
+	campaigns *batch.Queues[uuid.UUID, task, result] // a queue per campaign
 }
 
 const (
 	prechecksAtOnce = 2
 
-	batchSize    = 128              // most holds in one transaction
-	linger       = time.Millisecond // under load, how long a batch waits for more requests
-	holdsPending = 4096             // requests waiting for a batch; beyond it the answer is 503 overloaded
-	holdTimeout  = 10 * time.Second // one batch, from first statement to commit; and how long a request waits for a campaign that is locked elsewhere
+	batchSize = 128              // most holds in one transaction
+	linger    = time.Millisecond // under load, how long a batch waits for more requests
+	pending   = 4096             // requests waiting for a batch; beyond it the answer is 503 overloaded
+	timeout   = 10 * time.Second // one batch, from first statement to commit; and how long a request waits for a campaign that is locked elsewhere
 
 	// flushes is the number of transactions at once, each of another campaign, and
 	// retryFlushes that of further ones, of campaigns that were found locked.
@@ -61,39 +61,39 @@ const (
 
 	// rowWait is how long a transaction waits for its campaign, when no other campaign
 	// waits for a flush. retryWait is how long it waits when the campaign was found
-	// locked, and retryBackoff how long the campaign rests between two attempts.
+	// locked, and retryBackoff the pause of the campaign between two attempts.
 	rowWait      = 100 * time.Millisecond
 	retryWait    = 250 * time.Millisecond
 	retryBackoff = 50 * time.Millisecond
 
 	// drain is how long Close still serves requests that are waiting.
-	holdsDrain = 2 * time.Second
+	drain = 2 * time.Second
 
-	// lookLinger is how long a look waits for more requests. Requests for
-	// taken positions come from the lock one by one; this way one query serves many.
-	lookLinger = 20 * time.Millisecond
+	// recheckLinger is how long a recheck waits for more requests. Requests for taken
+	// positions come from the lock one by one; this way one query serves many.
+	recheckLinger = 20 * time.Millisecond
 )
 
-// New returns a Service; Close closes it. The process shares facts. acquire takes the locks
-// of positions; nil goes without. render makes the answer's body from a hold.
+// NewHolds returns Holds; Close closes them. The process shares facts. acquire takes the
+// locks of positions; nil goes without. render makes the answer's body from a hold.
 func NewHolds(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts, acquire lock.AcquireFunc, metrics *HoldMetrics, render func(h Hold, viewer string) any) *Holds {
 	s := &Holds{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
 		render: render, taken: newTakenCache(), facts: facts}
-	size, timeout := cmp.Or(settings.BatchSize, batchSize), cmp.Or(settings.Timeout, holdTimeout)
-	options := batch.Options{Size: size, Linger: linger, InFlight: prechecksAtOnce, Pending: holdsPending, Timeout: timeout, Drain: holdsDrain, Whole: postgres.IsTransient}
+	size, timeout := cmp.Or(settings.BatchSize, batchSize), cmp.Or(settings.Timeout, timeout)
+	options := batch.Options{Size: size, Linger: linger, InFlight: prechecksAtOnce, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)
 	s.campaigns = batch.NewQueues(batch.QueueOptions{Size: size, Linger: linger, InFlight: flushes,
-		Retrying: retryFlushes, Backoff: retryBackoff, Pending: holdsPending, Timeout: timeout, Drain: holdsDrain,
+		Retrying: retryFlushes, Backoff: retryBackoff, Pending: pending, Timeout: timeout, Drain: drain,
 		Whole: postgres.IsTransient, PutOff: postgres.IsPutOff}, s.flush)
 	options.InFlight = 1
-	options.Linger = max(options.Linger, lookLinger)
-	s.looks = batch.New(options, s.lookAgain)
+	options.Linger = max(options.Linger, recheckLinger)
+	s.rechecks = batch.New(options, s.recheck)
 	return s
 }
 
 // Close finishes the requests that are waiting.
 func (s *Holds) Close() {
-	s.looks.Close()
+	s.rechecks.Close()
 	s.prechecks.Close()
 	s.campaigns.Close()
 }
@@ -101,10 +101,8 @@ func (s *Holds) Close() {
 // Create makes a hold, once per idempotency key. A recorded refusal is the problem of
 // the job; any other refusal is in Err.
 func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Done, error) {
-	if s.acquire != nil {
-		if answered, err := s.refuseTaken(ctx, r); err != nil || answered != nil {
-			return valueOf(answered), err
-		}
+	if done, refused, err := s.refuseTaken(ctx, r); err != nil || refused {
+		return done, err
 	}
 	found, err := s.prechecks.Do(ctx, r)
 	switch {
@@ -116,90 +114,78 @@ func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Done, error) {
 		return job.Done{Err: found.refusal}, nil
 	}
 	if s.acquire != nil && len(r.Positions) > 0 {
-		release, answered, err := s.queueUp(ctx, r)
-		if err != nil || answered != nil {
-			return valueOf(answered), err
+		if done, refused, err := s.refuseTaken(ctx, r); err != nil || refused {
+			return done, err
 		}
-		defer release()
+		unlock, err := s.lockPositions(ctx, r)
+		if err != nil {
+			return job.Done{}, err
+		}
+		if len(s.taken.of(r)) > 0 {
+			unlock() // before the recheck: the next request need not wait for it
+			unlock = func() {}
+			if done, refused, err := s.refuseTaken(ctx, r); err != nil || refused {
+				return done, err
+			}
+		}
+		defer unlock()
 	}
 	made, err := s.campaigns.Do(ctx, r.Job.CampaignID, task{HoldRequest: r})
 	return made.Done, err
 }
 
-func valueOf(done *job.Done) job.Done {
-	if done == nil {
-		return job.Done{}
-	}
-	return *done
-}
-
-// queueUp waits for the locks of the positions that a request names. When they are
-// known to be taken, before or after the wait, answered is the answer.
-func (s *Holds) queueUp(ctx context.Context, r HoldRequest) (release func(), answered *job.Done, err error) {
-	if answered, err = s.refuseTaken(ctx, r); err != nil || answered != nil {
-		return nil, answered, err
-	}
+// lockPositions waits for the locks of the positions that a request names.
+func (s *Holds) lockPositions(ctx context.Context, r HoldRequest) (unlock func(), err error) {
 	names := make([]string, len(r.Positions))
 	for i, p := range r.Positions {
 		names[i] = fmt.Sprintf("position:%s:%d/%d", r.Job.CampaignID, p.Layer, p.Column)
 	}
 	slices.Sort(names) // one order everywhere, so that overlapping sets cannot deadlock
-	release, err = s.acquire(ctx, names...)
-	if err != nil {
-		release = func() {} // go on without: Postgres decides
+	if unlock, err = s.acquire(ctx, names...); err != nil {
+		unlock = func() {} // go on without: Postgres decides
 	}
 	if ctx.Err() != nil {
-		release()
-		return nil, nil, ctx.Err()
+		unlock()
+		return nil, ctx.Err()
 	}
-	if len(s.taken.among(r)) > 0 {
-		release() // the next request need not wait for our key look-up
-		answered, err = s.refuseTaken(ctx, r)
-		return func() {}, answered, err
-	}
-	return release, nil, nil
+	return unlock, nil
 }
 
-// refuseTaken answers a request for positions that are known to be taken; nil means
-// that it goes on. It looks first: an earlier request with the same key may have taken
-// them, and they may be free again.
-func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (*job.Done, error) {
-	if len(s.taken.among(r)) == 0 {
-		return nil, nil //nolint:nilnil // no answer
+// refuseTaken refuses a request for positions that are known to be taken. It rechecks them
+// first: an earlier request with the same key may have taken them, and they may be free again.
+func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Done, refused bool, err error) {
+	if s.acquire == nil || len(s.taken.of(r)) == 0 {
+		return done, false, nil
 	}
-	found, err := s.looks.Do(ctx, r)
-	switch {
-	case err != nil:
-		return nil, err
-	case found.retry:
-		return &job.Done{Accepted: found.earlier}, nil
+	found, err := s.rechecks.Do(ctx, r)
+	if err != nil || found.retry {
+		return job.Done{Accepted: found.earlier}, err == nil, err
 	}
-	taken := s.taken.among(r)
-	if len(taken) == 0 {
-		return nil, nil //nolint:nilnil // they are free again
+	taken := s.taken.of(r)
+	if len(taken) == 0 { // they are free again
+		return done, false, nil
 	}
 	known, err := s.facts.Of(ctx, s.db, r.Job.CampaignID)
 	if err != nil {
-		return nil, err
+		return done, false, err
 	}
-	gone, now := make([]fault.Field, len(taken)), make([]*Found, len(taken))
+	fields, now := make([]fault.Field, len(taken)), make([]*Found, len(taken))
 	for i, at := range taken {
-		gone[i] = TakenField("", at, r.Positions[at], known.Shape)
+		fields[i] = takenField("", at, r.Positions[at], known.Shape)
 		now[i] = found.now[PositionID{CampaignID: r.Job.CampaignID, Position: r.Positions[at]}]
 	}
-	refusal := fault.Taken(gone...)
-	refusal.RetryAt = FreeAt(now, time.Now())
-	return &job.Done{Err: refusal}, nil
+	refusal := fault.Taken(fields...)
+	refusal.RetryAt = freeAt(now, time.Now())
+	return job.Done{Err: refusal}, true, nil
 }
 
-// Extend moves the deadline of an active hold by r.TTL, once per idempotency key: it adds to
-// what is left. r has the campaign of the hold. The settings limit how often a hold can be
-// extended. It is allowed while the sale is paused or over.
+// Extend moves the deadline of an active hold by r.TTL, once per idempotency key. r has the
+// campaign of the hold. The settings limit how often a hold can be extended. It is allowed
+// while the sale is paused or over.
 //
-// Never more is left than holds.max_ttl, no hold outlasts the end of a sale that is drawn
-// then, nor the time that its user may keep its positions in all its holds of them. A hold
-// gets what these bounds leave, and is never shortened; where they leave nothing, the
-// extension is refused and does not count.
+// No deadline is later than holds.max_ttl from now, than the end of a sale that is drawn at
+// its end, or than the hold quota of the user allows. A hold gets what these limits leave, and
+// is never shortened; where they leave nothing, the extension is refused and does not count.
 func (s *Holds) Extend(ctx context.Context, r HoldRequest, id uuid.UUID) (job.Accepted, error) {
 	done, err := s.campaigns.Do(ctx, r.Job.CampaignID, task{HoldRequest: r, kind: extend, hold: id})
 	if err == nil {

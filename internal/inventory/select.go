@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/postgres"
@@ -67,6 +69,21 @@ func (s Selection) Check(form shape.Shape, at string) error {
 	return nil
 }
 
+// CheckSale returns why the campaign c, which is nil when it does not exist, does not sell a
+// selection now: first whether it is a draft, whose shape can still change, then whether it has
+// such positions at all, then the state of the sale. A selection of a hold was checked before.
+func (s Selection) CheckSale(c *campaign.Status, campaignID uuid.UUID, at string) error {
+	if c == nil {
+		return campaign.NotFound(campaignID)
+	}
+	if c.State != campaign.Pending && s.HoldID == uuid.Nil {
+		if err := s.Check(c.Shape, at); err != nil {
+			return err
+		}
+	}
+	return c.CheckOnSale()
+}
+
 // where names the part of the campaign that the positions come from.
 func (s Selection) where() string {
 	if s.Layer == 0 {
@@ -75,9 +92,9 @@ func (s Selection) where() string {
 	return fmt.Sprintf("layer %d", s.Layer)
 }
 
-// TakenField says that a chosen position is taken: the i-th of the selection at a
+// takenField says that a chosen position is taken: the i-th of the selection at a
 // JSON pointer.
-func TakenField(at string, i int, p shape.Position, form shape.Shape) fault.Field {
+func takenField(at string, i int, p shape.Position, form shape.Shape) fault.Field {
 	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %s is taken", form.Name(p))}
 }
 
@@ -132,9 +149,6 @@ func (f *Found) keeper() Keeper {
 	return Keeper{}
 }
 
-// Named returns the positions that requests named, as they were read.
-func (s *Stock) Named() map[PositionID]*Found { return s.named }
-
 // Select returns the positions of a selection by layer and column, or an Error:
 // position-taken, sold-out (final) or none-available (for now). at is the JSON
 // pointer of the selection in its request. Random positions for which avoid
@@ -163,21 +177,21 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at stri
 		if f := s.free[PositionID{campaignID, p}]; f != nil && !f.taken {
 			picked = append(picked, f)
 		} else {
-			gone = append(gone, TakenField(at, i, p, s.forms[campaignID]))
+			gone = append(gone, takenField(at, i, p, s.forms[campaignID]))
 			taken = append(taken, s.named[PositionID{campaignID, p}])
 		}
 	}
 	if len(gone) > 0 {
 		refusal := fault.Taken(gone...)
-		refusal.RetryAt = FreeAt(taken, time.Now())
+		refusal.RetryAt = freeAt(taken, time.Now())
 		return nil, refusal
 	}
 	return sorted(picked), nil
 }
 
-// FreeAt returns when the last of these taken positions is free if nobody buys it, as it was read
-// at now; zero: nobody knows, since one of them is sold or was given away a moment ago.
-func FreeAt(taken []*Found, now time.Time) (at time.Time) {
+// freeAt returns when the last of these taken positions is free unless somebody buys it, as it was
+// read at now; zero: unknown, since one of them is sold or was taken a moment ago.
+func freeAt(taken []*Found, now time.Time) (at time.Time) {
 	for _, f := range taken {
 		if f == nil || f.State != Held && f.State != Reserved || f.Remaining <= 0 {
 			return time.Time{}
@@ -287,11 +301,6 @@ func (s *Stock) Sell(picked []*Free) {
 
 // sorted sorts positions by layer and column, in place.
 func sorted(picked []*Free) []*Free {
-	slices.SortFunc(picked, func(x, y *Free) int {
-		if x.Before(y.Position) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(picked, func(x, y *Free) int { return cmp.Or(x.Layer-y.Layer, x.Column-y.Column) })
 	return picked
 }

@@ -91,8 +91,8 @@ type User struct {
 	ID         string
 }
 
-// ColumnsOf returns users as $1 uuid[] and $2 text[] of a statement.
-func ColumnsOf(users []User) (campaigns []uuid.UUID, ids []string) {
+// columnsOf returns users as $1 uuid[] and $2 text[] of a statement.
+func columnsOf(users []User) (campaigns []uuid.UUID, ids []string) {
 	for _, u := range users {
 		campaigns, ids = append(campaigns, u.CampaignID), append(ids, u.ID)
 	}
@@ -108,7 +108,7 @@ const CountsOfUser = `(SELECT count(*)::int AS n, count(*) FILTER (WHERE state =
 // QueueCountOfUsers counts what users have in campaigns: n positions that are held, reserved or sold, and
 // how many of them are reserved.
 func QueueCountOfUsers(b *pgx.Batch, users []User, each func(u User, n, reserved int)) {
-	campaigns, ids := ColumnsOf(users)
+	campaigns, ids := columnsOf(users)
 	var u User
 	var n, reserved int
 	b.Queue(`
@@ -181,7 +181,7 @@ func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, form shape.Shap
 	for i, p := range chosen {
 		ids[i] = PositionID{campaignID, p}
 	}
-	found, err := Find(ctx, tx, ids)
+	found, err := find(ctx, tx, ids)
 	states := make(map[shape.Position]State, len(found))
 	for _, f := range found {
 		states[f.Position] = f.State

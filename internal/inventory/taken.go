@@ -13,28 +13,28 @@ import (
 	"triprize/internal/job"
 )
 
-// takenCache remembers positions that were found taken a moment ago.
+// takenCache caches positions that were found taken a moment ago.
 type takenCache struct {
-	mu    sync.Mutex // makes a look and the write after it one step
-	known *lru.Cache[PositionID, sighting]
+	mu    sync.Mutex // makes a read and the write after it one step
+	known *lru.Cache[PositionID, lastSeen]
 	now   func() time.Time // tests set it
 }
 
-// sighting is what is known of a position.
-type sighting struct {
+// lastSeen is the last known state of a position.
+type lastSeen struct {
 	until  time.Time // taken until then; zero: not taken
-	freed  time.Time // when this process last saw it given back
-	userID string    // who keeps it; empty: it is sold
+	freed  time.Time // when this process last freed it
+	userID string    // its user; empty: it is sold
 }
 
-// taking says that a position is taken: for how long at least, and by whom, unless it is sold.
+// taking is for how long a position is taken at least, and by whom, unless it is sold.
 type taking struct {
 	remaining time.Duration
 	userID    string
 }
 
-// takingOf says how a position is taken, and false when it is not: also a blocked one, which an
-// operator may unblock at any process.
+// takingOf returns how a position is taken, and false when it is not: also for a blocked one,
+// which an operator may unblock at any process.
 func takingOf(p *Found) (taking, bool) {
 	switch p.State {
 	case Sold:
@@ -54,23 +54,23 @@ const (
 )
 
 func newTakenCache() *takenCache {
-	known, _ := lru.New[PositionID, sighting](takenMost) // fails only for a size of 0
+	known, _ := lru.New[PositionID, lastSeen](takenMost) // fails only for a size of 0
 	return &takenCache{known: known, now: time.Now}
 }
 
-// add remembers that a position is taken: it was read at since or later, and was then
-// taken for at least t.remaining. When it was given back after since, add does nothing.
+// add caches that a position is taken: it was read at since or later, and was then
+// taken for at least t.remaining. When it was freed after since, add does nothing.
 func (c *takenCache) add(p PositionID, since time.Time, t taking) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last, ok := c.known.Get(p); ok && last.freed.After(since) {
 		return
 	}
-	c.known.Add(p, sighting{until: since.Add(min(t.remaining, takenFor)), userID: t.userID})
+	c.known.Add(p, lastSeen{until: since.Add(min(t.remaining, takenFor)), userID: t.userID})
 }
 
-// see remembers how a position was when it was read, at since or later.
-func (c *takenCache) see(f *Found, since time.Time) {
+// update caches the state of a position that was read at since or later.
+func (c *takenCache) update(f *Found, since time.Time) {
 	if t, ok := takingOf(f); ok {
 		c.add(f.PositionID, since, t)
 	} else {
@@ -78,16 +78,17 @@ func (c *takenCache) see(f *Found, since time.Time) {
 	}
 }
 
-// remove forgets that a position is taken, because it was given back.
+// remove caches that a position is free.
 func (c *takenCache) remove(p PositionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known.Add(p, sighting{freed: c.now()})
+	c.known.Add(p, lastSeen{freed: c.now()})
 }
 
-// among returns which positions of a request are known to be taken. It returns none when the user
-// keeps one itself: what keeps it is named by Postgres, since a hold may have been bought meanwhile.
-func (c *takenCache) among(r HoldRequest) (taken []int) {
+// of returns which positions of a request are known to be taken. It returns none when one of them
+// is the user's own: only Postgres knows of which hold or purchase, since the hold may have been
+// bought meanwhile.
+func (c *takenCache) of(r HoldRequest) (taken []int) {
 	for i, p := range r.Positions {
 		at := PositionID{CampaignID: r.Job.CampaignID, Position: p}
 		last, ok := c.known.Get(at)
@@ -107,7 +108,7 @@ type precheck struct {
 	retry   bool // earlier is the job of its key
 	earlier job.Accepted
 	refusal error
-	now     map[PositionID]*Found // by lookAgain; shared
+	now     map[PositionID]*Found // by recheck; shared
 }
 
 // findRetries finds the requests whose idempotency key has a job already.
@@ -123,9 +124,9 @@ func (s *Holds) findRetries(ctx context.Context, requests []HoldRequest) ([]prec
 	return found, nil
 }
 
-// lookAgain finds retries of requests for positions that are known to be taken, and reads how
-// these positions are now: another process may have freed them.
-func (s *Holds) lookAgain(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
+// recheck finds retries of requests for positions that are known to be taken, and reads these
+// positions: another process may have freed them.
+func (s *Holds) recheck(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
 	began := s.taken.now()
 	found, err := s.findRetries(ctx, requests)
 	if err != nil {
@@ -138,10 +139,10 @@ func (s *Holds) lookAgain(ctx context.Context, requests []HoldRequest) ([]preche
 			now[PositionID{CampaignID: r.Job.CampaignID, Position: p}] = nil
 		}
 	}
-	read, err := Find(ctx, s.db, slices.Collect(maps.Keys(now)))
+	read, err := find(ctx, s.db, slices.Collect(maps.Keys(now)))
 	for _, f := range read {
 		now[f.PositionID] = &f
-		s.taken.see(&f, began)
+		s.taken.update(&f, began)
 	}
 	return found, err
 }

@@ -30,7 +30,7 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 		at := shape.Position{Layer: 9, Column: column + 1}
 		m.add(PositionID{CampaignID: campaignID, Position: at}, c.since, taking{remaining: c.remaining})
 		request := HoldRequest{Job: job.Request{CampaignID: campaignID}, Selection: Selection{Positions: []shape.Position{{Layer: 1, Column: 1}, at}}}
-		gone := m.among(request)
+		gone := m.of(request)
 		if (len(gone) == 1) != c.known {
 			t.Errorf("case %d: %v", column, gone)
 		}
@@ -38,7 +38,7 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 			t.Errorf("it is at %d", gone[0])
 		}
 		request.Job.CampaignID = uuid.New()
-		if gone := m.among(request); len(gone) != 0 {
+		if gone := m.of(request); len(gone) != 0 {
 			t.Errorf("in another campaign: %v", gone)
 		}
 	}
@@ -56,12 +56,12 @@ func TestAReleaseIsNotForgottenForAnOlderSighting(t *testing.T) {
 	now = now.Add(time.Millisecond)
 	m.remove(p)
 	m.add(p, before, taking{remaining: time.Hour})
-	if gone := m.among(request); len(gone) != 0 {
+	if gone := m.of(request); len(gone) != 0 {
 		t.Errorf("an older sighting: %v", gone)
 	}
 	now = now.Add(time.Millisecond)
 	m.add(p, now, taking{remaining: time.Hour})
-	if gone := m.among(request); len(gone) != 1 {
+	if gone := m.of(request); len(gone) != 1 {
 		t.Errorf("a younger sighting: %v", gone)
 	}
 }

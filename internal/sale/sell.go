@@ -221,23 +221,11 @@ func (in *inputs) admit() (admitted []*Order) {
 	return admitted
 }
 
-// check returns why an order cannot be served: first a draft, whose shape can still change,
-// then a wrong selection, then the state of the sale, which is also the answer to purchases
-// that come too late to make a job.
+// check returns why an order cannot be served. The state of the sale is also the answer to
+// purchases that come too late to make a job.
 func (in *inputs) check(o *Order) error {
 	c := in.campaigns[o.job.CampaignID]
-	if c == nil {
-		return campaign.NotFound(o.job.CampaignID)
-	}
-	if c.State == campaign.Pending {
-		return c.CheckOnSale()
-	}
-	if o.Selection.HoldID == uuid.Nil {
-		if err := o.Selection.Check(c.Shape, selectionAt); err != nil {
-			return err
-		}
-	}
-	if err := c.CheckOnSale(); err != nil {
+	if err := o.Selection.CheckSale(c, o.job.CampaignID, selectionAt); err != nil {
 		return err
 	}
 	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
