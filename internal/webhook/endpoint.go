@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 )
@@ -162,63 +160,6 @@ func unknown(id uuid.UUID) error {
 	return fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
 }
 
-// MostSecrets is how many secrets of an endpoint are valid at a time: each signs every
-// message.
-const MostSecrets = 4
-
-// AddSecret gives an endpoint a new secret. Those before sign too for overlap at most, and
-// then no more; of more than [MostSecrets] the oldest end at once.
-func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
-	var b pgx.Batch
-	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations take turns
-	b.Queue(`
-		UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + $2 * interval '1 second')
-		WHERE endpoint_id = $1`, endpointID, overlap.Seconds())
-	b.Queue(`INSERT INTO webhook_secrets (id, endpoint_id, sealed) VALUES ($1, $2, $3)`, uuidv7.New(), endpointID, sealed)
-	b.Queue(`
-		DELETE FROM webhook_secrets WHERE endpoint_id = $1 AND (expires_at <= clock_timestamp() OR id NOT IN (
-			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, MostSecrets)
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.AddSecret(%s)", endpointID)
-}
-
-// Secrets returns the valid secrets of an endpoint, the newest first.
-func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secret, error) {
-	of, err := SecretsOf(ctx, db, []uuid.UUID{endpointID})
-	return of[endpointID], err
-}
-
-// SecretsOf returns the valid secrets of endpoints, the newest first.
-func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[uuid.UUID][]Secret, error) {
-	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
-		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
-		WHERE endpoint_id = ANY($1) AND (expires_at IS NULL OR expires_at > clock_timestamp())
-		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, MostSecrets*len(endpoints))
-	of := make(map[uuid.UUID][]Secret, len(endpoints))
-	for _, s := range list {
-		of[s.EndpointID] = append(of[s.EndpointID], s)
-	}
-	return of, fault.At(err, "webhook.SecretsOf")
-}
-
-// SecretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
-// the given one (zero: from the start). It is for sealing them anew.
-func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Secret, error) {
-	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
-		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
-		WHERE ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
-	return list, fault.At(err, "webhook.SecretsAfter")
-}
-
-// Reseal replaces what a secret is sealed with. done is false when it is not sealed as was
-// any more, or gone.
-func Reseal(ctx context.Context, db postgres.DB, id uuid.UUID, was, sealed []byte) (done bool, err error) {
-	tag, err := db.Exec(ctx, `UPDATE webhook_secrets SET sealed = $3, sealed_at = clock_timestamp() WHERE id = $1 AND sealed = $2`, id, was, sealed)
-	if err != nil {
-		return false, fmt.Errorf("webhook.Reseal(%s): %w", id, err)
-	}
-	return tag.RowsAffected() == 1, nil
-}
-
 // keyLives refuses a key that is revoked: a process may still know it. The key is not revoked
 // before tx ends, so that its revocation finds what tx has made. An empty one is no key.
 func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
@@ -247,35 +188,8 @@ func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpo
 	return int(tag.RowsAffected()), fault.At(err, "webhook.KeyRevoked(%s)", prefix)
 }
 
-// MostChallenges is how many challenges an endpoint may leave without an echo, until it is
-// disabled. Enabling it begins anew.
-const MostChallenges = 5
-
-// mayChallenge bounds the challenges of an endpoint, however often its URL is changed.
-const mayChallenge = `(p.verified_at IS NOT NULL OR p.challenged_at IS NULL OR p.challenged_at <= clock_timestamp() - interval '10 seconds')`
-
-// Challenge is what came of a challenge.
-type Challenge struct {
-	Error *string       // why it was not echoed, as its client may see it; nil: it was
-	Pause time.Duration // until the next one
-}
-
-// NoteChallenge verifies an endpoint that has echoed a challenge, or disables it after
-// [MostChallenges] in vain. The echo counts for the URL and the version of e alone: otherwise,
-// or when the endpoint was disabled or deleted, it fails with [lease.ErrFenced].
-func NoteChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, c Challenge) (Endpoint, error) {
-	const over = `$6::text IS NOT NULL AND failures + 1 >= $8`
-	sql, args := Agenda.Write(e.Item(), lease.Handover{Next: &c.Pause, Seen: e.Wakes}, `
-		    verified_at = CASE WHEN $6::text IS NULL THEN clock_timestamp() END, challenge_error = $6,
-		    failures = CASE WHEN $6::text IS NULL THEN 0 ELSE failures + 1 END,
-		    failing_since = CASE WHEN $6::text IS NOT NULL THEN coalesce(failing_since, clock_timestamp()) END,
-		    paused_until = CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END,
-		    disabled_at = CASE WHEN `+over+` THEN clock_timestamp() END,
-		    disabled_reason = CASE WHEN `+over+` THEN 'unverified' END`,
-		` AND verified_at IS NULL AND url = $9 AND disabled_at IS NULL AND deleted_at IS NULL`, c.Error, c.Pause.Seconds(), MostChallenges, e.URL)
-	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, fmt.Errorf("webhook.NoteChallenge(%s): %w", e.ID, lease.ErrFenced)
-	}
-	return now, fault.At(err, "webhook.NoteChallenge(%s)", e.ID)
+// ClientOf returns whose an endpoint is; empty: there is none.
+func ClientOf(ctx context.Context, db postgres.DB, id uuid.UUID) (client string, err error) {
+	err = db.QueryRow(ctx, `SELECT coalesce((SELECT client FROM webhook_endpoints WHERE id = $1), '')`, id).Scan(&client)
+	return client, fault.At(err, "webhook.ClientOf(%s)", id)
 }

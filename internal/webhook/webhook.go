@@ -1,17 +1,44 @@
+// Package webhook delivers events to the endpoints of apps.
+//
+//	event ─▶ delivery, one for each endpoint:  pending ─▶ delivered
+//	                                              ▲  └──▶ failed      after the last attempt, or the endpoint was disabled
+//	                                              └─ replay ─┘
+//
+// Endpoints. A client makes, changes, rotates and replays its own endpoints, an operator those of
+// every client; see [Endpoints]. A command is done once per idempotency key, and its job never
+// has a secret: [Endpoints.Create] and [Endpoints.Rotate] return the secret once. A disabled
+// endpoint gets nothing; its events stay for a replay.
+//
+// Events. Triggers write events in the transaction of their effect, for every writer of a
+// table. [QueueEvents] writes events that no table has. The id of an event is that of its
+// messages. Its payload is stored before it is first sent, and never changes. An endpoint gets
+// events of its own client's resources and of every campaign, from its creation on, and older
+// ones by replay.
+//
+// Deliveries. A [Deliverer] claims an endpoint, and sends in batches until nothing is due, or
+// other endpoints should be served. A batch reads due deliveries, renders new messages, sends a
+// bounded number at a time, and records the results. No transaction is open and no row is
+// locked while it sends.
+//
+//   - At least once: an unrecorded attempt is made again, with the same id and the same
+//     bytes. Order is not promised.
+//   - One worker at a time sends to an endpoint. Requests begin only in the first part of
+//     the lease, and every write is fenced.
+//   - A delivery is tried 13 times in about three days ([Schedule]).
+//   - An endpoint that fails as a whole is paused: one event at a time is tried, after
+//     longer and longer pauses. After days of that it is disabled.
+//   - Slow endpoints have slots of their own: see [KindSlow].
+//   - An answer of 410 disables the endpoint; Retry-After is respected, up to a day.
+//
+// Locks: after the job of a command and after outbox messages, endpoints and then deliveries.
+// Events lock no endpoint.
 package webhook
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
-	"triprize/internal/domain/fault"
-	"triprize/internal/platform/postgres"
 )
 
 // Types of events. What each of them says is in the contract.
@@ -71,9 +98,6 @@ const (
 // Missed is the state of no delivery: in a filter of a replay it stands for the events that
 // have none, because the endpoint was disabled, or not there.
 const Missed State = "missed"
-
-// MaxPayloadBytes bounds the payload of an event.
-const MaxPayloadBytes = 256 << 10
 
 // Endpoint is where a client wants to be told, and of what.
 type Endpoint struct {
@@ -141,192 +165,4 @@ type Attempt struct {
 	Status     *int    // of the answer; nil: there was none
 	Error      *string // with details, for operators; nil: it has arrived
 	Failure    *string // as apps see it: timeout, tls, unreachable; nil: there was an answer
-}
-
-// QueueEvents writes events that no table tells of by itself: Client, Type, Subject, Version
-// and CampaignID of each. One that no endpoint wants is not stored. It locks nothing.
-func QueueEvents(b *pgx.Batch, events []Event) {
-	n := len(events)
-	clients, types, subjects, versions, campaigns := make([]*string, n), make([]string, n), make([]uuid.UUID, n), make([]*int64, n), make([]*uuid.UUID, n)
-	for i, e := range events {
-		clients[i], types[i], subjects[i], versions[i], campaigns[i] = e.Client, e.Type, e.Subject, e.Version, e.CampaignID
-	}
-	b.Queue(`SELECT emit_webhooks($1, $2, $3, $4, $5)`, clients, types, subjects, versions, campaigns)
-}
-
-// Test stores a test event for an endpoint, of a type that it need not want, and its delivery.
-func Test(ctx context.Context, tx pgx.Tx, e Endpoint) (Event, error) {
-	event, err := postgres.CollectOne(ctx, tx, scanEvent, `
-		WITH made AS (INSERT INTO webhook_events (id, client, type, subject) VALUES (webhook_event_id(), $1, $2, $3) RETURNING *),
-		     sent AS (INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, $3, at FROM made)
-		SELECT `+eventColumns+` FROM made e, webhooks_due(ARRAY[$3::uuid])`, e.Client, EndpointTest, e.ID)
-	return event, fault.At(err, "webhook.Test(%s)", e.ID)
-}
-
-// eventColumns are the fields of an Event, in order.
-const eventColumns = `e.id, e.client, e.type, e.subject, e.version, e.campaign_id, e.at, e.payload`
-
-var scanEvent = pgx.RowToStructByPos[Event]
-
-// GetEvent returns an event, or a not-found Error: also for one that is another client's,
-// unless client is empty.
-func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) (Event, error) {
-	e, err := postgres.CollectOne(ctx, db, scanEvent, `
-		SELECT `+eventColumns+` FROM webhook_events e WHERE id = $1 AND ($2 = '' OR e.client IS NULL OR e.client = $2)`, id, client)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Event{}, fault.New(fault.NotFound, "there is no webhook event %s, or it is over its retention", id)
-	}
-	return e, fault.At(err, "webhook.GetEvent(%s)", id)
-}
-
-// StorePayloads stores payloads of events that have none, and returns those that the events
-// have then: two workers that render an event at once send the same. Rows are changed in the order
-// of their ids, and named by their places, which no plan looks for in the whole table.
-func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
-	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([][]byte, 0, len(payloads))
-	for id, payload := range payloads {
-		ids, texts = append(ids, id), append(texts, payload)
-	}
-	stored := make(map[uuid.UUID]json.RawMessage, len(payloads))
-	mine, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
-		UPDATE webhook_events e SET payload = n.payload
-		FROM (SELECT found.place, i.payload FROM (SELECT * FROM unnest($1::uuid[], $2::json[]) AS i (id, payload) ORDER BY id) i
-		      CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_events WHERE id = i.id AND payload IS NULL OFFSET 0) found) n
-		WHERE e.ctid = n.place AND e.payload IS NULL
-		RETURNING e.id`, ids, texts)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)
-	}
-	for _, id := range mine {
-		stored[id] = payloads[id]
-	}
-	if len(mine) == len(payloads) {
-		return stored, nil
-	}
-	others, err := postgres.Collect(ctx, db, scanEvent, `SELECT `+eventColumns+` FROM webhook_events e WHERE id = ANY($1) AND payload IS NOT NULL`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)
-	}
-	for _, e := range others {
-		stored[e.ID] = e.Payload
-	}
-	return stored, nil
-}
-
-// FailDisabled fails up to limit pending deliveries of endpoints that are disabled, and
-// returns how many. It skips what is locked.
-func FailDisabled(ctx context.Context, db postgres.DB, limit int) (n int, err error) {
-	tag, err := db.Exec(ctx, `
-		WITH chosen AS MATERIALIZED (
-			SELECT d.event_id, d.endpoint_id FROM webhook_endpoints p
-			CROSS JOIN LATERAL (
-				SELECT event_id, endpoint_id FROM webhook_deliveries WHERE endpoint_id = p.id AND state = 'pending' LIMIT $1 FOR UPDATE SKIP LOCKED) d
-			WHERE p.disabled_at IS NOT NULL LIMIT $1)
-		UPDATE webhook_deliveries d SET state = 'failed', next_at = NULL, finished_at = clock_timestamp()
-		FROM chosen c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id`, limit)
-	if err != nil {
-		return 0, fmt.Errorf("webhook.FailDisabled: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
-}
-
-// DeleteEndpoints deletes up to limit deliveries, with their attempts, of endpoints that were
-// deleted; and such endpoints of which none is left. It returns how many rows of
-// deliveries and endpoints it has deleted.
-//
-// An endpoint stays for a minute: a transaction that has found it before it was deleted may
-// still be about to commit a delivery. DeleteEvents finds deliveries by their endpoints.
-func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err error) {
-	err = tx.QueryRow(ctx, `
-		WITH chosen AS MATERIALIZED (
-			SELECT d.event_id, d.endpoint_id FROM webhook_endpoints p
-			CROSS JOIN LATERAL (SELECT event_id, endpoint_id FROM webhook_deliveries WHERE endpoint_id = p.id LIMIT $1 FOR UPDATE SKIP LOCKED) d
-			WHERE p.deleted_at IS NOT NULL LIMIT $1),
-		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.event_id AND a.endpoint_id = c.endpoint_id),
-		     deliveries AS (DELETE FROM webhook_deliveries d USING chosen c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id RETURNING 1)
-		SELECT count(*) FROM deliveries`, limit).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("webhook.DeleteEndpoints: %w", err)
-	}
-	if n > 0 { // more may be left
-		return n, nil
-	}
-	var ids int
-	err = tx.QueryRow(ctx, `
-		WITH chosen AS MATERIALIZED (
-			SELECT id FROM webhook_endpoints p
-			WHERE p.deleted_at <= clock_timestamp() - interval '1 minute' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE endpoint_id = p.id) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED),
-		     secrets AS (DELETE FROM webhook_secrets s USING chosen c WHERE s.endpoint_id = c.id),
-		     gone AS (DELETE FROM webhook_endpoints p USING chosen c WHERE p.id = c.id RETURNING 1)
-		SELECT count(*) FROM gone`, limit).Scan(&ids)
-	return ids, fault.At(err, "webhook.DeleteEndpoints")
-}
-
-// DeleteEvents deletes up to limit events that happened longer ago than keep, with their
-// deliveries and attempts, the oldest first. It skips what is locked. from is where a call
-// before has come to, and nil at first; the next call goes on where this one says.
-//
-// Each endpoint that may have been told is looked at once: ids of events are in the order of
-// time, so its deliveries lie side by side. IS TRUE keeps the planner from a look-up for each
-// event and endpoint.
-func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (n int, to *time.Time, err error) {
-	err = db.QueryRow(ctx, `
-		WITH chosen AS MATERIALIZED (
-			SELECT id, client, at FROM webhook_events
-			WHERE at < (SELECT clock_timestamp()) - $1 * interval '1 second' AND at >= coalesce($2, '-infinity'::timestamptz)
-			ORDER BY at LIMIT $3 FOR UPDATE SKIP LOCKED),
-		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.id),
-		     told AS MATERIALIZED (
-			SELECT p.id FROM (SELECT DISTINCT client FROM chosen) c CROSS JOIN LATERAL (SELECT id FROM webhook_endpoints WHERE client = c.client OFFSET 0) p
-			UNION
-			SELECT id FROM webhook_endpoints WHERE EXISTS (SELECT FROM chosen WHERE client IS NULL)),
-		     deliveries AS (
-			DELETE FROM webhook_deliveries d USING told t
-			WHERE d.endpoint_id = t.id AND (d.event_id IN (SELECT id FROM chosen)) IS TRUE
-			  AND d.event_id BETWEEN (SELECT id FROM chosen ORDER BY id LIMIT 1) AND (SELECT id FROM chosen ORDER BY id DESC LIMIT 1)),
-		     events AS (DELETE FROM webhook_events e USING chosen c WHERE e.id = c.id RETURNING e.at)
-		SELECT count(*), max(at) FROM events`, keep.Seconds(), from, limit).Scan(&n, &to)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return 0, from, fmt.Errorf("webhook.DeleteEvents: %w", err)
-	}
-	if to == nil {
-		to = from
-	}
-	return n, to, nil
-}
-
-// Waiting is how many deliveries wait, and for how long the oldest has been due.
-type Waiting struct {
-	Endpoints int // that something is due for, and that are not paused
-	Disabled  int
-	Paused    int
-	Oldest    time.Duration // of what is due for an endpoint that is not paused
-	Failing   time.Duration // for how long nothing has arrived at the endpoint that has failed for the longest time; 0: none fails
-	Backlog   int           // events that wait for endpoints that fail, mostBacklog of each at most
-}
-
-// mostBacklog bounds what is counted of one endpoint.
-const mostBacklog = 20_000
-
-// CountWaiting tells how far deliveries are behind. It reads one row of each endpoint, and the backlog of
-// those that fail.
-func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
-	err = db.QueryRow(ctx, `
-		SELECT count(*) FILTER (WHERE d.next_at IS NOT NULL), count(*) FILTER (WHERE p.disabled_at IS NOT NULL),
-		       count(*) FILTER (WHERE p.disabled_at IS NULL AND p.paused_until > clock_timestamp()),
-		       coalesce(extract(epoch FROM clock_timestamp() - min(d.next_at)), 0) * interval '1 second',
-		       coalesce(extract(epoch FROM clock_timestamp() - min(p.failing_since) FILTER (WHERE p.disabled_at IS NULL)), 0) * interval '1 second',
-		       coalesce(sum(b.events), 0)
-		FROM webhook_endpoints p
-		LEFT JOIN LATERAL (
-			SELECT count(*) AS events FROM (
-				SELECT FROM webhook_deliveries
-				WHERE endpoint_id = p.id AND state = 'pending' AND p.failing_since IS NOT NULL AND p.disabled_at IS NULL LIMIT $1) w) b ON true
-		LEFT JOIN LATERAL (
-			SELECT next_at FROM webhook_deliveries
-			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL AND p.verified_at IS NOT NULL
-			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
-			ORDER BY next_at LIMIT 1) d ON true
-		WHERE p.deleted_at IS NULL`, mostBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Backlog)
-	return w, fault.At(err, "webhook.CountWaiting")
 }

@@ -123,3 +123,24 @@ func (g Guard) checkHost(host string, plain bool) error {
 	}
 	return nil
 }
+
+// Named reports whether a URL leads only to the networks of the setting: what an operator has
+// named need not be asked whether it wants messages. It looks up no name.
+func (g Guard) Named(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || g.CheckURL(text) != nil {
+		return false
+	}
+	if u.Scheme == "http" { // goes nowhere else
+		return true
+	}
+	if strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), "localhost") {
+		return g.names(netip.AddrFrom4([4]byte{127, 0, 0, 1})) && g.names(netip.IPv6Loopback())
+	}
+	at, err := netip.ParseAddr(u.Hostname())
+	return err == nil && g.names(at)
+}
+
+func (g Guard) names(at netip.Addr) bool {
+	return slices.ContainsFunc(g.networks, func(p netip.Prefix) bool { return p.Contains(at.Unmap()) || p.Contains(at) })
+}

@@ -1,3 +1,11 @@
+// Package sender sends signed messages to addresses that clients have named.
+//
+//   - A message is signed as Standard Webhooks 1.0, with every valid key.
+//   - A connection is made only to a public address, or to one that a setting allows. The
+//     address is checked at the moment of the connection, so DNS rebinding has no effect.
+//   - http is for allowed addresses only, https for all.
+//   - No redirect, no proxy, no cookie.
+//   - A request ends in time and reads a bounded answer.
 package sender
 
 import (
@@ -286,27 +294,6 @@ func echoes(body []byte, challenge string) bool {
 		Challenge string `json:"challenge"`
 	}
 	return string(bytes.TrimSpace(body)) == challenge || json.Unmarshal(body, &object) == nil && object.Challenge == challenge
-}
-
-// Named reports whether a URL leads only to the networks of the setting: what an operator has
-// named need not be asked whether it wants messages. It looks up no name.
-func (g Guard) Named(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || g.CheckURL(text) != nil {
-		return false
-	}
-	if u.Scheme == "http" { // goes nowhere else
-		return true
-	}
-	if strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), "localhost") {
-		return g.names(netip.AddrFrom4([4]byte{127, 0, 0, 1})) && g.names(netip.IPv6Loopback())
-	}
-	at, err := netip.ParseAddr(u.Hostname())
-	return err == nil && g.names(at)
-}
-
-func (g Guard) names(at netip.Addr) bool {
-	return slices.ContainsFunc(g.networks, func(p netip.Prefix) bool { return p.Contains(at.Unmap()) || p.Contains(at) })
 }
 
 const lookupTimeout = 5 * time.Second

@@ -1,12 +1,15 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,9 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/lease"
+	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/tracing"
 	"triprize/internal/webhook/sender"
 )
 
@@ -171,59 +176,128 @@ func (d *Deliverer) secrets(ctx context.Context, id uuid.UUID) ([]string, error)
 	return secrets, nil
 }
 
-// Schedule is how long a delivery waits after each attempt in vain. After the last of them
-// it is tried once more, and then it has failed.
-var Schedule = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour,
-	2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * time.Hour, 24 * time.Hour, 24 * time.Hour}
-
-const (
-	longestPause      = time.Hour // of an endpoint, so that it hears of everything within an hour of its return
-	longestRetryAfter = 24 * time.Hour
-	jitterPart        = 10 // waits are longer by up to a tenth, so that not all come back at once
-	slowAfter         = 2 * time.Second
-)
-
-// retry returns when a delivery is tried again that was tried before times and once more;
-// nil: never.
-func retry(before int, answer sender.Answer) *time.Duration {
-	if before >= len(Schedule) {
-		return nil
-	}
-	wait := max(jittered(Schedule[before]), asked(answer))
-	return &wait
-}
-
-// pause is how long an endpoint rests that has failed before times in a row, and once more.
-func pause(before int) time.Duration {
-	return jittered(min(Schedule[min(before, len(Schedule)-1)], longestPause))
-}
-
-func asked(answer sender.Answer) time.Duration {
-	return min(answer.RetryAfter, longestRetryAfter)
-}
-
-func jittered(d time.Duration) time.Duration {
-	return d + rand.N(d/jitterPart) //nolint:gosec // it spreads load and keeps no secret
-}
-
-// verdict says what becomes of an endpoint after a round. Its failures are those before it.
-func verdict(failures int, sent []sent) (r Round) {
-	unwell := false
-	for _, s := range sent {
-		r.Arrived = r.Arrived || s.answer.Arrived()
-		r.Gone = r.Gone || s.answer.Gone()
-		r.Slow = r.Slow || s.took >= slowAfter
-		if s.answer.Unwell() {
-			unwell = true
-			r.Pause = max(r.Pause, asked(s.answer))
+// render makes the messages of events that have none yet, and stores them before they are
+// sent: all attempts, to all endpoints, send the same bytes.
+func (t *turn) render(ctx context.Context, due []DueEvent) error {
+	var fresh []Event
+	for _, d := range due {
+		if d.Payload == nil {
+			fresh = append(fresh, d.Event)
 		}
 	}
-	r.Failed = !r.Arrived && len(sent) > 0 && (unwell || len(sent) > 1 || failures > 0) // one event alone may be one that the receiver cannot take
-	if r.Failed {
-		r.Slow = true
-		r.Pause = max(r.Pause, pause(failures))
+	if len(fresh) == 0 {
+		return nil
+	}
+	documents, err := t.renderer.Render(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	payloads := make(map[uuid.UUID]json.RawMessage, len(fresh))
+	for _, e := range fresh {
+		payloads[e.ID] = Message(e, documents[e.ID])
+	}
+	stored, err := StorePayloads(ctx, t.db, payloads)
+	if err != nil {
+		return err
+	}
+	for i := range due {
+		if payload, ok := stored[due[i].ID]; ok {
+			due[i].Payload = payload
+		}
+		if due[i].Payload == nil {
+			return fmt.Errorf("the message of event %s was not stored", due[i].ID)
+		}
+	}
+	return nil
+}
+
+// send sends events, a bounded number at a time. It begins nothing more when the first part
+// of the lease is over, ctx has ended, or the endpoint is unwell: a receiver that hangs costs
+// one timeout. When the turn is over each sender ends with its first request. It leaves out
+// what was cut off because ctx has ended.
+func (t *turn) send(ctx context.Context, due []DueEvent) (all []sent) {
+	stop := t.leased.Add(t.settings.Timeout)
+	var next atomic.Int64
+	var unwell atomic.Bool
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range min(t.settings.Concurrency, len(due)) {
+		wg.Go(func() {
+			for first := true; first || time.Now().Before(t.over); first = false {
+				i := int(next.Add(1)) - 1
+				if i >= len(due) || unwell.Load() || ctx.Err() != nil || time.Now().After(stop) {
+					return
+				}
+				s := t.sendOne(ctx, due[i])
+				if s.answer.Err != nil && ctx.Err() != nil {
+					return
+				}
+				if s.answer.Unwell() || s.answer.Gone() {
+					unwell.Store(true)
+				}
+				mu.Lock()
+				all = append(all, s)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+func (t *turn) sendOne(ctx context.Context, event DueEvent) sent {
+	at := time.Now()
+	ctx, span := tracing.Continue(ctx, event.Traceparent, "webhook "+event.Type, "triprize.event_id", event.ID.String(), "triprize.endpoint_id", t.endpoint.ID.String())
+	answer := t.sender.Send(ctx, t.endpoint.URL, sender.Message{ID: event.ID.String(), Body: event.Payload, Secrets: t.secrets,
+		Traceparent: cmp.Or(span.Traceparent(), event.Traceparent)})
+	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
+	span.End(answer.Err)
+	t.metrics.attempts.WithLabelValues(outcome(answer)).Inc()
+	return sent{event: event, at: at, took: time.Since(at), answer: answer}
+}
+
+// sent is what came of sending one event.
+type sent struct {
+	event  DueEvent
+	at     time.Time
+	took   time.Duration
+	answer sender.Answer
+}
+
+// record is what is stored about it.
+func (s sent) record(endpointID uuid.UUID) Sent {
+	r := Sent{Attempt: Attempt{EventID: s.event.ID, EndpointID: endpointID, At: s.at, Duration: s.took}, Due: s.event.Due}
+	if s.answer.Status != 0 {
+		r.Status = &s.answer.Status
+	}
+	if text := s.answer.Text(); text != "" {
+		r.Error, r.Retry = &text, retry(s.event.Attempts, s.answer)
+	}
+	if s.answer.Failure != "" {
+		r.Failure = &s.answer.Failure
 	}
 	return r
+}
+
+func outcome(answer sender.Answer) string {
+	switch {
+	case answer.Arrived():
+		return "delivered"
+	case answer.Err != nil:
+		return "unanswered"
+	}
+	return "refused"
+}
+
+// tell logs why a round has failed: an app sees less.
+func (t *turn) tell(r Round, all []sent) {
+	if r.Failed {
+		t.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", t.endpoint.ID, "client", t.endpoint.Client, "error", all[0].answer.Text())
+	}
+}
+
+func (t *turn) hit(name string) {
+	failpoint.Hit(name, func() []string { return []string{t.endpoint.ID.String()} })
 }
 
 type metrics struct {
