@@ -10,6 +10,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/webhook/sender"
 )
@@ -21,63 +22,47 @@ type Documents struct {
 	Replayed func(Replayed) any
 }
 
-// Service carries out commands on endpoints.
+// Endpoints carries out commands on endpoints.
 type Endpoints struct {
 	db        postgres.Beginner
-	seal      func(endpoint uuid.UUID, secret string) []byte
-	most      int // endpoints of a client
+	keys      keyring.Keyring
 	guard     sender.Guard
 	documents Documents
 }
 
-// Most is how many endpoints a client has at most.
-const MostEndpoints = 16
+// mostEndpoints bounds the endpoints of a client.
+const mostEndpoints = 16
 
-// New returns a Service. Secrets are stored as seal makes them; a client has most endpoints at
-// most; guard says where events may be sent, and which addresses need no challenge.
-func NewEndpoints(db postgres.Beginner, seal func(endpoint uuid.UUID, secret string) []byte, most int, guard sender.Guard, documents Documents) *Endpoints {
-	return &Endpoints{db: db, seal: seal, most: most, guard: guard, documents: documents}
+// NewEndpoints returns the commands. keys seal the secrets; guard says where events may be sent,
+// and which addresses need no challenge.
+func NewEndpoints(db postgres.Beginner, keys keyring.Keyring, guard sender.Guard, documents Documents) *Endpoints {
+	return &Endpoints{db: db, keys: keys, guard: guard, documents: documents}
 }
 
-// Draft is an endpoint to be made.
-type Draft struct {
-	Client      string
-	Key         string // the prefix of the key that asks; empty: it has none
-	URL         string
-	Events      []string
-	Description *string
-}
-
-// Create makes an endpoint. secret is empty when the key of the request was used before: then
-// it was shown already. A URL that nothing may be sent to is an invalid-request Error; one
-// endpoint too many is a state-conflict Error.
-func (s *Endpoints) Create(ctx context.Context, r job.Request, d Draft) (done job.Accepted, secret string, err error) {
-	if err := s.check(d.URL); err != nil {
+// Create makes an endpoint from the fields that a client gives. secret is empty when the key of
+// the request was used before: then it was shown already. A URL that nothing may be sent to is an
+// invalid-request Error; one endpoint too many is a state-conflict Error.
+func (s *Endpoints) Create(ctx context.Context, r job.Request, e Endpoint) (done job.Accepted, secret string, err error) {
+	if err := s.check(e.URL); err != nil {
 		return job.Accepted{}, "", err
 	}
-	id, secret := uuidv7.New(), sender.NewSecret()
+	if s.guard.Named(e.URL) { // it need not echo a challenge
+		now := time.Now()
+		e.VerifiedAt = &now
+	}
+	e.ID, secret = uuidv7.New(), sender.NewSecret()
 	done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		made, err := Create(ctx, tx, Endpoint{ID: id, Client: d.Client, URL: d.URL, Events: d.Events, Description: d.Description,
-			MadeBy: d.Key, VerifiedAt: s.verified(d.URL)}, s.seal(id, secret), s.most)
+		made, err := Create(ctx, tx, e, Seal(s.keys, e.ID, secret), mostEndpoints)
 		if err != nil {
 			return nil, err
 		}
 		return s.document(ctx, tx, made)
 	})
-	return shownEndpoint(done, secret, err)
+	return shownOnce(done, secret, err)
 }
 
-// verified is since when a URL need not echo a challenge; nil: it has to.
-func (s *Endpoints) verified(url string) *time.Time {
-	if !s.guard.Named(url) {
-		return nil
-	}
-	now := time.Now()
-	return &now
-}
-
-// shown is the outcome of a command that makes a secret: only the first request is told it.
-func shownEndpoint(done job.Accepted, secret string, err error) (job.Accepted, string, error) {
+// shownOnce is the outcome of a command that makes a secret: only the first request gets it.
+func shownOnce(done job.Accepted, secret string, err error) (job.Accepted, string, error) {
 	if err != nil || done.Replayed || done.Reused || done.Job.Problem != nil {
 		secret = ""
 	}
@@ -104,7 +89,7 @@ func (s *Endpoints) Patch(ctx context.Context, owner string, id uuid.UUID, c Cha
 		if _, err := FindEndpoint(ctx, tx, owner, id); err != nil {
 			return err
 		}
-		changed, err := Patch(ctx, tx, id, c)
+		changed, err := patch(ctx, tx, id, c)
 		if err != nil {
 			return err
 		}
@@ -120,14 +105,14 @@ func (s *Endpoints) Delete(ctx context.Context, owner string, id uuid.UUID) erro
 		if _, err := FindEndpoint(ctx, tx, owner, id); err != nil {
 			return err
 		}
-		return Delete(ctx, tx, id)
+		return remove(ctx, tx, id)
 	})
 }
 
 // Enable has events sent to an endpoint again, or a challenge, for a key (its prefix).
 func (s *Endpoints) Enable(ctx context.Context, r job.Request, owner, key string, id uuid.UUID) (job.Accepted, error) {
 	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (any, error) {
-		e, err := Enable(ctx, tx, id, key)
+		e, err := enable(ctx, tx, id, key)
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +123,7 @@ func (s *Endpoints) Enable(ctx context.Context, r job.Request, owner, key string
 // Disable stops an endpoint. Its pending deliveries fail.
 func (s *Endpoints) Disable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
 	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (any, error) {
-		e, err := Disable(ctx, tx, id, Asked)
+		e, err := disable(ctx, tx, id, Asked)
 		if err != nil {
 			return nil, err
 		}
@@ -151,12 +136,12 @@ func (s *Endpoints) Disable(ctx context.Context, r job.Request, owner string, id
 func (s *Endpoints) Rotate(ctx context.Context, r job.Request, owner string, id uuid.UUID, overlap time.Duration) (done job.Accepted, secret string, err error) {
 	secret = sender.NewSecret()
 	done, err = s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
-		if err := AddSecret(ctx, tx, id, s.seal(id, secret), overlap); err != nil {
+		if err := addSecret(ctx, tx, id, Seal(s.keys, id, secret), overlap); err != nil {
 			return nil, err
 		}
 		return s.document(ctx, tx, e)
 	})
-	return shownEndpoint(done, secret, err)
+	return shownOnce(done, secret, err)
 }
 
 // once runs a command on an endpoint once.
@@ -179,7 +164,7 @@ func (s *Endpoints) document(ctx context.Context, db postgres.DB, e Endpoint) (a
 	return s.documents.Endpoint(e, secrets), nil
 }
 
-// Find returns an endpoint that owner may see, or a not-found Error. An empty owner sees
+// FindEndpoint returns an endpoint that owner may see, or a not-found Error. An empty owner sees
 // all.
 func FindEndpoint(ctx context.Context, db postgres.DB, owner string, id uuid.UUID) (Endpoint, error) {
 	e, err := Get(ctx, db, id)
@@ -187,13 +172,13 @@ func FindEndpoint(ctx context.Context, db postgres.DB, owner string, id uuid.UUI
 		return Endpoint{}, err
 	}
 	if owner != "" && e.Client != owner {
-		return Endpoint{}, fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
+		return Endpoint{}, unknown(id)
 	}
 	return e, nil
 }
 
-// MostReplayed is how many events one request sends again at most.
-const MostReplayed = 1000
+// mostReplayed is how many events one request sends again at most.
+const mostReplayed = 1000
 
 // Replayed is what a replay of a span has done.
 type Replayed struct {
@@ -205,8 +190,7 @@ type Replayed struct {
 // Span is what to send again.
 type Span struct {
 	From, To time.Time // To itself is not in it
-	Types    []string  // empty: all that the endpoint wants
-	State    State
+	Filter             // no types: all that the endpoint wants
 }
 
 // Test sends a test event to an endpoint. One that is disabled is a state-conflict Error.
@@ -230,18 +214,18 @@ func (s *Endpoints) Replay(ctx context.Context, r job.Request, owner string, id,
 	})
 }
 
-// ReplaySpan sends events of a span again, the oldest first, [MostReplayed] at most.
+// ReplaySpan sends events of a span again, the oldest first, [mostReplayed] at most.
 func (s *Endpoints) ReplaySpan(ctx context.Context, r job.Request, owner string, id uuid.UUID, span Span) (job.Accepted, error) {
 	if !span.From.Before(span.To) {
 		return job.Accepted{}, fault.Invalid(fault.Field{Pointer: "/to", Detail: "must be after from"})
 	}
 	return s.sending(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
-		n, last, err := ReplaySpan(ctx, tx, e, span.From, span.To, Filter{State: span.State, Types: span.Types}, MostReplayed)
+		n, last, err := replaySpan(ctx, tx, e, span, mostReplayed)
 		if err != nil {
 			return nil, err
 		}
 		done := Replayed{Count: n, Until: span.To}
-		if n == MostReplayed && last != nil {
+		if n == mostReplayed && last != nil {
 			done.More, done.Until = true, *last // events of one moment may be sent twice, and none is left out
 		}
 		return s.documents.Replayed(done), nil

@@ -5,7 +5,6 @@ package webhook_test
 import (
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -114,7 +113,7 @@ func TestAReplayDuringAnAttemptIsDoneAfterwards(t *testing.T) {
 				return
 			}
 			w.tx(func(tx pgx.Tx) error {
-				_, _, err := webhook.ReplaySpan(t.Context(), tx, w.now(e), time.Now().Add(-time.Hour), time.Now().Add(time.Hour), webhook.Filter{}, 10)
+				_, _, err := webhook.ReplaySpan(t.Context(), tx, w.now(e), webhook.LastHour(), 10)
 				return err
 			})
 		})

@@ -31,7 +31,7 @@ type Renderer interface {
 	Render(ctx context.Context, events []Event) (map[uuid.UUID]json.RawMessage, error)
 }
 
-// Settings bound what a Deliverer does.
+// DelivererSettings bound what a Deliverer does.
 type DelivererSettings struct {
 	Concurrency int           // requests to one endpoint at a time
 	Timeout     time.Duration // of a request
@@ -89,7 +89,7 @@ func (d *Deliverer) Run(ctx context.Context, item lease.Item) error {
 		case errors.Is(err, lease.ErrFenced): // somebody else goes on
 			return nil
 		case err != nil:
-			return fmt.Errorf("webhooks.Run(%s): %w", item.ID, err)
+			return fmt.Errorf("webhook.Run(%s): %w", item.ID, err)
 		case !more:
 			return nil
 		}
@@ -129,10 +129,8 @@ func (t *turn) round(ctx context.Context) (more bool, err error) {
 	if more {
 		r.Keep = t.settings.lease()
 	}
-	for _, s := range all {
-		r.Sent = append(r.Sent, s.record(t.endpoint.ID))
-	}
-	t.tell(r, all)
+	r.Sent = all
+	t.tell(r)
 	return more, t.record(context.WithoutCancel(ctx), r)
 }
 
@@ -165,7 +163,7 @@ func (d *Deliverer) secrets(ctx context.Context, id uuid.UUID) ([]string, error)
 		return nil, err
 	}
 	if len(sealed) == 0 {
-		return nil, fmt.Errorf("webhooks.Run(%s): the endpoint has no valid secret", id)
+		return nil, fmt.Errorf("webhook.Run(%s): the endpoint has no valid secret", id)
 	}
 	secrets := make([]string, len(sealed))
 	for i, s := range sealed {
@@ -194,9 +192,9 @@ func (t *turn) render(ctx context.Context, due []DueEvent) error {
 	}
 	payloads := make(map[uuid.UUID]json.RawMessage, len(fresh))
 	for _, e := range fresh {
-		payloads[e.ID] = Message(e, documents[e.ID])
+		payloads[e.ID] = message(e, documents[e.ID])
 	}
-	stored, err := StorePayloads(ctx, t.db, payloads)
+	stored, err := storePayloads(ctx, t.db, payloads)
 	if err != nil {
 		return err
 	}
@@ -215,7 +213,7 @@ func (t *turn) render(ctx context.Context, due []DueEvent) error {
 // of the lease is over, ctx has ended, or the endpoint is unwell: a receiver that hangs costs
 // one timeout. When the turn is over each sender ends with its first request. It leaves out
 // what was cut off because ctx has ended.
-func (t *turn) send(ctx context.Context, due []DueEvent) (all []sent) {
+func (t *turn) send(ctx context.Context, due []DueEvent) (all []Sent) {
 	stop := t.leased.Add(t.settings.Timeout)
 	var next atomic.Int64
 	var unwell atomic.Bool
@@ -245,7 +243,7 @@ func (t *turn) send(ctx context.Context, due []DueEvent) (all []sent) {
 	return all
 }
 
-func (t *turn) sendOne(ctx context.Context, event DueEvent) sent {
+func (t *turn) sendOne(ctx context.Context, event DueEvent) Sent {
 	at := time.Now()
 	ctx, span := tracing.Continue(ctx, event.Traceparent, "webhook "+event.Type, "triprize.event_id", event.ID.String(), "triprize.endpoint_id", t.endpoint.ID.String())
 	answer := t.sender.Send(ctx, t.endpoint.URL, sender.Message{ID: event.ID.String(), Body: event.Payload, Secrets: t.secrets,
@@ -253,30 +251,12 @@ func (t *turn) sendOne(ctx context.Context, event DueEvent) sent {
 	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
 	span.End(answer.Err)
 	t.metrics.attempts.WithLabelValues(outcome(answer)).Inc()
-	return sent{event: event, at: at, took: time.Since(at), answer: answer}
-}
-
-// sent is what came of sending one event.
-type sent struct {
-	event  DueEvent
-	at     time.Time
-	took   time.Duration
-	answer sender.Answer
-}
-
-// record is what is stored about it.
-func (s sent) record(endpointID uuid.UUID) Sent {
-	r := Sent{Attempt: Attempt{EventID: s.event.ID, EndpointID: endpointID, At: s.at, Duration: s.took}, Due: s.event.Due}
-	if s.answer.Status != 0 {
-		r.Status = &s.answer.Status
+	s := Sent{Attempt: Attempt{EventID: event.ID, EndpointID: t.endpoint.ID, At: at, Duration: time.Since(at),
+		Status: postgres.Nullable(answer.Status), Failure: postgres.Nullable(answer.Failure)}, Due: event.Due, answer: answer}
+	if text := answer.Text(); text != "" {
+		s.Error, s.Retry = &text, retry(event.Attempts, answer)
 	}
-	if text := s.answer.Text(); text != "" {
-		r.Error, r.Retry = &text, retry(s.event.Attempts, s.answer)
-	}
-	if s.answer.Failure != "" {
-		r.Failure = &s.answer.Failure
-	}
-	return r
+	return s
 }
 
 func outcome(answer sender.Answer) string {
@@ -290,9 +270,9 @@ func outcome(answer sender.Answer) string {
 }
 
 // tell logs why a round has failed: an app sees less.
-func (t *turn) tell(r Round, all []sent) {
+func (t *turn) tell(r Round) {
 	if r.Failed {
-		t.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", t.endpoint.ID, "client", t.endpoint.Client, "error", all[0].answer.Text())
+		t.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", t.endpoint.ID, "client", t.endpoint.Client, "error", r.Sent[0].answer.Text())
 	}
 }
 

@@ -228,7 +228,7 @@ func TestAnEndpointThatFailsForDaysIsDisabledAndItsClientHearsOfIt(t *testing.T)
 
 	span := func(f webhook.Filter) (n int, err error) {
 		w.tx(func(tx pgx.Tx) error {
-			n, _, err = webhook.ReplaySpan(t.Context(), tx, w.now(e), time.Now().Add(-time.Hour), time.Now().Add(1000*time.Hour), f, 100)
+			n, _, err = webhook.ReplaySpan(t.Context(), tx, w.now(e), webhook.Span{From: time.Now().Add(-time.Hour), To: time.Now().Add(1000 * time.Hour), Filter: f}, 100)
 			return nil
 		})
 		return n, err

@@ -108,20 +108,20 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 	return nil
 }
 
-// ReplaysPerSecond is how many events of spans an endpoint is sent in a second at most, however
+// replaysPerSecond is how many events of spans an endpoint is sent in a second at most, however
 // many replays are asked for. Its new events come beside them.
-const ReplaysPerSecond = 20
+const replaysPerSecond = 20
 
-// ReplaySpan delivers events of [from, to) to an endpoint once more: those that it may hear of
+// replaySpan delivers events of a span to an endpoint once more: those that it may hear of
 // and wants now, also those that have happened before it was made or while it was disabled. With
-// a state in f it takes only those that have a delivery in that state; with [Missed] those that
+// a state it takes only those that have a delivery in that state; with [Missed] those that
 // have none. It takes the oldest limit of them, and returns how many it has taken, and when the
 // last of them happened: where a next call goes on.
 //
-// They are due one after the other at [ReplaysPerSecond], behind all that waits for a first
+// They are due one after the other at [replaysPerSecond], behind all that waits for a first
 // attempt. One of these keeps its place, and an attempt that is under way is not taken for the
 // replay: its place is a microsecond later.
-func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, f Filter, limit int) (n int, last *time.Time, err error) {
+func replaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, span Span, limit int) (n int, last *time.Time, err error) {
 	if err := lockEnabled(ctx, tx, e.ID); err != nil {
 		return 0, nil, err
 	}
@@ -142,8 +142,8 @@ func ReplaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, from, to time.Time, 
 			UNION ALL
 			SELECT event_id, $1, next_at + interval '1 microsecond' FROM webhook_deliveries WHERE event_id IN (SELECT id FROM chosen) AND `+waits)+`)
 		SELECT count(*), max(at) FROM chosen`,
-		e.ID, from, to, e.Client, e.Events, types(f.Types), string(f.State), limit, ReplaysPerSecond).Scan(&n, &last)
-	return n, last, fault.At(err, "webhook.ReplaySpan(%s)", e.ID)
+		e.ID, span.From, span.To, e.Client, e.Events, types(span.Types), string(span.State), limit, replaysPerSecond).Scan(&n, &last)
+	return n, last, fault.At(err, "webhook.replaySpan(%s)", e.ID)
 }
 
 // again makes deliveries pending: rows of event, endpoint and next_at.

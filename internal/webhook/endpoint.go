@@ -58,7 +58,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int)
 	if !found {
 		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first; a deleted one counts for some minutes", e.Client, most)
 	}
-	if err := AddSecret(ctx, tx, e.ID, sealed, 0); err != nil {
+	if err := addSecret(ctx, tx, e.ID, sealed, 0); err != nil {
 		return Endpoint{}, err
 	}
 	return made, nil
@@ -92,14 +92,14 @@ type Change struct {
 	Key         string  // the prefix of the key that asks; empty: it has none
 }
 
-// Patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once, as
+// patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once, as
 // soon as the URL is verified, and the endpoint is of the key that has changed it. A key that is
 // revoked changes nothing: that is an unauthenticated Error.
-func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
+func patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
 	if err := keyLives(ctx, tx, c.Key); err != nil {
 		return Endpoint{}, err
 	}
-	return one(ctx, tx, "Patch", id, `
+	return one(ctx, tx, "patch", id, `
 		UPDATE webhook_endpoints p
 		SET url = coalesce($2, url), events = coalesce($3, events),
 		    description = CASE WHEN $4::text IS NULL THEN description ELSE nullif($4, '') END,
@@ -114,38 +114,38 @@ func Patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, er
 		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
 }
 
-// Disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
+// disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
 // fail, see [FailDisabled].
-func Disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint, error) {
-	return one(ctx, tx, "Disable", id, `
+func disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint, error) {
+	return one(ctx, tx, "disable", id, `
 		UPDATE webhook_endpoints p
 		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), version = version + 1
 		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, why)
 }
 
-// Enable lets an endpoint hear of what happens from now on. Events of the time between
+// enable lets an endpoint hear of what happens from now on. Events of the time between
 // can be replayed. One that is not verified is challenged again. It is of the key that enables
 // it from now on; a key that is revoked enables nothing: that is an unauthenticated Error.
-func Enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint, error) {
+func enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint, error) {
 	if err := keyLives(ctx, tx, key); err != nil {
 		return Endpoint{}, err
 	}
-	return one(ctx, tx, "Enable", id, `
+	return one(ctx, tx, "enable", id, `
 		UPDATE webhook_endpoints p
 		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, made_by = nullif($2, ''), `+lease.Woken+`
 		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, key)
 }
 
-// Delete deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.
+// remove deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.
 // A worker that is sending to it is fenced.
-func Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	if _, err := one(ctx, tx, "Delete", id, `
+func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	if _, err := one(ctx, tx, "remove", id, `
 		UPDATE webhook_endpoints p SET deleted_at = clock_timestamp(), version = version + 1
 		WHERE id = $1 AND `+lives+` RETURNING `+columns, id); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `DELETE FROM webhook_secrets WHERE endpoint_id = $1`, id)
-	return fault.At(err, "webhook.Delete(%s)", id)
+	return fault.At(err, "webhook.remove(%s)", id)
 }
 
 func one(ctx context.Context, db postgres.DB, name string, id uuid.UUID, sql string, args ...any) (Endpoint, error) {

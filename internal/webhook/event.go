@@ -14,8 +14,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// MaxPayloadBytes bounds the payload of an event.
-const MaxPayloadBytes = 256 << 10
+// maxPayloadBytes bounds the payload of an event.
+const maxPayloadBytes = 256 << 10
 
 // QueueEvents writes events that no table tells of by itself: Client, Type, Subject, Version
 // and CampaignID of each. One that no endpoint wants is not stored. It locks nothing.
@@ -53,10 +53,10 @@ func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) 
 	return e, fault.At(err, "webhook.GetEvent(%s)", id)
 }
 
-// StorePayloads stores payloads of events that have none, and returns those that the events
+// storePayloads stores payloads of events that have none, and returns those that the events
 // have then: two workers that render an event at once send the same. Rows are changed in the order
 // of their ids, and named by their places, which no plan looks for in the whole table.
-func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
+func storePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
 	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([][]byte, 0, len(payloads))
 	for id, payload := range payloads {
 		ids, texts = append(ids, id), append(texts, payload)
@@ -69,7 +69,7 @@ func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]j
 		WHERE e.ctid = n.place AND e.payload IS NULL
 		RETURNING e.id`, ids, texts)
 	if err != nil {
-		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)
+		return nil, fmt.Errorf("webhook.storePayloads: %w", err)
 	}
 	for _, id := range mine {
 		stored[id] = payloads[id]
@@ -79,7 +79,7 @@ func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]j
 	}
 	others, err := postgres.Collect(ctx, db, scanEvent, `SELECT `+eventColumns+` FROM webhook_events e WHERE id = ANY($1) AND payload IS NOT NULL`, ids)
 	if err != nil {
-		return nil, fmt.Errorf("webhook.StorePayloads: %w", err)
+		return nil, fmt.Errorf("webhook.storePayloads: %w", err)
 	}
 	for _, e := range others {
 		stored[e.ID] = e.Payload
@@ -87,11 +87,11 @@ func StorePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]j
 	return stored, nil
 }
 
-// Message returns the body of an event's messages. A document that is too large, or whose
+// message returns the body of an event's messages. A document that is too large, or whose
 // resource is not there any more, is {id, truncated}.
-func Message(e Event, document json.RawMessage) json.RawMessage {
+func message(e Event, document json.RawMessage) json.RawMessage {
 	const envelope = 1 << 10
-	if len(document) == 0 || len(document) > MaxPayloadBytes-envelope {
+	if len(document) == 0 || len(document) > maxPayloadBytes-envelope {
 		document = json.RawMessage(fmt.Sprintf(`{"id":%q,"truncated":true}`, e.Subject))
 	}
 	return body(e.Type, e.At, document)

@@ -79,6 +79,8 @@ type Sent struct {
 	Attempt
 	Due   time.Time      // since when the delivery was: a replay or an attempt of somebody else changes it
 	Retry *time.Duration // nil: it has arrived, or was tried for the last time
+
+	answer sender.Answer
 }
 
 // Round is what came of several attempts for one endpoint, and what becomes of it.
@@ -196,12 +198,12 @@ func jittered(d time.Duration) time.Duration {
 }
 
 // verdict says what becomes of an endpoint after a round. Its failures are those before it.
-func verdict(failures int, sent []sent) (r Round) {
+func verdict(failures int, sent []Sent) (r Round) {
 	unwell := false
 	for _, s := range sent {
 		r.Arrived = r.Arrived || s.answer.Arrived()
 		r.Gone = r.Gone || s.answer.Gone()
-		r.Slow = r.Slow || s.took >= slowAfter
+		r.Slow = r.Slow || s.Duration >= slowAfter
 		if s.answer.Unwell() {
 			unwell = true
 			r.Pause = max(r.Pause, asked(s.answer))

@@ -14,13 +14,13 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// MostSecrets is how many secrets of an endpoint are valid at a time: each signs every
+// mostSecrets is how many secrets of an endpoint are valid at a time: each signs every
 // message.
-const MostSecrets = 4
+const mostSecrets = 4
 
-// AddSecret gives an endpoint a new secret. Those before sign too for overlap at most, and
-// then no more; of more than [MostSecrets] the oldest end at once.
-func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
+// addSecret gives an endpoint a new secret. Those before sign too for overlap at most, and
+// then no more; of more than [mostSecrets] the oldest end at once.
+func addSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
 	var b pgx.Batch
 	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations take turns
 	b.Queue(`
@@ -29,9 +29,14 @@ func AddSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []by
 	b.Queue(`INSERT INTO webhook_secrets (id, endpoint_id, sealed) VALUES ($1, $2, $3)`, uuidv7.New(), endpointID, sealed)
 	b.Queue(`
 		DELETE FROM webhook_secrets WHERE endpoint_id = $1 AND (expires_at <= clock_timestamp() OR id NOT IN (
-			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, MostSecrets)
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.AddSecret(%s)", endpointID)
+			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, mostSecrets)
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.addSecret(%s)", endpointID)
 }
+
+// secretColumns are the fields of a Secret, in order.
+const secretColumns = `id, endpoint_id, sealed, created_at, expires_at`
+
+var scanSecret = pgx.RowToStructByPos[Secret]
 
 // Secrets returns the valid secrets of an endpoint, the newest first.
 func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secret, error) {
@@ -41,10 +46,10 @@ func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secre
 
 // SecretsOf returns the valid secrets of endpoints, the newest first.
 func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[uuid.UUID][]Secret, error) {
-	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
-		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
+	list, err := postgres.Collect(ctx, db, scanSecret, `
+		SELECT `+secretColumns+` FROM webhook_secrets
 		WHERE endpoint_id = ANY($1) AND (expires_at IS NULL OR expires_at > clock_timestamp())
-		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, MostSecrets*len(endpoints))
+		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, mostSecrets*len(endpoints))
 	of := make(map[uuid.UUID][]Secret, len(endpoints))
 	for _, s := range list {
 		of[s.EndpointID] = append(of[s.EndpointID], s)
@@ -52,21 +57,21 @@ func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[
 	return of, fault.At(err, "webhook.SecretsOf")
 }
 
-// SecretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
+// secretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
 // the given one (zero: from the start). It is for sealing them anew.
-func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Secret, error) {
-	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Secret], `
-		SELECT id, endpoint_id, sealed, created_at, expires_at FROM webhook_secrets
+func secretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Secret, error) {
+	list, err := postgres.Collect(ctx, db, scanSecret, `
+		SELECT `+secretColumns+` FROM webhook_secrets
 		WHERE ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
-	return list, fault.At(err, "webhook.SecretsAfter")
+	return list, fault.At(err, "webhook.secretsAfter")
 }
 
-// Reseal replaces what a secret is sealed with. done is false when it is not sealed as was
+// reseal replaces what a secret is sealed with. done is false when it is not sealed as was
 // any more, or gone.
-func Reseal(ctx context.Context, db postgres.DB, id uuid.UUID, was, sealed []byte) (done bool, err error) {
+func reseal(ctx context.Context, db postgres.DB, id uuid.UUID, was, sealed []byte) (done bool, err error) {
 	tag, err := db.Exec(ctx, `UPDATE webhook_secrets SET sealed = $3, sealed_at = clock_timestamp() WHERE id = $1 AND sealed = $2`, id, was, sealed)
 	if err != nil {
-		return false, fmt.Errorf("webhook.Reseal(%s): %w", id, err)
+		return false, fmt.Errorf("webhook.reseal(%s): %w", id, err)
 	}
 	return tag.RowsAffected() == 1, nil
 }
@@ -79,11 +84,11 @@ func Seal(keys keyring.Keyring, endpointID uuid.UUID, secret string) []byte {
 	return keys.Seal([]byte(secret), row(endpointID))
 }
 
-// open opens a secret.
+// openSecret opens a secret.
 func openSecret(keys keyring.Keyring, s Secret) (string, error) {
 	secret, err := keys.Open(s.Sealed, row(s.EndpointID))
 	if err != nil {
-		return "", fmt.Errorf("webhooks.Open(%s): %w", s.EndpointID, err)
+		return "", fmt.Errorf("webhook.openSecret(%s): %w", s.EndpointID, err)
 	}
 	return string(secret), nil
 }
@@ -99,9 +104,9 @@ type Rotation struct {
 // batch of them at a time. It may be repeated, and run beside deliveries.
 func RotateSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
-		page, err := SecretsAfter(ctx, db, after, batch)
+		page, err := secretsAfter(ctx, db, after, batch)
 		if err != nil {
-			return r, fmt.Errorf("webhooks.RotateSecrets: %w", err)
+			return r, fmt.Errorf("webhook.RotateSecrets: %w", err)
 		}
 		for _, s := range page {
 			after = s.ID
@@ -114,9 +119,9 @@ func RotateSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring, ba
 			if string(sealed) == string(s.Sealed) {
 				continue
 			}
-			done, err := Reseal(ctx, db, s.ID, s.Sealed, sealed)
+			done, err := reseal(ctx, db, s.ID, s.Sealed, sealed)
 			if err != nil {
-				return r, fmt.Errorf("webhooks.RotateSecrets: %w", err)
+				return r, fmt.Errorf("webhook.RotateSecrets: %w", err)
 			}
 			if done {
 				r.Resealed++

@@ -17,37 +17,32 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// MostChallenges is how many challenges an endpoint may leave without an echo, until it is
+// mostChallenges is how many challenges an endpoint may leave without an echo, until it is
 // disabled. Enabling it begins anew.
-const MostChallenges = 5
+const mostChallenges = 5
 
 // mayChallenge bounds the challenges of an endpoint, however often its URL is changed.
 const mayChallenge = `(p.verified_at IS NOT NULL OR p.challenged_at IS NULL OR p.challenged_at <= clock_timestamp() - interval '10 seconds')`
 
-// Challenge is what came of a challenge.
-type Challenge struct {
-	Error *string       // why it was not echoed, as its client may see it; nil: it was
-	Pause time.Duration // until the next one
-}
-
-// NoteChallenge verifies an endpoint that has echoed a challenge, or disables it after
-// [MostChallenges] in vain. The echo counts for the URL and the version of e alone: otherwise,
+// recordChallenge verifies an endpoint that has echoed a challenge, or disables it after
+// [mostChallenges] that have failed. failed says why it was not echoed, as its client may see it
+// (nil: it was), and pause when it may be tried again. The echo counts for the URL and the version of e alone: otherwise,
 // or when the endpoint was disabled or deleted, it fails with [lease.ErrFenced].
-func NoteChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, c Challenge) (Endpoint, error) {
+func recordChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, failed *string, pause time.Duration) (Endpoint, error) {
 	const over = `$6::text IS NOT NULL AND failures + 1 >= $8`
-	sql, args := Agenda.Write(e.Item(), lease.Handover{Next: &c.Pause, Seen: e.Wakes}, `
+	sql, args := Agenda.Write(e.Item(), lease.Handover{Next: &pause, Seen: e.Wakes}, `
 		    verified_at = CASE WHEN $6::text IS NULL THEN clock_timestamp() END, challenge_error = $6,
 		    failures = CASE WHEN $6::text IS NULL THEN 0 ELSE failures + 1 END,
 		    failing_since = CASE WHEN $6::text IS NOT NULL THEN coalesce(failing_since, clock_timestamp()) END,
 		    paused_until = CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END,
 		    disabled_at = CASE WHEN `+over+` THEN clock_timestamp() END,
 		    disabled_reason = CASE WHEN `+over+` THEN 'unverified' END`,
-		` AND verified_at IS NULL AND url = $9 AND disabled_at IS NULL AND deleted_at IS NULL`, c.Error, c.Pause.Seconds(), MostChallenges, e.URL)
+		` AND verified_at IS NULL AND url = $9 AND disabled_at IS NULL AND deleted_at IS NULL`, failed, pause.Seconds(), mostChallenges, e.URL)
 	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, fmt.Errorf("webhook.NoteChallenge(%s): %w", e.ID, lease.ErrFenced)
+		return Endpoint{}, fmt.Errorf("webhook.recordChallenge(%s): %w", e.ID, lease.ErrFenced)
 	}
-	return now, fault.At(err, "webhook.NoteChallenge(%s)", e.ID)
+	return now, fault.At(err, "webhook.recordChallenge(%s)", e.ID)
 }
 
 // challenged is the data of a challenge.
@@ -66,16 +61,17 @@ func (t *turn) verify(ctx context.Context) error {
 	if answer.Err != nil && ctx.Err() != nil {
 		return nil //nolint:nilerr // cut off: as if it was never sent
 	}
-	var c Challenge
-	if told := answer.Told(); told != "" {
-		c = Challenge{Error: &told, Pause: max(pause(t.endpoint.Failures), asked(answer))}
+	var wait time.Duration
+	failed := postgres.Nullable(answer.Told())
+	if failed != nil {
+		wait = max(pause(t.endpoint.Failures), asked(answer))
 	}
 	t.hit("webhooks.challenged")
 	ctx = context.WithoutCancel(ctx)
 	var now Endpoint
 	err = postgres.Persist(ctx, func() error {
 		return postgres.InTx(ctx, t.db, func(tx pgx.Tx) (err error) {
-			now, err = NoteChallenge(ctx, tx, t.endpoint, c)
+			now, err = recordChallenge(ctx, tx, t.endpoint, failed, wait)
 			return err
 		})
 	})
@@ -83,9 +79,9 @@ func (t *turn) verify(ctx context.Context) error {
 	case errors.Is(err, lease.ErrFenced): // it has another URL, or is disabled
 		return nil
 	case err != nil:
-		return fmt.Errorf("webhooks.verify(%s): %w", t.endpoint.ID, err)
+		return fmt.Errorf("webhook.verify(%s): %w", t.endpoint.ID, err)
 	}
-	if c.Error != nil {
+	if failed != nil {
 		t.logger.Info("a webhook endpoint has not echoed a challenge: no events are sent to it", "endpoint", now.ID, "client", now.Client, "error", answer.Text())
 	}
 	return nil
@@ -99,7 +95,7 @@ func (t *turn) challenge(ctx context.Context) (sender.Answer, error) {
 	challenge := sender.NewChallenge()
 	data, err := json.Marshal(challenged{t.endpoint.ID, challenge})
 	if err != nil {
-		return sender.Answer{}, fault.At(err, "webhooks.challenge")
+		return sender.Answer{}, fault.At(err, "webhook.challenge")
 	}
 	message := body(EndpointVerification, time.Now(), data)
 	return t.sender.Challenge(ctx, t.endpoint.URL, sender.Message{ID: uuidv7.New().String(), Body: message, Secrets: t.secrets}, challenge), nil

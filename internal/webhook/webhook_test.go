@@ -206,7 +206,7 @@ func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := inTx(t, db, func(tx pgx.Tx) error {
-		n, _, err := webhook.ReplaySpan(t.Context(), tx, theirs, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), webhook.Filter{}, 10)
+		n, _, err := webhook.ReplaySpan(t.Context(), tx, theirs, webhook.LastHour(), 10)
 		if n != 0 {
 			t.Errorf("%d were replayed", n)
 		}
@@ -246,7 +246,7 @@ func TestReplaysOfSpansShareOneRate(t *testing.T) {
 	servers.Exec(t, db, `UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`)
 	replay := func(limit int) {
 		if err := inTx(t, db, func(tx pgx.Tx) error {
-			n, _, err := webhook.ReplaySpan(t.Context(), tx, e, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), webhook.Filter{}, limit)
+			n, _, err := webhook.ReplaySpan(t.Context(), tx, e, webhook.LastHour(), limit)
 			if n != limit {
 				t.Errorf("%d replayed, want %d", n, limit)
 			}

@@ -224,8 +224,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	if err != nil {
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
-	sealed := func(endpoint uuid.UUID, secret string) []byte { return webhook.Seal(key, endpoint, secret) }
-	s.endpoints = webhook.NewEndpoints(gate.Retry(0), sealed, webhook.MostEndpoints, guard, webhookDocuments)
+	s.endpoints = webhook.NewEndpoints(gate.Retry(0), key, guard, webhookDocuments)
 	metrics := inventory.NewHoldMetrics(s.registry)
 	s.sweeper = recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, metrics, s.logger)
 	s.sweeper.CountDraws(s.acceptor.draws)

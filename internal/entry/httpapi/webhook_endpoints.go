@@ -41,7 +41,7 @@ func endpointsOf(ctx context.Context) (client string) {
 // CreateWebhookEndpoint makes an endpoint, and shows its secret.
 func (s *Server) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
-	draft := webhook.Draft{Client: c.Client, Key: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
+	draft := webhook.Endpoint{Client: c.Client, MadeBy: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
 		if c.Role != resource.Operator {
 			return nil, fault.New(fault.Forbidden, "only an operator makes an endpoint for another client: leave out client")
@@ -177,7 +177,7 @@ func (s *Server) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayW
 
 // ReplayWebhookDeliveries sends the events of a span again.
 func (s *Server) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.Answer, error) {
-	span := webhook.Span{From: r.Body.From, To: r.Body.To, State: webhook.State(response.ValueOf(r.Body.State))}
+	span := webhook.Span{From: r.Body.From, To: r.Body.To, Filter: webhook.Filter{State: webhook.State(response.ValueOf(r.Body.State))}}
 	if r.Body.Types != nil {
 		span.Types = textsOf(*r.Body.Types)
 	}

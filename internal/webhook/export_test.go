@@ -1,0 +1,27 @@
+package webhook
+
+import "time"
+
+// What tests use.
+var (
+	AddSecret     = addSecret
+	SecretsAfter  = secretsAfter
+	Reseal        = reseal
+	StorePayloads = storePayloads
+	Message       = message
+	Patch         = patch
+	Enable        = enable
+	Disable       = disable
+	Delete        = remove
+	ReplaySpan    = replaySpan
+)
+
+const (
+	MaxPayloadBytes  = maxPayloadBytes
+	MostSecrets      = mostSecrets
+	MostChallenges   = mostChallenges
+	ReplaysPerSecond = replaysPerSecond
+)
+
+// LastHour is a span around now.
+func LastHour() Span { return Span{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)} }
