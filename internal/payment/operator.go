@@ -102,6 +102,13 @@ func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, e
 	return counts, fault.At(err, "payment.CountWaiting")
 }
 
+// QueueWaiting notes why open payments wait, for people. It is no move of theirs, so
+// their versions stay.
+func QueueWaiting(b *pgx.Batch, purchases []uuid.UUID, reason Wait) {
+	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases) // the UPDATE alone has no order
+	b.Queue(`UPDATE payments SET waiting_for = $2, waiting_since = coalesce(waiting_since, clock_timestamp()), last_error = NULL WHERE purchase_id = ANY($1) AND finished_at IS NULL`, purchases, reason)
+}
+
 // Escalate gives up to limit payments to the operators that have waited for a key or the
 // provider for longer than after, the longest first. It leaves out what a worker has, and what
 // is locked. They are due as before: when the provider answers, they go on by themselves.
@@ -167,171 +174,4 @@ func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 			}
 			return nil
 		})
-}
-
-const (
-	// MostTries bounds the payment methods that a buyer may bring after the first; the table
-	// has it, too.
-	MostTries = 4
-	// TryWithin is how long after a decline another payment method may come.
-	TryWithin = 3 * time.Minute
-	// MostDeclines bounds the declines of a client's user in declinesIn, together with the cards that
-	// are being tried, in all campaigns: nobody may find out here which stolen cards are good.
-	MostDeclines = 10
-	declinesIn   = time.Hour
-)
-
-// QueueTry has a payment paid with another payment method of the provider. returnURL replaces
-// where an authentication ends; nil: it stays. A worker that has the payment is fenced, and it
-// is due at once. The batch fails with a state-conflict Error unless the payment still has the
-// version of p, waits for its buyer, is not over or taken back, and has tries left.
-func QueueTry(b *pgx.Batch, p *Payment, method string, returnURL *string) {
-	b.Queue(`
-		UPDATE payments
-		SET phase = 'confirming', payment_method = $3, return_url = coalesce($4, return_url), tries = tries + 1, version = version + 1, lease_until = NULL,
-		    due_at = clock_timestamp(), next_action = NULL, decline = NULL, `+waitsNoMore+`
-		WHERE purchase_id = $1 AND version = $2 AND phase IN ('action', 'declined') AND over_at > clock_timestamp() AND tries < $5 AND cancel_job IS NULL`,
-		p.PurchaseID, p.Version, method, returnURL, MostTries).
-		Exec(func(tag pgconn.CommandTag) error {
-			if tag.RowsAffected() != 1 {
-				return fault.New(fault.StateConflict, "the payment has just changed: read the job, and try again")
-			}
-			return nil
-		})
-	QueueSteps(b, Step{PurchaseID: p.PurchaseID, Event: StepMethodChanged})
-}
-
-// TooManyDeclines refuses a payment by card of a user until again.
-func TooManyDeclines(again time.Time) error {
-	refusal := fault.New(fault.DeclineLimitExceeded, "%d cards of this user were declined within an hour or are being tried; another one may be tried from %s on", MostDeclines, again.UTC().Format(time.RFC3339))
-	refusal.RetryAt = again
-	return refusal
-}
-
-// Buyer is a user of a client.
-type Buyer struct{ Client, ID string }
-
-// Cards are the cards of a buyer that count: declined lately, or being tried.
-type Cards struct {
-	Count int
-	Again time.Time // of [MostDeclines] or more: when they are fewer, as far as it is known
-}
-
-// QueueCards counts the cards of buyers for a transaction that is to try others: each is called
-// for those who have any. except is a purchase whose card is replaced. It takes an advisory lock of
-// each buyer, because the campaigns that it buys in are locked apart. Without wait it calls busy
-// for those whose lock another transaction has.
-func QueueCards(b *pgx.Batch, buyers []Buyer, except uuid.UUID, wait bool, busy func(Buyer), each func(Buyer, Cards)) {
-	clients, users := make([]string, len(buyers)), make([]string, len(buyers))
-	for i, buyer := range buyers {
-		clients[i], users[i] = buyer.Client, buyer.ID
-	}
-	lock := `pg_try_advisory_xact_lock`
-	if wait {
-		lock = `true FROM pg_advisory_xact_lock`
-	}
-	var buyer Buyer
-	b.Queue(`
-		SELECT u.client, u.id FROM unnest($1::text[], $2::text[]) AS u (client, id)
-		WHERE NOT (SELECT `+lock+`(hashtextextended('cards ' || u.client || chr(10) || u.id, 0)))`, clients, users).Query(postgres.Each(func() { busy(buyer) }, &buyer.Client, &buyer.ID))
-	var cards Cards
-	b.Queue(`
-		SELECT u.client, u.id, c.n, c.again FROM unnest($1::text[], $2::text[]) AS u (client, id) CROSS JOIN LATERAL (
-			SELECT count(*) AS n, min(until) AS again FROM (
-				(SELECT at + $3 * interval '1 second' AS until FROM payment_steps
-				 WHERE declined_client = u.client AND declined_user = u.id AND at > (SELECT clock_timestamp()) - $3 * interval '1 second' ORDER BY at DESC LIMIT $4)
-				UNION ALL
-				SELECT greatest(y.over_at, (SELECT clock_timestamp())) FROM purchases p CROSS JOIN LATERAL (SELECT phase, over_at FROM payments WHERE purchase_id = p.id OFFSET 0) y
-				WHERE p.client = u.client AND p.user_id = u.id AND p.state IN ('pending', 'awaiting_action') AND p.id <> $5
-				  AND y.phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')
-				ORDER BY until DESC LIMIT $4) newest) c
-		WHERE c.n > 0`, clients, users, declinesIn.Seconds(), MostDeclines, except).Query(postgres.Each(func() { each(buyer, cards) }, &buyer.Client, &buyer.ID, &cards.Count, &cards.Again))
-}
-
-// HasTooManyDeclines reports whether the buyer of a purchase has too many declines now; one
-// that is not stored yet may be counted, too.
-func HasTooManyDeclines(ctx context.Context, db postgres.DB, purchaseID uuid.UUID, another bool) (many bool, err error) {
-	err = db.QueryRow(ctx, `
-		SELECT count(*) + $2::bool::int >= $4 FROM (
-			SELECT FROM payment_steps
-			WHERE (declined_client, declined_user) = (SELECT client, user_id FROM purchases WHERE id = $1) AND at > (SELECT clock_timestamp()) - $3 * interval '1 second' LIMIT $4) d`,
-		purchaseID, another, declinesIn.Seconds(), MostDeclines).Scan(&many)
-	return many, fault.At(err, "payment.HasTooManyDeclines(%s)", purchaseID)
-}
-
-// EndUnsent leads payments as far as they go without a provider, those that still have
-// their versions and that no worker has. One that is given up and has no intent has
-// ended: nothing can have been paid. It returns the payments whose end is known, for a
-// transaction of the sale, and those that wait for a key.
-func EndUnsent(ctx context.Context, tx pgx.Tx, items []lease.Item) (known, waiting []Ref, err error) {
-	purchases, versions := lease.Split(items)
-	var b pgx.Batch
-	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases) // the UPDATE alone has no order
-	free := ` FROM payments p JOIN unnest($1::uuid[], $2::bigint[]) AS r (id, version) ON p.purchase_id = r.id AND p.version = r.version
-		WHERE ` + Agenda.Free()
-	read := func(into *[]Ref, condition string) {
-		b.Queue(`SELECT `+refColumns+free+condition+` ORDER BY p.purchase_id`, purchases, versions).
-			Query(func(rows pgx.Rows) (err error) {
-				*into, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-				return err
-			})
-	}
-	var ended []Ref
-	read(&known, ` AND p.phase IN ('captured', 'ended')`)
-	read(&waiting, ` AND p.finished_at IS NULL AND p.phase NOT IN ('captured', 'ended') AND NOT (`+unsent+`) AND p.waiting_for IS DISTINCT FROM 'operator'`)
-	b.Queue(`
-		UPDATE payments p SET phase = 'ended', version = p.version + 1, lease_until = NULL, `+waitsNoMore+`
-		FROM (SELECT p.purchase_id`+free+` AND `+unsent+`) f WHERE p.purchase_id = f.purchase_id
-		RETURNING `+refColumns, purchases, versions).
-		Query(func(rows pgx.Rows) (err error) {
-			ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-			return err
-		})
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, nil, fmt.Errorf("payment.EndUnsent: %w", err)
-	}
-	return append(known, ended...), waiting, nil
-}
-
-// unsent is what was given up before anything was sent.
-const unsent = `p.phase = 'expiring' AND p.intent_id IS NULL`
-
-// QueueGiveUpCampaign gives up the payments of a cancelled campaign that can still be
-// given up without a refund, as [Phase.BeforeCapture] says. Workers that have them are
-// fenced, and they are due at once. It adds their names to given. Call it under the
-// campaign's lock.
-func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
-	b.Queue(`SELECT FROM payments WHERE campaign_id = $1 AND finished_at IS NULL ORDER BY purchase_id FOR NO KEY UPDATE`, campaignID)
-	b.Queue(`
-		UPDATE payments
-		SET phase = 'expiring', ending = 'campaign-cancelled', version = version + 1, lease_until = NULL, due_at = clock_timestamp(),
-		    next_action = NULL, `+waitsNoMore+`
-		WHERE campaign_id = $1 AND finished_at IS NULL AND `+beforeCapture+`
-		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(func(rows pgx.Rows) (err error) {
-		*given, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-		return err
-	})
-}
-
-// CountOpen counts the payments of a campaign whose end is not known, without the late
-// ones: those have no positions any more, and may take as long as they like.
-func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
-	err = db.QueryRow(ctx, `SELECT count(*) FROM payments WHERE campaign_id = $1 AND finished_at IS NULL AND phase <> 'late'`, campaignID).Scan(&n)
-	return n, fault.At(err, "payment.CountOpen(%s)", campaignID)
-}
-
-// QueueOutOfTime finds up to limit payments of a campaign whose reservations should have
-// ended, with every extension, and whose end only the provider knows: they were given up,
-// and it has not answered. One that is being captured is none of them: its buyer has paid
-// in time. The longest overdue come first. It locks what it finds and leaves out what is locked, so that nobody behind waits for that:
-// queue it after the statement that locks the campaign.
-func QueueOutOfTime(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]Ref) {
-	b.Queue(`
-		SELECT purchase_id, campaign_id, job_id, version FROM payments
-		WHERE campaign_id = $1 AND finished_at IS NULL AND phase = 'expiring' AND intent_id IS NOT NULL
-		  AND latest <= (SELECT clock_timestamp())
-		ORDER BY latest, purchase_id LIMIT $2`+postgres.SkipLocked.SQL(), campaignID, limit).Query(func(rows pgx.Rows) (err error) {
-		*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-		return err
-	})
 }

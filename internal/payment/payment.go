@@ -1,3 +1,68 @@
+// Package payment owns payments and refunds, their dated steps, and the provider's events.
+//
+// A payment of a purchase at the provider, see [Payment]:
+//
+//		reserved ─▶ creating ─▶ confirming ─┬─▶ action ─────┐
+//		   │            │           │  ▲    ├─▶ declined ───┤
+//		   │            │           │  │    ├─▶ processing ─┼─▶ capturing ─▶ captured ─┬─▶ settled
+//		   │            │           │  └────┴───────────────┘                    ▲     └─▶ refund_due
+//		   └────────────┴───────────┴──▶ expiring ─┬─▶ ended ─▶ cancelled ───────┤
+//		                                           └─▶ late ─▶ ended ────────────┘
+//
+//	  - reserved: positions are reserved, nothing was sent.
+//	  - creating: the idempotency key of an intent is stored; it is being created.
+//	  - confirming: the intent's id is stored, and it may be confirmed. From now on only
+//	    data from the provider can end this payment.
+//	  - action, processing: the buyer must authenticate; a slow method takes its time.
+//	  - declined: the buyer may bring another payment method until declined_until, see
+//	    [QueueTry]. It is confirmed on the same intent.
+//	  - capturing: authorized, and the reservation stands: the money may be taken now.
+//	  - captured: the provider has the money. A transaction of the sale gives it the
+//	    positions (settled) or a refund (refund_due).
+//	  - expiring: given up, for the reason in ending. The intent is being cancelled, and its
+//	    positions stay reserved until that is certain.
+//	  - late: the provider will not cancel it. Its positions are free, and the campaign's
+//	    policy late_payment decides about late money.
+//	  - ended: it was cancelled at the provider, or there never was an intent. Its positions
+//	    can be freed.
+//	  - settled, refund_due, cancelled: final. Only money on a cancelled one makes it captured
+//	    again.
+//
+// A payment in an unexpected state waits for an operator, see [QueueResolve].
+//
+// A refund, for every way of payment, see [Refund]. Refunds of ours are numbered from 1 on for
+// each purchase. Those that others have made at the provider, out of band, have no number.
+//
+//		card      open ─▶ pending ⇄ requires_action ─▶ succeeded
+//		            ▲        └───────────┴──────┬──────────┘
+//		            │                           ▼
+//		            └──────── retry ─── failed, canceled ─▶ resolved
+//		wallet    succeeded
+//		external  listed ─▶ resolved
+//		out of band   pending, requires_action, succeeded, failed, canceled: as the provider reports
+//
+//	  - open: a refund is to be made at the provider. attempt says whether its idempotency
+//	    key is stored: from then on it may exist there.
+//	  - pending, requires_action: it exists, and its end is not known. The second waits for
+//	    the buyer.
+//	  - succeeded: the money is with the buyer or on its way. Even then a bank can send it
+//	    back, and the provider says failed.
+//	  - failed, canceled: the provider has refused it, and failure says why. An operator retries
+//	    it, with a key of its own, or resolves it.
+//	  - stuck, beside open, pending and requires_action: the provider refuses to report it,
+//	    refuses the key, or has not answered for long. An operator retries or resolves it; it
+//	    continues automatically when the provider answers.
+//	  - listed: the app has the money, so the app refunds and resolves it.
+//	  - resolved: refunded by hand. Final.
+//
+// Refunds are inserted in the transaction that takes the purchase, or a part of it, back. One of a
+// purchase is made at a time: each asks for what the others leave.
+//
+// Payments and card refunds are leased items, see package lease. Sub-packages do the work: cards
+// processes payments and events, refunds makes refunds, reconciliation compares the provider's
+// balance with ours.
+//
+// Locks: payments come after campaigns, then refunds; both before positions, purchases and jobs.
 package payment
 
 import (

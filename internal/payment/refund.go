@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 )
@@ -37,6 +38,24 @@ func (s RefundState) Finished() bool { return s == RefundSucceeded || s == Refun
 // Refused reports whether the provider has refused the refund, so that it waits for an
 // operator.
 func (s RefundState) Refused() bool { return s == RefundFailed || s == RefundCanceled }
+
+// StateOf returns the state that a status of the provider means, empty for one that is not
+// known.
+func RefundStateOf(status payprovider.RefundStatus) RefundState {
+	switch status {
+	case payprovider.RefundPending:
+		return RefundPending
+	case payprovider.RefundRequiresAction:
+		return RefundRequiresAction
+	case payprovider.RefundSucceeded:
+		return RefundSucceeded
+	case payprovider.RefundFailed:
+		return RefundFailed
+	case payprovider.RefundCanceled:
+		return RefundCanceled
+	}
+	return ""
+}
 
 // Method is how the purchase was paid, and how the money goes back.
 type RefundMethod string
@@ -164,42 +183,6 @@ func RefundsOfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UU
 	return of, nil
 }
 
-// debt is how much of what a card purchase r.purchase_id has paid is to be given back: the price
-// of what was cancelled in part, while it keeps the rest, otherwise all.
-const debt = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.received END
-	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
-
-// givenBack is what refunds of the purchase give back beside the refund r, ours and others', and
-// givenBackThere what they do at the provider.
-const (
-	givenBack      = givenBackBy + `'pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
-	givenBackThere = givenBackBy + `'pending', 'requires_action', 'succeeded')), 0)::bigint`
-	givenBackBy    = `coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN (`
-)
-
-// left is how much is left of the debt for a refund r.
-const leftSQL = `(` + debt + ` - ` + givenBack + `)`
-
-// beingMade is the condition that another refund of the purchase than r is just being made: r waits
-// for it, as both would ask for the same money.
-const beingMade = `EXISTS (SELECT FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state = 'open' AND o.attempt > 0)`
-
-// Remaining is how much money remains for a card refund to give back. Less than nothing: more was
-// given back than was to be.
-type Remaining struct {
-	Debt   money.Amount // of what is to be given back
-	Charge money.Amount // of the charge, at the provider: it refuses more
-	Waits  bool         // for another refund of the purchase, which is just being made
-}
-
-// Left returns how much money remains for a card refund to give back.
-func LeftToRefund(ctx context.Context, db postgres.DB, id uuid.UUID) (r Remaining, err error) {
-	err = db.QueryRow(ctx, `
-		SELECT `+leftSQL+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
-		FROM refunds r WHERE id = $1`, id).Scan(&r.Debt, &r.Charge, &r.Waits)
-	return r, fault.At(err, "refund.Left(%s)", id)
-}
-
 // Counts is how many refunds a cancelled campaign has made, by method and by what is to
 // be done about them. Those of purchases that were cancelled before it do not count.
 type RefundCounts struct {
@@ -263,4 +246,83 @@ func QueueInsertRefunds(b *pgx.Batch, refunds []Refund) {
 		WHERE before.asked + r.together <= CASE WHEN r.method = 'card' THEN (SELECT received FROM payments WHERE purchase_id = r.purchase_id)
 		                                   ELSE (SELECT amount FROM purchases WHERE id = r.purchase_id) END`,
 		ids, purchases, campaigns, users, methods, amounts, currencies, reasons).Exec(postgres.Exactly(n, "new refunds"))
+}
+
+// Agenda is the table of card refunds of ours that are due. One that was resolved by hand is
+// due until the provider has answered, and when an event tells of it: it may have been made there, too.
+var RefundAgenda = lease.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.number IS NOT NULL`, Due: `true`}
+
+// Claim gives a card refund to a worker, see [lease.Claim].
+func ClaimRefund(ctx context.Context, db postgres.DB, item lease.Item, until time.Duration) (r Refund, ok bool, err error) {
+	return lease.Claim(ctx, db, RefundAgenda, item, until, ``, ``, refundColumns, scanRefund)
+}
+
+// Wake makes card refunds due at once, those of purchases and those with the provider's
+// ids: something has happened to them there. One that succeeded can have failed since.
+// It returns the purchases of those it has found. See [lease.Wake].
+func WakeRefunds(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]uuid.UUID, error) {
+	return lease.Wake(ctx, db, RefundAgenda, `SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)`,
+		`r.purchase_id`, pgx.RowTo[uuid.UUID], purchases, providerIDs)
+}
+
+// unfinished are the card refunds that a worker still leads to an end.
+const unfinished = `method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action')`
+
+// WaitForKey notes that card refunds wait: cards are switched off.
+func RefundsWaitForKey(ctx context.Context, db postgres.DB, items []lease.Item) (int, error) {
+	ids, _ := lease.Split(items)
+	tag, err := db.Exec(ctx, `
+		UPDATE refunds SET waiting_since = coalesce(refunds.waiting_since, clock_timestamp()), failure = 'cards are switched off: no key of a payment provider is set'
+		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+RefundAgenda.Free()+` ORDER BY id FOR NO KEY UPDATE) w
+		WHERE refunds.id = w.id`, ids)
+	return int(tag.RowsAffected()), fault.At(err, "refund.WaitForKey")
+}
+
+// Escalate makes up to limit refunds stuck that have waited for a key or the provider for
+// longer than after, the longest first. It leaves out what a worker has, and what is locked.
+// They are due as before: when the provider answers, they go on by themselves.
+func EscalateRefunds(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
+	tag, err := db.Exec(ctx, `
+		UPDATE refunds SET stuck = true
+		FROM (SELECT id FROM refunds r
+		      WHERE waiting_since <= clock_timestamp() - $1 * interval '1 second' AND NOT stuck AND `+unfinished+` AND `+RefundAgenda.Free()+`
+		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
+		WHERE refunds.id = w.id`, after.Seconds(), limit)
+	return int(tag.RowsAffected()), fault.At(err, "refund.Escalate")
+}
+
+// debt is how much of what a card purchase r.purchase_id has paid is to be given back: the price
+// of what was cancelled in part, while it keeps the rest, otherwise all.
+const debt = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.received END
+	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
+
+// givenBack is what refunds of the purchase give back beside the refund r, ours and others', and
+// givenBackThere what they do at the provider.
+const (
+	givenBack      = givenBackBy + `'pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
+	givenBackThere = givenBackBy + `'pending', 'requires_action', 'succeeded')), 0)::bigint`
+	givenBackBy    = `coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN (`
+)
+
+// left is how much is left of the debt for a refund r.
+const leftSQL = `(` + debt + ` - ` + givenBack + `)`
+
+// beingMade is the condition that another refund of the purchase than r is just being made: r waits
+// for it, as both would ask for the same money.
+const beingMade = `EXISTS (SELECT FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state = 'open' AND o.attempt > 0)`
+
+// Remaining is how much money remains for a card refund to give back. Less than nothing: more was
+// given back than was to be.
+type Remaining struct {
+	Debt   money.Amount // of what is to be given back
+	Charge money.Amount // of the charge, at the provider: it refuses more
+	Waits  bool         // for another refund of the purchase, which is just being made
+}
+
+// Left returns how much money remains for a card refund to give back.
+func LeftToRefund(ctx context.Context, db postgres.DB, id uuid.UUID) (r Remaining, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT `+leftSQL+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
+		FROM refunds r WHERE id = $1`, id).Scan(&r.Debt, &r.Charge, &r.Waits)
+	return r, fault.At(err, "refund.Left(%s)", id)
 }

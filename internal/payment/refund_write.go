@@ -14,20 +14,10 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 )
-
-// Agenda is the table of card refunds of ours that are due. One that was resolved by hand is
-// due until the provider has answered, and when an event tells of it: it may have been made there, too.
-var RefundAgenda = lease.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.number IS NOT NULL`, Due: `true`}
-
-// Claim gives a card refund to a worker, see [lease.Claim].
-func ClaimRefund(ctx context.Context, db postgres.DB, item lease.Item, until time.Duration) (r Refund, ok bool, err error) {
-	return lease.Claim(ctx, db, RefundAgenda, item, until, ``, ``, refundColumns, scanRefund)
-}
 
 // QueueWrite writes what a worker has found out about a card refund: amount, state, attempt, the
 // provider's id, failure, faults, and whether it is stuck. The batch fails with [lease.ErrFenced] unless the refund
@@ -62,14 +52,6 @@ func WriteRefund(ctx context.Context, db postgres.DB, r *Refund, keep time.Durat
 	}
 	r.Version++
 	return nil
-}
-
-// Wake makes card refunds due at once, those of purchases and those with the provider's
-// ids: something has happened to them there. One that succeeded can have failed since.
-// It returns the purchases of those it has found. See [lease.Wake].
-func WakeRefunds(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]uuid.UUID, error) {
-	return lease.Wake(ctx, db, RefundAgenda, `SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)`,
-		`r.purchase_id`, pgx.RowTo[uuid.UUID], purchases, providerIDs)
 }
 
 // Lock locks a refund and reads it, in a later statement. It returns a not-found Error
@@ -140,32 +122,6 @@ func ResolveRefunds(ctx context.Context, tx pgx.Tx, who access.Grant, campaignID
 	return purchases, more, fault.At(err, "refund.ResolveOf(%s)", campaignID)
 }
 
-// unfinished are the card refunds that a worker still leads to an end.
-const unfinished = `method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action')`
-
-// WaitForKey notes that card refunds wait: cards are switched off.
-func RefundsWaitForKey(ctx context.Context, db postgres.DB, items []lease.Item) (int, error) {
-	ids, _ := lease.Split(items)
-	tag, err := db.Exec(ctx, `
-		UPDATE refunds SET waiting_since = coalesce(refunds.waiting_since, clock_timestamp()), failure = 'cards are switched off: no key of a payment provider is set'
-		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+RefundAgenda.Free()+` ORDER BY id FOR NO KEY UPDATE) w
-		WHERE refunds.id = w.id`, ids)
-	return int(tag.RowsAffected()), fault.At(err, "refund.WaitForKey")
-}
-
-// Escalate makes up to limit refunds stuck that have waited for a key or the provider for
-// longer than after, the longest first. It leaves out what a worker has, and what is locked.
-// They are due as before: when the provider answers, they go on by themselves.
-func EscalateRefunds(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
-	tag, err := db.Exec(ctx, `
-		UPDATE refunds SET stuck = true
-		FROM (SELECT id FROM refunds r
-		      WHERE waiting_since <= clock_timestamp() - $1 * interval '1 second' AND NOT stuck AND `+unfinished+` AND `+RefundAgenda.Free()+`
-		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
-		WHERE refunds.id = w.id`, after.Seconds(), limit)
-	return int(tag.RowsAffected()), fault.At(err, "refund.Escalate")
-}
-
 // exactly makes a guard that does not hold a state-conflict Error.
 func exactly(id uuid.UUID, message string) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
@@ -174,24 +130,6 @@ func exactly(id uuid.UUID, message string) func(pgconn.CommandTag) error {
 		}
 		return nil
 	}
-}
-
-// StateOf returns the state that a status of the provider means, empty for one that is not
-// known.
-func RefundStateOf(status payprovider.RefundStatus) RefundState {
-	switch status {
-	case payprovider.RefundPending:
-		return RefundPending
-	case payprovider.RefundRequiresAction:
-		return RefundRequiresAction
-	case payprovider.RefundSucceeded:
-		return RefundSucceeded
-	case payprovider.RefundFailed:
-		return RefundFailed
-	case payprovider.RefundCanceled:
-		return RefundCanceled
-	}
-	return ""
 }
 
 // Told is what the provider tells of a refund that is not ours.
