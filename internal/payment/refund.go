@@ -290,39 +290,3 @@ func EscalateRefunds(ctx context.Context, db postgres.DB, after time.Duration, l
 		WHERE refunds.id = w.id`, after.Seconds(), limit)
 	return int(tag.RowsAffected()), fault.At(err, "refund.Escalate")
 }
-
-// debt is how much of what a card purchase r.purchase_id has paid is to be given back: the price
-// of what was cancelled in part, while it keeps the rest, otherwise all.
-const debt = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.received END
-	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
-
-// givenBack is what refunds of the purchase give back beside the refund r, ours and others', and
-// givenBackThere what they do at the provider.
-const (
-	givenBack      = givenBackBy + `'pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
-	givenBackThere = givenBackBy + `'pending', 'requires_action', 'succeeded')), 0)::bigint`
-	givenBackBy    = `coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN (`
-)
-
-// left is how much is left of the debt for a refund r.
-const leftSQL = `(` + debt + ` - ` + givenBack + `)`
-
-// beingMade is the condition that another refund of the purchase than r is just being made: r waits
-// for it, as both would ask for the same money.
-const beingMade = `EXISTS (SELECT FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state = 'open' AND o.attempt > 0)`
-
-// Remaining is how much money remains for a card refund to give back. Less than nothing: more was
-// given back than was to be.
-type Remaining struct {
-	Debt   money.Amount // of what is to be given back
-	Charge money.Amount // of the charge, at the provider: it refuses more
-	Waits  bool         // for another refund of the purchase, which is just being made
-}
-
-// Left returns how much money remains for a card refund to give back.
-func LeftToRefund(ctx context.Context, db postgres.DB, id uuid.UUID) (r Remaining, err error) {
-	err = db.QueryRow(ctx, `
-		SELECT `+leftSQL+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
-		FROM refunds r WHERE id = $1`, id).Scan(&r.Debt, &r.Charge, &r.Waits)
-	return r, fault.At(err, "refund.Left(%s)", id)
-}

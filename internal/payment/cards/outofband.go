@@ -8,6 +8,7 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
+	"triprize/internal/payment/refunds"
 	"triprize/internal/purchase"
 )
 
@@ -22,7 +23,7 @@ const (
 
 // outOfBand is what a batch of events tells of a refund that is not ours.
 type outOfBand struct {
-	payment.ToldRefund
+	refunds.OutOfBand
 	ourID  string // in its metadata
 	made   bool   // an event tells that it gives money back
 	events []string
@@ -52,7 +53,7 @@ func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, 
 	if err != nil {
 		return err
 	}
-	var all []payment.ToldRefund
+	var all []refunds.OutOfBand
 	for _, f := range found {
 		f.known = refundNone
 		isOurs, byHand := false, false
@@ -62,14 +63,14 @@ func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, 
 			}
 		}
 		if !isOurs && !byHand {
-			all = append(all, f.ToldRefund)
+			all = append(all, f.OutOfBand)
 			work.recorded(f)
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	noted, err := payment.NoteRefunds(ctx, tx, all)
+	noted, err := refunds.RecordOutOfBand(ctx, tx, all)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 		}
 		f := found[told.ProviderID]
 		if f == nil {
-			f = &outOfBand{ToldRefund: told, ourID: ourID}
+			f = &outOfBand{OutOfBand: told, ourID: ourID}
 			found[told.ProviderID] = f
 		}
 		f.events = append(f.events, event.ID)
@@ -147,7 +148,7 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 // readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
 // money was captured, with the id of our own refund if its metadata have one. An event that comes
 // before the capture is in our books is worked off again with it.
-func (w *eventWork) readOutOfBand(event payment.Event) (f payment.ToldRefund, ourID string, ok bool) {
+func (w *eventWork) readOutOfBand(event payment.Event) (f refunds.OutOfBand, ourID string, ok bool) {
 	s := w.subjectOf(event)
 	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) {
 		return f, "", false
@@ -161,5 +162,5 @@ func (w *eventWork) readOutOfBand(event payment.Event) (f payment.ToldRefund, ou
 		w.outcomes[event.ID] = payment.EventUncaptured
 		return f, "", false
 	}
-	return payment.ToldRefund{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true
+	return refunds.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true
 }

@@ -11,10 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
@@ -27,6 +25,23 @@ var steps = map[payment.RefundState]string{
 	payment.RefundSucceeded:      payment.StepRefunded,
 	payment.RefundFailed:         payment.StepRefundFailed,
 	payment.RefundCanceled:       payment.StepRefundFailed,
+}
+
+// look finds what the provider has of this refund, by its id or by ours in its metadata, and notes
+// the refunds of the intent that are not ours. Our rows are read before the list: an id of theirs
+// that is stored by then is later than other attempts, which show their ends.
+func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
+	rows, err := payment.RefundsOfPurchases(ctx, o.db, []uuid.UUID{o.PurchaseID})
+	if err != nil {
+		return payprovider.Refund{}, false, err
+	}
+	all, err := call(ctx, o, func(ctx context.Context) ([]payprovider.Refund, error) { return o.provider.RefundsOf(ctx, o.intentID) })
+	if err != nil {
+		return payprovider.Refund{}, false, err
+	}
+	o.answered = true
+	found, ok := pick(all, o.Refund, rows[o.PurchaseID])
+	return found, ok, o.note(ctx, all, rows[o.PurchaseID], found)
 }
 
 // pick returns which of the refunds of an intent is the one that we want, if any: one with its id or,
@@ -55,27 +70,100 @@ func pick(all []payprovider.Refund, wanted *payment.Refund, rows []payment.Refun
 	return found, ok
 }
 
-// kindOf returns the kind of a failed call. One that is not the provider's own may have
-// had its effect.
-func kindOf(err error) payprovider.ErrorKind {
-	if e, ok := errors.AsType[*payprovider.Error](err); ok {
-		return e.Kind
-	}
-	return payprovider.KindUnknown
+// call makes a call within the lease.
+func call[T any](ctx context.Context, o *run, do func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.settings.Lease)
+	defer cancel()
+	got, err := do(ctx)
+	o.hit("refunds.called")
+	return got, err
 }
 
-// failureOf returns why the provider has refused a refund, for people.
-func failureOf(err error) string {
-	e, ok := errors.AsType[*payprovider.Error](err)
-	switch {
-	case !ok:
-		return err.Error()
-	case e.Code == "":
-		return e.Message
-	case e.Message == "":
-		return e.Code
+// apply stores what the provider says of the refund.
+func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error) {
+	if wrong := o.check(got); wrong != "" {
+		return o.put(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
 	}
-	return e.Code + ": " + e.Message
+	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = payment.RefundStateOf(got.Status), &got.ID, nil, 0, false
+	if !o.State.Refused() {
+		o.more, o.Amount = got.Amount-o.Amount, got.Amount
+	} else {
+		failure := got.Failure
+		if failure == "" {
+			failure = string(got.Status)
+		}
+		o.Failure = &failure
+	}
+	return o.write(ctx)
+}
+
+// check returns what is wrong with a refund that the provider says is ours. A call over more may have
+// come first, before others gave a part back.
+func (o *run) check(got payprovider.Refund) string {
+	switch {
+	case got.IntentID != o.intentID:
+		return fmt.Sprintf("%s is of intent %q, not of %s", got.ID, got.IntentID, o.intentID)
+	case got.Amount < o.Amount || got.Amount > o.Asked || got.Currency != o.Currency:
+		return fmt.Sprintf("%s gives back %d %s, not %d %s", got.ID, got.Amount, got.Currency, o.Amount, o.Currency)
+	case got.ID == "" || payment.RefundStateOf(got.Status) == "":
+		return fmt.Sprintf("%s has the status %q", got.ID, got.Status)
+	}
+	return ""
+}
+
+// write stores the new state, what it means for the purchase, and the step, together.
+func (o *run) write(ctx context.Context) (Result, error) {
+	var next *time.Duration
+	if wait := o.wait(); wait > 0 {
+		next = &wait
+	}
+	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		queueWrite(&b, o.Refund, 0, next)
+		if o.State != o.was || o.more > 0 {
+			if o.State.Finished() != o.was.Finished() {
+				purchase.QueueFollow(&b, o.PurchaseID)
+			}
+			payment.QueueSteps(&b, payment.Step{PurchaseID: o.PurchaseID, Event: steps[o.State], Detail: o.detail()})
+		}
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return Nothing, fmt.Errorf("refunds.write(%s): %w", o.ID, err)
+	}
+	o.hit("refunds.written")
+	o.tell()
+	return o.result(), nil
+}
+
+// detail is what the timeline says beside the state.
+func (o *run) detail() *string {
+	if o.State == payment.RefundSucceeded && o.Amount < o.captured {
+		currency := money.Currency(o.Currency)
+		said := fmt.Sprintf("%s of the %s that the card has paid", currency.Format(o.Amount), currency.Format(o.captured))
+		return &said
+	}
+	return o.Failure
+}
+
+// wait is when to look at a refund again that the provider works on: soon while it is
+// new, seldom when it is old. Others wait for an event.
+func (o *run) wait() time.Duration {
+	const mostOften, mostSeldom = 4, 6 * time.Hour
+	if o.State != payment.RefundPending && o.State != payment.RefundRequiresAction {
+		return 0
+	}
+	return min(max(o.settings.Recheck, o.Age/mostOften), mostSeldom)
+}
+
+func (o *run) result() Result {
+	switch {
+	case o.State.Finished():
+		return Finished
+	case o.State.Refused():
+		return Refused
+	}
+	return Waits
 }
 
 // put puts a refund off after a call that has not told its state. A refund that it may have
@@ -100,10 +188,33 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 		log = o.logger.Error // time alone will not help
 	}
 	log("a refund waits", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "again_in", next, "error", err)
-	if err := payment.WriteRefund(ctx, o.db, o.Refund, 0, &next); err != nil {
+	if err := write(ctx, o.db, o.Refund, 0, &next); err != nil {
 		return Nothing, err
 	}
 	return Waits, nil
+}
+
+// kindOf returns the kind of a failed call. One that is not the provider's own may have
+// had its effect.
+func kindOf(err error) payprovider.ErrorKind {
+	if e, ok := errors.AsType[*payprovider.Error](err); ok {
+		return e.Kind
+	}
+	return payprovider.KindUnknown
+}
+
+// failureOf returns why the provider has refused a refund, for people.
+func failureOf(err error) string {
+	e, ok := errors.AsType[*payprovider.Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case e.Code == "":
+		return e.Message
+	case e.Message == "":
+		return e.Code
+	}
+	return e.Code + ": " + e.Message
 }
 
 // isOtherUse reports whether the idempotency key was used for something else.
@@ -168,103 +279,11 @@ func text(s *string) string {
 	return *s
 }
 
-// note notes those refunds of the intent that are not ours, in the table and in the timeline.
-// One that was made under the id of ours is not ours, either, when ours was resolved by hand, or is
-// another one: mine. The list is not older than the refund as it was claimed, or nothing is noted.
-func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []payment.Refund, mine payprovider.Refund) error {
-	there, twice := o.notOurs(all, rows, mine.ID)
-	if len(there) == 0 {
-		return nil
-	}
-	var noted []payment.NotedRefund
-	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
-		if _, err := payment.LockSubjects(ctx, tx, nil, []uuid.UUID{o.PurchaseID}); err != nil {
-			return err
-		}
-		now, err := payment.GetRefund(ctx, tx, access.Everything(), o.ID)
-		if err != nil || now.Version != o.Version {
-			return errors.Join(err, lease.ErrFenced)
-		}
-		if noted, err = payment.NoteRefunds(ctx, tx, there); err != nil {
-			return err
-		}
-		var b pgx.Batch
-		for _, n := range noted {
-			o.queueNoted(&b, n, twice[n.ProviderID])
-		}
-		return tx.SendBatch(ctx, &b).Close()
-	})
-	if err != nil {
-		return fmt.Errorf("refunds.note(%s): %w", o.ID, err)
-	}
-	for _, n := range noted {
-		if o.State == payment.RefundResolved && text(o.ProviderID) == n.ProviderID { // see payment.NoteRefunds
-			o.ProviderID = nil
-		}
-		o.logger.Warn("a refund at the provider is not ours", "purchase", o.PurchaseID, "refund", n.ProviderID, "amount", int64(n.Amount),
-			"currency", n.Currency, "state", n.State)
-		if twice[n.ProviderID] && n.Fresh {
-			o.metrics.twice.Inc()
-			o.logger.Error("money was given back twice: by two refunds under one id of ours", "refund", o.ID, "purchase", o.PurchaseID,
-				"second", n.ProviderID, "too_much", int64(n.Amount), "currency", n.Currency)
-		}
-	}
-	return nil
-}
-
-// notOurs returns the refunds of the intent that are not of our rows: the provider's id decides, and
-// where we do not have one yet, ours in the metadata. twice are those beside the one that was made for
-// a row. An attempt that has failed is nobody's.
-func (o *run) notOurs(all []payprovider.Refund, rows []payment.Refund, mine string) (there []payment.ToldRefund, twice map[string]bool) {
-	ours, noted := make(map[string]payment.Refund), make(map[string]bool)
-	for _, r := range rows {
-		ours[r.ID.String()] = r
-		noted[text(r.ProviderID)] = r.Reason == payment.RefundOutOfBand
-	}
-	twice = make(map[string]bool)
-	for _, one := range all {
-		state := payment.RefundStateOf(one.Status)
-		r, known := ours[one.Metadata[metaRefund]]
-		switch known = known && !noted[one.ID]; {
-		case state == "" || one.Amount <= 0 || known && state.Refused():
-			continue
-		case known && r.State != payment.RefundResolved:
-			if r.ID == o.ID && one.ID == mine || text(r.ProviderID) == one.ID || r.ID != o.ID && r.ProviderID == nil {
-				continue
-			}
-			twice[one.ID] = true
-		}
-		there = append(there, payment.ToldRefund{ProviderID: one.ID, PurchaseID: o.PurchaseID, Amount: one.Amount, Currency: one.Currency, State: state})
-	}
-	return there, twice
-}
-
-func (o *run) queueNoted(b *pgx.Batch, n payment.NotedRefund, twice bool) {
-	if n.Fresh && !n.State.Refused() {
-		how := "and not by us"
-		switch {
-		case twice:
-			how = "under the id of ours, beside ours"
-		case o.State == payment.RefundResolved:
-			how = "although ours was resolved by hand"
-		}
-		detail := n.Made(how)
-		payment.QueueSteps(b, payment.Step{PurchaseID: o.PurchaseID, Event: payment.StepOutOfBand, Detail: &detail})
-	}
-	if n.State.Refused() {
-		purchase.QueueFollow(b, o.PurchaseID)
-	}
-	if n.State.Refused() && !n.Fresh {
-		detail := n.Broken()
-		payment.QueueSteps(b, payment.Step{PurchaseID: o.PurchaseID, Event: payment.StepOutOfBandFailed, Detail: &detail})
-	}
-}
-
 // confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
 // only what is there now says whether the money was given back twice. What is said once is kept in
 // failure, also when a worker ends between the list and this.
 func (o *run) confirm(ctx context.Context) (Result, error) {
-	before, err := payment.LeftToRefund(ctx, o.db, o.ID)
+	before, err := remainingOf(ctx, o.db, o.ID)
 	if err != nil {
 		return Nothing, err
 	}
@@ -277,7 +296,7 @@ func (o *run) confirm(ctx context.Context) (Result, error) {
 	} else {
 		o.Faults = 0
 	}
-	left, err := payment.LeftToRefund(ctx, o.db, o.ID)
+	left, err := remainingOf(ctx, o.db, o.ID)
 	if err != nil {
 		return Nothing, err
 	}
@@ -287,7 +306,7 @@ func (o *run) confirm(ctx context.Context) (Result, error) {
 	if twice {
 		o.Failure = &said
 	}
-	if err := payment.WriteRefund(ctx, o.db, o.Refund, 0, next); err != nil {
+	if err := write(ctx, o.db, o.Refund, 0, next); err != nil {
 		return Nothing, err
 	}
 	if twice {

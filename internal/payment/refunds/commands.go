@@ -2,21 +2,17 @@ package refunds
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/payprovider"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/purchase"
 )
 
@@ -45,10 +41,10 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 			return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be tried again", known.State)
 		}
 		if !known.State.Refused() {
-			payment.QueueLookRefund(b, id)
+			queueWake(b, id)
 			return nil
 		}
-		payment.QueueRetryRefund(b, id)
+		queueRetry(b, id)
 		detail := "tried again by " + by
 		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundOpen, Detail: &detail})
 		return nil
@@ -64,7 +60,7 @@ func (s *Service) Resolve(ctx context.Context, r job.Request, who access.Grant, 
 		if err := mayResolve(known, !who.All()); err != nil {
 			return err
 		}
-		payment.QueueResolveRefund(b, id, by, reason)
+		queueResolve(b, id, by, reason)
 		if known.Method == payment.RefundToCard {
 			purchase.QueueFollow(b, known.PurchaseID)
 		}
@@ -94,7 +90,7 @@ func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access
 		if !who.All() {
 			method = payment.RefundExternal
 		}
-		purchases, more, err := payment.ResolveRefunds(ctx, tx, who, r.CampaignID, method, by, reason, MostResolved)
+		purchases, more, err := resolveOfCampaign(ctx, tx, who, r.CampaignID, method, by, reason, MostResolved)
 		if err != nil {
 			return nil, err
 		}
@@ -131,34 +127,8 @@ func mayResolve(known payment.Refund, asApp bool) error {
 
 func (s *Service) edit(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, decide func(b *pgx.Batch, known payment.Refund) error) (job.Accepted, error) {
 	lock := func(ctx context.Context, tx pgx.Tx) (payment.Refund, error) {
-		return payment.LockRefund(ctx, tx, who, id)
+		return lock(ctx, tx, who, id)
 	}
 	_, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
 	return accepted, err
-}
-
-type metrics struct {
-	states *prometheus.CounterVec // by state
-	faults *prometheus.CounterVec // by kind
-	twice  prometheus.Counter
-}
-
-// NewRunner returns a Runner. db is a pool, or a view of it for transactions that may wait
-// for locks; provider makes the refunds.
-func NewRunner(db postgres.Pool, provider payprovider.Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
-	m := &metrics{
-		states: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_refund_states_total", Help: "New states of card refunds. Those that failed or were canceled wait for an operator.",
-		}, []string{"state"}),
-		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_refund_faults_total", Help: "Calls for refunds that have not told their state, by kind. A mismatch is for a person.",
-		}, []string{"kind"}),
-		twice: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_refunds_paid_twice_total", Help: "Refunds whose money was given back twice: resolved by hand, or refunded by others, and made at the provider, too. Must stay 0.",
-		}),
-	}
-	registry.MustRegister(m.states, m.faults, m.twice)
-	telemetry.Expect(m.states, payment.RefundPending, payment.RefundRequiresAction, payment.RefundSucceeded, payment.RefundFailed, payment.RefundCanceled)
-	telemetry.Expect(m.faults, payprovider.ErrorKinds...)
-	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: m}
 }

@@ -38,7 +38,7 @@ func (w *world) hear(at int) {
 		if _, err := payment.WakeRefunds(w.t.Context(), tx, []uuid.UUID{w.bought}, nil); err != nil {
 			return err
 		}
-		if _, err := payment.NoteRefunds(w.t.Context(), tx, []payment.ToldRefund{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: payment.RefundStateOf(r.Status)}}); err != nil {
+		if _, err := refunds.RecordOutOfBand(w.t.Context(), tx, []refunds.OutOfBand{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: payment.RefundStateOf(r.Status)}}); err != nil {
 			return err
 		}
 		var b pgx.Batch
@@ -237,7 +237,7 @@ func TestNoAttemptAsksForMoreThanIsLeft(t *testing.T) {
 	r := w.refund()
 	for amount, ok := range map[money.Amount]bool{301: false, 300: true} {
 		r.Attempt, r.Amount = r.Attempt+1, amount
-		if err := payment.WriteRefund(t.Context(), w.db, &r, 0, nil); (err == nil) != ok {
+		if err := refunds.Write(t.Context(), w.db, &r, 0, nil); (err == nil) != ok {
 			t.Errorf("%d of 300: %v", amount, err)
 		}
 		r = w.refund()
@@ -255,7 +255,7 @@ func TestARefundIsNotMadeSmallerForOneThatHasFailedMeanwhile(t *testing.T) {
 	r.Attempt, r.Amount = 1, 300
 	w.provider.refunds[at].Status = payprovider.RefundFailed
 	w.hear(at)
-	if err := payment.WriteRefund(t.Context(), w.db, &r, 0, nil); err == nil {
+	if err := refunds.Write(t.Context(), w.db, &r, 0, nil); err == nil {
 		t.Error("it is written")
 	}
 	w.run()

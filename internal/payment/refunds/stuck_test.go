@@ -92,7 +92,7 @@ func TestAStuckRefundThatAWorkerHasIsNotSettled(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	var b pgx.Batch
-	payment.QueueResolveRefund(&b, w.id, "operator:ops", "r")
+	refunds.QueueResolve(&b, w.id, "operator:ops", "r")
 	if err := tx.SendBatch(t.Context(), &b).Close(); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("the write: %v", err)
 	}

@@ -1,3 +1,39 @@
+// Package refunds makes card refunds at the provider, each once; operators resolve the
+// rest.
+//
+//	claim ─┬─ nothing was sent ───▶ store the key ──────────────────────────┬─▶ create ─┐
+//	       └─ it may exist, ──────▶ list the intent's refunds ─┬─ not there ─┘           ├─▶ write
+//	          or others do                                     └─ there, or nothing left ┘
+//
+// [Runner.Run] leads one refund as far as possible. No call is made in a transaction or
+// while a row is locked, and nothing is refunded twice:
+//
+//   - The key re:<refund>:<attempt> is stored before the first call with it. The
+//     provider makes one refund for a key, for 24 hours.
+//   - When a refund may exist (a worker died, an answer was lost, an event came, an operator
+//     retries), or is refused, the refunds of the intent are listed first. The one with the
+//     stored id is taken, or else one with our id in its metadata. The others are noted, and ours
+//     asks for what is left; when nothing is, it has succeeded with the amount 0.
+//   - A key that may be older than 23 hours is not used again. It is replaced sooner only for
+//     all that is left of the charge (then the provider refuses a second refund), after a refusal, or when
+//     the provider repeats a fault that it has stored under the key: that call is over. A
+//     smaller amount has the same key.
+//   - One that was resolved by hand is only looked for: until the provider has answered, and
+//     when an event tells of it.
+//
+// Intent, amount and currency of each answer are checked. A difference changes no state:
+// it is logged, counted, and looked at again slowly.
+//
+// A refund that succeeds makes its purchase refunded, and a later failure makes it
+// refunding again, in the transaction that writes the refund: refunds, then purchases. A
+// refused refund waits for an operator, see [Service].
+//
+// Failpoints, each with the id of the purchase:
+//
+//	refunds.claimed         nothing was called yet
+//	refunds.attempt.stored  the key is stored, and not yet used
+//	refunds.called          the provider has answered, and nothing of it is stored
+//	refunds.written         the answer is stored
 package refunds
 
 import (
@@ -8,8 +44,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
@@ -18,8 +53,8 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/tracing"
-	"triprize/internal/purchase"
 )
 
 // The names of our metadata at the provider.
@@ -57,6 +92,32 @@ type Runner struct {
 	settings Settings
 	logger   *slog.Logger
 	metrics  *metrics
+}
+
+type metrics struct {
+	states *prometheus.CounterVec // by state
+	faults *prometheus.CounterVec // by kind
+	twice  prometheus.Counter
+}
+
+// NewRunner returns a Runner. db is a pool, or a view of it for transactions that may wait
+// for locks; provider makes the refunds.
+func NewRunner(db postgres.Pool, provider payprovider.Provider, settings Settings, logger *slog.Logger, registry prometheus.Registerer) *Runner {
+	m := &metrics{
+		states: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_refund_states_total", Help: "New states of card refunds. Those that failed or were canceled wait for an operator.",
+		}, []string{"state"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triprize_refund_faults_total", Help: "Calls for refunds that have not told their state, by kind. A mismatch is for a person.",
+		}, []string{"kind"}),
+		twice: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "triprize_refunds_paid_twice_total", Help: "Refunds whose money was given back twice: resolved by hand, or refunded by others, and made at the provider, too. Must stay 0.",
+		}),
+	}
+	registry.MustRegister(m.states, m.faults, m.twice)
+	telemetry.Expect(m.states, payment.RefundPending, payment.RefundRequiresAction, payment.RefundSucceeded, payment.RefundFailed, payment.RefundCanceled)
+	telemetry.Expect(m.faults, payprovider.ErrorKinds...)
+	return &Runner{db: db, provider: provider, settings: settings, logger: logger, metrics: m}
 }
 
 // run is one run of a refund that this worker has claimed.
@@ -110,7 +171,7 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 	case o.Attempt == 0 && o.Amount == 0: // there was nothing to be made
 		return o.write(ctx)
 	case o.Attempt == 0 && o.ProviderID == nil && !o.State.Refused():
-		left, err := payment.LeftToRefund(ctx, o.db, o.ID)
+		left, err := remainingOf(ctx, o.db, o.ID)
 		switch {
 		case err != nil:
 			return Nothing, err
@@ -134,7 +195,7 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 	if o.State == payment.RefundSucceeded { // others had left nothing
 		return o.write(ctx)
 	}
-	return o.rest(ctx, func(left payment.Remaining, less bool) (Result, error) {
+	return o.rest(ctx, func(left remaining, less bool) (Result, error) {
 		switch {
 		case o.State.Refused(): // only an operator has it tried again
 			return o.write(ctx)
@@ -148,8 +209,8 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 // rest goes on with what other refunds have left, which may be less than was wanted. When it
 // is nothing, the money is with the buyer. An attempt that the provider has refused was over
 // another amount: it is not this refund any more.
-func (o *run) rest(ctx context.Context, next func(left payment.Remaining, less bool) (Result, error)) (Result, error) {
-	left, err := payment.LeftToRefund(ctx, o.db, o.ID)
+func (o *run) rest(ctx context.Context, next func(left remaining, less bool) (Result, error)) (Result, error) {
+	left, err := remainingOf(ctx, o.db, o.ID)
 	switch {
 	case err != nil:
 		return Nothing, err
@@ -168,7 +229,7 @@ func (o *run) rest(ctx context.Context, next func(left payment.Remaining, less b
 // present one: the same, unless its key may be forgotten, or has failed several times. A call
 // with the present key may be on its way still: a further key needs that the refund is of all
 // that is left of the charge, so that the provider refuses the second of both.
-func (o *run) nextAttempt(left payment.Remaining) int {
+func (o *run) nextAttempt(left remaining) int {
 	const inVain = 3
 	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left.Charge {
 		return o.Attempt + 1
@@ -194,13 +255,13 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	if o.Attempt < attempt {
 		o.Attempt, o.Asked = attempt, o.Amount
 	}
-	if err := payment.WriteRefund(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil {
+	if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil {
 		return Nothing, err
 	}
 	o.hit("refunds.attempt.stored")
 	got, err := o.ask(ctx, o.Amount)
 	if isOtherUse(err) && o.Asked > o.Amount {
-		if err := payment.WriteRefund(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
+		if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
 			return Nothing, err
 		}
 		got, err = o.ask(ctx, o.Asked)
@@ -232,7 +293,7 @@ func (o *run) ask(ctx context.Context, amount money.Amount) (payprovider.Refund,
 // giveWay lets another refund of the purchase be made first.
 func (o *run) giveWay(ctx context.Context) (Result, error) {
 	soon := time.Second
-	if err := payment.WriteRefund(ctx, o.db, o.Refund, 0, &soon); err != nil {
+	if err := write(ctx, o.db, o.Refund, 0, &soon); err != nil {
 		return Nothing, err
 	}
 	return Waits, nil
@@ -249,7 +310,7 @@ func (o *run) disputed(ctx context.Context) (Result, error) {
 // refused handles a refusal to make the refund: somebody may have refunded the charge by
 // hand, all of it or a part.
 func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
-	if err := payment.WriteRefund(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
+	if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
 		return Nothing, err
 	}
 	found, ok, err := o.look(ctx)
@@ -259,7 +320,7 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 	case ok:
 		return o.apply(ctx, found)
 	}
-	return o.rest(ctx, func(_ payment.Remaining, less bool) (Result, error) {
+	return o.rest(ctx, func(_ remaining, less bool) (Result, error) {
 		if less {
 			return o.create(ctx, o.Attempt+1)
 		}
@@ -267,117 +328,4 @@ func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
 		o.State, o.Failure, o.Faults, o.Stuck = payment.RefundFailed, &failure, 0, false
 		return o.write(ctx)
 	})
-}
-
-// look finds what the provider has of this refund, by its id or by ours in its metadata, and notes
-// the refunds of the intent that are not ours. Our rows are read before the list: an id of theirs
-// that is stored by then is later than other attempts, which show their ends.
-func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
-	rows, err := payment.RefundsOfPurchases(ctx, o.db, []uuid.UUID{o.PurchaseID})
-	if err != nil {
-		return payprovider.Refund{}, false, err
-	}
-	all, err := call(ctx, o, func(ctx context.Context) ([]payprovider.Refund, error) { return o.provider.RefundsOf(ctx, o.intentID) })
-	if err != nil {
-		return payprovider.Refund{}, false, err
-	}
-	o.answered = true
-	found, ok := pick(all, o.Refund, rows[o.PurchaseID])
-	return found, ok, o.note(ctx, all, rows[o.PurchaseID], found)
-}
-
-// call makes a call within the lease.
-func call[T any](ctx context.Context, o *run, do func(ctx context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.settings.Lease)
-	defer cancel()
-	got, err := do(ctx)
-	o.hit("refunds.called")
-	return got, err
-}
-
-// apply stores what the provider says of the refund.
-func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error) {
-	if wrong := o.check(got); wrong != "" {
-		return o.put(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
-	}
-	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = payment.RefundStateOf(got.Status), &got.ID, nil, 0, false
-	if !o.State.Refused() {
-		o.more, o.Amount = got.Amount-o.Amount, got.Amount
-	} else {
-		failure := got.Failure
-		if failure == "" {
-			failure = string(got.Status)
-		}
-		o.Failure = &failure
-	}
-	return o.write(ctx)
-}
-
-// check returns what is wrong with a refund that the provider says is ours. A call over more may have
-// come first, before others gave a part back.
-func (o *run) check(got payprovider.Refund) string {
-	switch {
-	case got.IntentID != o.intentID:
-		return fmt.Sprintf("%s is of intent %q, not of %s", got.ID, got.IntentID, o.intentID)
-	case got.Amount < o.Amount || got.Amount > o.Asked || got.Currency != o.Currency:
-		return fmt.Sprintf("%s gives back %d %s, not %d %s", got.ID, got.Amount, got.Currency, o.Amount, o.Currency)
-	case got.ID == "" || payment.RefundStateOf(got.Status) == "":
-		return fmt.Sprintf("%s has the status %q", got.ID, got.Status)
-	}
-	return ""
-}
-
-// write stores the new state, what it means for the purchase, and the step, together.
-func (o *run) write(ctx context.Context) (Result, error) {
-	var next *time.Duration
-	if wait := o.wait(); wait > 0 {
-		next = &wait
-	}
-	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		payment.QueueWriteRefund(&b, o.Refund, 0, next)
-		if o.State != o.was || o.more > 0 {
-			if o.State.Finished() != o.was.Finished() {
-				purchase.QueueFollow(&b, o.PurchaseID)
-			}
-			payment.QueueSteps(&b, payment.Step{PurchaseID: o.PurchaseID, Event: steps[o.State], Detail: o.detail()})
-		}
-		return tx.SendBatch(ctx, &b).Close()
-	})
-	if err != nil {
-		return Nothing, fmt.Errorf("refunds.write(%s): %w", o.ID, err)
-	}
-	o.hit("refunds.written")
-	o.tell()
-	return o.result(), nil
-}
-
-// detail is what the timeline says beside the state.
-func (o *run) detail() *string {
-	if o.State == payment.RefundSucceeded && o.Amount < o.captured {
-		currency := money.Currency(o.Currency)
-		said := fmt.Sprintf("%s of the %s that the card has paid", currency.Format(o.Amount), currency.Format(o.captured))
-		return &said
-	}
-	return o.Failure
-}
-
-// wait is when to look at a refund again that the provider works on: soon while it is
-// new, seldom when it is old. Others wait for an event.
-func (o *run) wait() time.Duration {
-	const mostOften, mostSeldom = 4, 6 * time.Hour
-	if o.State != payment.RefundPending && o.State != payment.RefundRequiresAction {
-		return 0
-	}
-	return min(max(o.settings.Recheck, o.Age/mostOften), mostSeldom)
-}
-
-func (o *run) result() Result {
-	switch {
-	case o.State.Finished():
-		return Finished
-	case o.State.Refused():
-		return Refused
-	}
-	return Waits
 }

@@ -1,0 +1,7 @@
+package refunds
+
+// What tests use.
+var (
+	Write        = write
+	QueueResolve = queueResolve
+)
