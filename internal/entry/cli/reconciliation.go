@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"triprize.example/client"
-	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/config"
 )
 
@@ -64,7 +64,7 @@ listed 48 hours after its end. Payments of others on the account are counted onl
 		if err != nil {
 			return err
 		}
-		days, sums, err := balance.Report(cmd.Context(), db, begin, end)
+		days, sums, err := reconciliation.ReportDays(cmd.Context(), db, begin, end)
 		if err != nil {
 			return err
 		}
@@ -74,16 +74,16 @@ listed 48 hours after its end. Payments of others on the account are counted onl
 
 // balanceDay is a day of the report in JSON.
 type balanceDay struct {
-	Day     string        `json:"day"`
-	Done    bool          `json:"done"`
-	Foreign int64         `json:"foreign"`
-	Sums    []balance.Sum `json:"sums"`
+	Day     string               `json:"day"`
+	Done    bool                 `json:"done"`
+	Foreign int64                `json:"foreign"`
+	Sums    []reconciliation.Sum `json:"sums"`
 }
 
-func printBalance(out io.Writer, days []balance.Reconciled, sums []balance.Sum, asJSON bool) error {
+func printBalance(out io.Writer, days []reconciliation.Reconciled, sums []reconciliation.Sum, asJSON bool) error {
 	report := make([]balanceDay, len(days))
 	for i, d := range days {
-		report[i] = balanceDay{Day: d.Day.UTC().Format(time.DateOnly), Done: d.DoneAt != nil, Foreign: d.Foreign, Sums: []balance.Sum{}}
+		report[i] = balanceDay{Day: d.Day.UTC().Format(time.DateOnly), Done: d.DoneAt != nil, Foreign: d.Foreign, Sums: []reconciliation.Sum{}}
 		for _, s := range sums {
 			if s.Day.Equal(d.Day) {
 				report[i].Sums = append(report[i].Sums, s)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"triprize/internal/key"
-	"triprize/internal/payment/balance"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -153,7 +152,7 @@ func TestBooksThatCannotBeComparedHaveAStatusOfTheirOwn(t *testing.T) {
 			t.Errorf("a provider that is %s: status %d, %s%s", name, status, stdout, stderr)
 		}
 	}
-	differing := reconciliation.Span{Differences: []balance.Difference{{Detail: "a yen less"}}}
+	differing := reconciliation.Span{Differences: []reconciliation.Difference{{Detail: "a yen less"}}}
 	if err := reportPayments(&bytes.Buffer{}, differing, false); err == nil || statusOf(err) != 1 {
 		t.Errorf("books that differ: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/job"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 )
 
 // ListPayments answers with one page of the payments that wait.
@@ -134,9 +134,9 @@ func checkResolution(body *contract.RefundResolutionRequest) error {
 // ListPaymentDifferences answers with one page of differences.
 func (s *Server) ListPaymentDifferences(ctx context.Context, r operations.ListPaymentDifferencesRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := balance.List(ctx, s.db, balance.State(response.ValueOf(r.Params.State)), after, limit)
+	list, err := reconciliation.List(ctx, s.db, reconciliation.State(response.ValueOf(r.Params.State)), after, limit)
 	return operations.ListPaymentDifferences200(contract.PaymentDifferencePage{PaymentDifferences: response.Documents(list, differenceJSON),
-		NextCursor: response.NextCursor(list, limit, func(last balance.Difference) uuid.UUID { return last.ID })}, err)
+		NextCursor: response.NextCursor(list, limit, func(last reconciliation.Difference) uuid.UUID { return last.ID })}, err)
 }
 
 // ExplainPaymentDifference notes why a difference is none.
@@ -150,7 +150,7 @@ func (s *Server) ExplainPaymentDifference(ctx context.Context, r operations.Expl
 	return s.commandDone(ctx, done, err, "")
 }
 
-func differenceJSON(d balance.Difference) contract.PaymentDifference {
+func differenceJSON(d reconciliation.Difference) contract.PaymentDifference {
 	doc := contract.PaymentDifference{ID: d.ID, Kind: string(d.Kind), State: contract.PaymentDifferenceState(d.State()), Reference: d.ObjectID,
 		Transaction: d.TransactionID, PurchaseID: d.PurchaseID, Here: contract.PaymentDifferenceSide{Amount: d.HereAmount, Currency: d.HereCurrency},
 		There: contract.PaymentDifferenceSide{Amount: d.ThereAmount, Currency: d.ThereCurrency}, Detail: d.Detail, FoundAt: d.FoundAt, ClosedAt: d.ClosedAt}

@@ -13,7 +13,7 @@ import (
 	"triprize/internal/lease"
 	"triprize/internal/maintenance/audit"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/webhook"
 )
@@ -143,7 +143,7 @@ func (w *Worker) waitingGauges() prometheus.Collector {
 		if err != nil {
 			return nil, err
 		}
-		differ, err := balance.CountOpen(ctx, w.db)
+		differ, err := reconciliation.CountOpen(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,7 @@ import (
 
 	"triprize/internal/inventory"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/webhook"
@@ -36,7 +36,7 @@ func (s *Sweeper) retentions() map[string]prune {
 		"holds_deleted":             s.olderThan(holds, inventory.DeleteEndedHolds),
 		"held_times_deleted":        s.olderThan(holds, inventory.DeleteHeldTimes),      // they count no more
 		"events_deleted":            s.olderThan(30*24*time.Hour, payment.DeleteEvents), // the provider forgets them then, too
-		"balance_deleted":           s.olderThan(keep.BalanceTransactions, balance.DeleteOld),
+		"balance_deleted":           s.olderThan(keep.BalanceTransactions, reconciliation.DeleteOld),
 		"webhook_events_deleted":    s.olderThan(keep.Webhooks, webhook.DeleteEvents),
 		"webhook_endpoints_deleted": s.webhookEndpoints(),     // soon: they were deleted, or their time is over
 		"positions_deleted":         s.unpublishedPositions(), // at once: they will never be published

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 )
 
 // moves are what a provider's balance has of each day: one fee.
@@ -32,7 +32,7 @@ func TestEachClosedDayIsReconciledOnce(t *testing.T) {
 	if got := p.sweep("reconciliation"); got["days"] != 0 || len(list.days) != 0 {
 		t.Errorf("of a day that is not closed: %v", got)
 	}
-	if _, err := balance.Installation(t.Context(), p.db); err != nil {
+	if _, err := reconciliation.Installation(t.Context(), p.db); err != nil {
 		t.Fatal(err)
 	}
 	p.exec(`UPDATE installation SET created_at = date_trunc('day', clock_timestamp(), 'UTC') - interval '4 days' + interval '1 hour'`)

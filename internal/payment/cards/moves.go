@@ -10,7 +10,7 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/telemetry"
 )
 
@@ -218,11 +218,11 @@ func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) er
 	if len(work.unknown) == 0 {
 		return nil
 	}
-	ours, err := balance.Installation(ctx, tx)
+	ours, err := reconciliation.Installation(ctx, tx)
 	if err != nil {
 		return err
 	}
-	var open, over []balance.Difference
+	var open, over []reconciliation.Difference
 	for _, event := range work.unknown {
 		in, ok := e.reader.IntentIn([]byte(event.Payload))
 		if !ok || in.Metadata[payprovider.InstallationKey] != ours.String() {
@@ -238,16 +238,16 @@ func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) er
 		}
 		work.outcomes[event.ID] = payment.EventRecorded
 	}
-	if _, err := balance.NoteTold(ctx, tx, over, true); err != nil {
+	if _, err := reconciliation.NoteTold(ctx, tx, over, true); err != nil {
 		return err
 	}
-	work.missing, err = balance.NoteTold(ctx, tx, open, false)
+	work.missing, err = reconciliation.NoteTold(ctx, tx, open, false)
 	return err
 }
 
-func unknownHere(in payprovider.Intent) balance.Difference {
+func unknownHere(in payprovider.Intent) reconciliation.Difference {
 	amount := int64(in.Amount)
-	d := balance.Difference{Kind: balance.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
+	d := reconciliation.Difference{Kind: reconciliation.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
 		Detail: "this installation has made the payment, it is " + string(in.Status) + " at the provider, and our books do not know it"}
 	if id, err := uuid.Parse(in.Metadata[purchaseField]); err == nil {
 		d.PurchaseID = &id

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
+	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -131,8 +131,8 @@ type eventWork struct {
 	disputed []payment.Event // recorded, or of no payment of ours
 	outcomes map[string]payment.EventOutcome
 
-	unknown []payment.Event      // about payments that our books do not know
-	missing []balance.Difference // of these, those of ours, to be said
+	unknown []payment.Event             // about payments that our books do not know
+	missing []reconciliation.Difference // of these, those of ours, to be said
 
 	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be said
 }

@@ -21,7 +21,6 @@ import (
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/payment/refunds"
@@ -286,7 +285,7 @@ func (s *shop) again() {
 // open returns the open differences: kind and object, in order.
 func (s *shop) open() (list []string) {
 	s.t.Helper()
-	all, err := balance.List(s.t.Context(), s.db, balance.Open, uuid.Nil, 10_000)
+	all, err := reconciliation.List(s.t.Context(), s.db, reconciliation.Open, uuid.Nil, 10_000)
 	s.must(err)
 	for _, d := range all {
 		list = append(list, fmt.Sprintf("%s %s", d.Kind, d.ObjectID))

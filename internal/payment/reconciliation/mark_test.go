@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/payment/balance"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/stripesim"
@@ -16,7 +15,7 @@ import (
 func TestWhatWeMakeHasTheIdOfOurInstallation(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openAccount(t, stripesim.Settings{}))
-	ours, err := balance.Installation(t.Context(), s.db)
+	ours, err := reconciliation.Installation(t.Context(), s.db)
 	s.must(err)
 	b := s.buy("pm_card_visa")
 	in, err := s.client.Intent(t.Context(), b.intent)

@@ -17,7 +17,6 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/job"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/payment/refunds"
 	"triprize/internal/testkit/servers"
@@ -115,8 +114,8 @@ func TestEachDifferenceIsFoundAndDissolves(t *testing.T) {
 	if done = s.reconcile(); done.Found != 0 {
 		t.Errorf("found a second time: %+v", done)
 	}
-	counts, err := balance.CountOpen(t.Context(), s.db)
-	if err != nil || counts[balance.UnknownHere] != 4 || counts[balance.UnknownThere] != 2 || counts[balance.Differs] != 7 || counts[balance.UnknownCategory] != 0 {
+	counts, err := reconciliation.CountOpen(t.Context(), s.db)
+	if err != nil || counts[reconciliation.UnknownHere] != 4 || counts[reconciliation.UnknownThere] != 2 || counts[reconciliation.Differs] != 7 || counts[reconciliation.UnknownCategory] != 0 {
 		t.Errorf("%v, %v", counts, err)
 	}
 
@@ -195,7 +194,7 @@ func TestAnotherCurrencyOfTheBalanceIsNoDifference(t *testing.T) {
 		t.Errorf("%s %s %s: %d, %d, %d of %d", rate, currency, sourceCurrency, amount, fee, net, source)
 	}
 	now := time.Now().Add(-past).UTC().Truncate(24 * time.Hour)
-	days, sums, err := balance.Report(t.Context(), s.db, now.AddDate(0, 0, -1), now.AddDate(0, 0, 2))
+	days, sums, err := reconciliation.ReportDays(t.Context(), s.db, now.AddDate(0, 0, -1), now.AddDate(0, 0, 2))
 	if err != nil || len(days) == 0 || len(sums) < 2 || sums[0].Category != "charge" || sums[0].Currency != "USD" || *sums[0].SourceCurrency != "JPY" {
 		t.Errorf("%+v, %+v, %v", days, sums, err)
 	}
@@ -255,19 +254,19 @@ func TestADayThatFailsHalfWayIsDoneAgain(t *testing.T) {
 	s.reconcileWith(list)
 	s.expect("differs " + b.intent)
 
-	dead, ok, err := balance.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour)
+	dead, ok, err := reconciliation.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	if _, ok, err := balance.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour); err != nil || ok {
+	if _, ok, err := reconciliation.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour); err != nil || ok {
 		t.Errorf("two have the day: %v", err)
 	}
 	s.exec(`UPDATE reconciled_days SET lease_until = clock_timestamp() WHERE done_at IS NULL`) // its scheduler has died
-	again, ok, err := balance.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour)
+	again, ok, err := reconciliation.ClaimDay(t.Context(), s.db, 0, 300*24*time.Hour, time.Hour)
 	if err != nil || !ok || !again.Day.Equal(dead.Day) || again.Version == dead.Version {
 		t.Errorf("%+v after %+v, %t, %v", again, dead, ok, err)
 	}
-	if _, err := balance.Store(t.Context(), s.db, &dead, dead.End(), time.Hour, nil); !errors.Is(err, balance.ErrFenced) {
+	if _, err := reconciliation.Store(t.Context(), s.db, &dead, dead.End(), time.Hour, nil); !errors.Is(err, reconciliation.ErrFenced) {
 		t.Errorf("one that has lost the day writes: %v", err)
 	}
 }
@@ -323,9 +322,9 @@ func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
 	}}
 	s.reconcileWith(list)
 	s.expect("unknown-category moon_tax")
-	all, err := balance.List(t.Context(), s.db, "", uuid.Nil, 10)
+	all, err := reconciliation.List(t.Context(), s.db, "", uuid.Nil, 10)
 	s.must(err)
-	service := reconciliation.NewService(s.db, func(d balance.Difference) any { return map[string]any{"state": d.State()} })
+	service := reconciliation.NewService(s.db, func(d reconciliation.Difference) any { return map[string]any{"state": d.State()} })
 	r := request(job.KindDifferenceExplain)
 	for range 2 { // the second is the same request again
 		if done, err := service.Explain(t.Context(), r, all[0].ID, "operator:ops", "a new fee"); err != nil || string(done.Job.Result) == "" {

@@ -10,7 +10,6 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
-	"triprize/internal/payment/balance"
 	"triprize/internal/platform/postgres"
 )
 
@@ -19,11 +18,11 @@ const MaxSpan = 92 * 24 * time.Hour
 
 // Span is what a comparison of any span has found.
 type Span struct {
-	From        time.Time            `json:"from"`
-	To          time.Time            `json:"to"`
-	Totals      []balance.Total      `json:"totals"` // by currency
-	Differences []balance.Difference `json:"differences"`
-	UnderWay    []balance.Difference `json:"under_way"` // the books may agree when it is done
+	From        time.Time    `json:"from"`
+	To          time.Time    `json:"to"`
+	Totals      []Total      `json:"totals"` // by currency
+	Differences []Difference `json:"differences"`
+	UnderWay    []Difference `json:"under_way"` // the books may agree when it is done
 }
 
 // CompareSpan compares [from, to) by the rules of the sweep, at once, and changes nothing:
@@ -38,7 +37,7 @@ func CompareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 }
 
 func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.Provider, from, to time.Time) (s Span, err error) {
-	listed, err := balance.OpenApart(ctx, session)
+	listed, err := OpenApart(ctx, session)
 	if err != nil {
 		return s, err
 	}
@@ -48,12 +47,12 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 		}
 	}()
 	type key struct {
-		kind   balance.Kind
+		kind   Kind
 		object string
 	}
 	var before map[key]bool
 	for range 2 {
-		s = Span{From: from.UTC(), To: to.UTC(), Differences: []balance.Difference{}, UnderWay: []balance.Difference{}}
+		s = Span{From: from.UTC(), To: to.UTC(), Differences: []Difference{}, UnderWay: []Difference{}}
 		err := inSpans(ctx, provider, from, to, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.Add(ctx, all) })
 		if err != nil {
 			return s, err
@@ -89,15 +88,15 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	}
 	named := make(map[string]bool)
 	for _, d := range slices.Concat(s.Differences, s.UnderWay) {
-		if named[d.ObjectID] = true; d.UnderWay && d.Kind == balance.UnknownHere && d.PurchaseID != nil { // an open refund has no id of the provider yet
+		if named[d.ObjectID] = true; d.UnderWay && d.Kind == UnknownHere && d.PurchaseID != nil { // an open refund has no id of the provider yet
 			named[d.PurchaseID.String()] = true
 		}
 	}
-	open, err := balance.UnderWay(ctx, session, from, to)
+	open, err := UnderWay(ctx, session, from, to)
 	if err != nil {
 		return s, err
 	}
-	s.UnderWay = append(s.UnderWay, slices.DeleteFunc(open, func(d balance.Difference) bool { return named[cmp.Or(d.ObjectID, d.PurchaseID.String())] })...)
+	s.UnderWay = append(s.UnderWay, slices.DeleteFunc(open, func(d Difference) bool { return named[cmp.Or(d.ObjectID, d.PurchaseID.String())] })...)
 	s.Totals, err = listed.Totals(ctx)
 	return s, err
 }
@@ -105,26 +104,26 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 // stands asks the provider about what the span alone cannot tell: what has no transaction
 // may have one outside of the span, and what a payment that an operator has called unpaid had
 // captured may have been given back outside of it.
-func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, d balance.Difference) (bool, error) {
+func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, d Difference) (bool, error) {
 	known, err := payment.OfIntents(ctx, db, []string{d.ObjectID})
 	if err != nil {
 		return false, err
 	}
 	p, isIntent := known[d.ObjectID]
 	switch {
-	case d.Kind == balance.UnknownThere && isIntent:
+	case d.Kind == UnknownThere && isIntent:
 		there, err := provider.Intent(ctx, d.ObjectID)
 		if gone(err) {
 			return true, nil
 		}
 		return there.Received != p.Received || there.Currency != p.Currency, err
-	case d.Kind == balance.UnknownThere:
+	case d.Kind == UnknownThere:
 		there, err := provider.Refund(ctx, d.ObjectID)
 		if gone(err) {
 			return true, nil
 		}
 		return there.Status != payprovider.RefundSucceeded || int64(there.Amount) != *d.HereAmount || there.Currency != *d.HereCurrency, err
-	case d.Kind == balance.Differs && isIntent && p.Received == 0 && p.ResolvedAs != nil && *p.ResolvedAs == payment.FoundUnpaid && *d.ThereCurrency == p.Currency:
+	case d.Kind == Differs && isIntent && p.Received == 0 && p.ResolvedAs != nil && *p.ResolvedAs == payment.FoundUnpaid && *d.ThereCurrency == p.Currency:
 		refunds, err := provider.RefundsOf(ctx, d.ObjectID)
 		left := *d.ThereAmount
 		for _, r := range refunds {

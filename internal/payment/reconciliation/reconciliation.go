@@ -1,3 +1,39 @@
+// Package reconciliation compares the provider's balance with our books, day by day, and
+// records what differs for operators.
+//
+// It owns the balance transactions that are about our payments, the days that were listed, the
+// differences, and the id of this installation.
+//
+// A [Reconciler] takes the oldest day (UTC) that ended 48 hours ago and is not done. It lists
+// the provider's balance transactions of the day, matches each by its source, in the
+// source's own currency, and then looks for money of ours that has none. Sums of days are
+// never compared: the two clocks differ.
+//
+//	claimed ─▶ listed, span by span ─▶ compared, and done
+//	   ▲  cut off, or the provider is away: it goes on after the last span
+//	   └──────────────┘
+//
+// [CompareSpan] compares any span at once, by the same rules, and stores nothing.
+//
+// It promises:
+//
+//   - A day is listed once, and each transaction is stored once, however many run: each write
+//     is fenced by the version of the day's claim.
+//   - What others do on the account is no difference. A transaction of a charge, refund or dispute
+//     is ours when our books know its intent or refund, when its metadata name this installation
+//     (see [Mark]), or when a transaction of the same intent is ours. Those of others are counted
+//     and not stored. All other transactions are of the account, and stored.
+//   - A difference is found by its object and kind, once. One that is none any more is closed by
+//     the next run, and comes back when the books differ again.
+//   - It changes no payment, refund or purchase, ever.
+//
+// A difference:
+//
+//	          ┌──── explained ────┐     by an operator: it alerts no more
+//	open ─────┤                   ├──▶ closed ─▶ open (found again)
+//	          └───────────────────┘
+//
+// Locks: differences are inserted in the order of their objects, and come after payments.
 package reconciliation
 
 import (
@@ -5,18 +41,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/job"
-	"triprize/internal/payment/balance"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 )
@@ -57,7 +88,7 @@ func New(db postgres.Pool, provider payprovider.Provider, keep time.Duration, lo
 // scheduler was quicker.
 func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error) {
 	for after := uuid.Nil; ; {
-		closed, last, err := balance.Dissolve(ctx, r.db, after, dissolve)
+		closed, last, err := Dissolve(ctx, r.db, after, dissolve)
 		done.Closed += closed
 		if err != nil {
 			return done, false, fmt.Errorf("reconciliation.Run: %w", err)
@@ -69,18 +100,18 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 	if r.provider == nil {
 		return done, false, nil
 	}
-	day, ok, err := balance.ClaimDay(ctx, r.db, closedAfter, r.keep, lease)
+	day, ok, err := ClaimDay(ctx, r.db, closedAfter, r.keep, lease)
 	if err != nil || !ok {
 		return done, false, err
 	}
 	err = r.day(ctx, &day, &done)
 	switch {
-	case errors.Is(err, balance.ErrFenced):
+	case errors.Is(err, ErrFenced):
 		return done, false, nil
 	case err != nil:
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		if late := balance.GiveBack(back, r.db, day); late != nil {
+		if late := GiveBack(back, r.db, day); late != nil {
 			r.logger.Debug("a day waits for its lease", "day", day.Day.Format(time.DateOnly), "error", late)
 		}
 		return done, false, fmt.Errorf("reconciliation.Run(%s): %w", day.Day.Format(time.DateOnly), err)
@@ -89,9 +120,9 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 }
 
 // day lists what is left of a day, compares it, and ends it.
-func (r *Reconciler) day(ctx context.Context, day *balance.Day, done *Report) error {
+func (r *Reconciler) day(ctx context.Context, day *Day, done *Report) error {
 	err := inSpans(ctx, r.provider, day.Until, day.End(), func(to time.Time, all []payprovider.BalanceTransaction) error {
-		stored, err := balance.Store(ctx, r.db, day, to, lease, all)
+		stored, err := Store(ctx, r.db, day, to, lease, all)
 		if err != nil {
 			return err
 		}
@@ -103,16 +134,16 @@ func (r *Reconciler) day(ctx context.Context, day *balance.Day, done *Report) er
 	if err != nil {
 		return err
 	}
-	var fresh []balance.Difference
+	var fresh []Difference
 	err = postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
-		found, err := balance.Compare(ctx, tx, *day)
+		found, err := Compare(ctx, tx, *day)
 		if err != nil {
 			return err
 		}
-		if fresh, err = balance.Note(ctx, tx, found); err != nil {
+		if fresh, err = Note(ctx, tx, found); err != nil {
 			return err
 		}
-		return balance.Done(ctx, tx, *day)
+		return Done(ctx, tx, *day)
 	})
 	if err != nil {
 		return err
@@ -170,7 +201,7 @@ func list(ctx context.Context, provider payprovider.Provider, from, to time.Time
 	return slices.CompactFunc(all, func(a, b payprovider.BalanceTransaction) bool { return a.ID == b.ID }), err
 }
 
-func (r *Reconciler) say(day balance.Day, fresh []balance.Difference) {
+func (r *Reconciler) say(day Day, fresh []Difference) {
 	for _, d := range fresh[:min(len(fresh), mostSaid)] {
 		say(r.logger, d, "day", day.Day.Format(time.DateOnly))
 	}
@@ -180,7 +211,7 @@ func (r *Reconciler) say(day balance.Day, fresh []balance.Difference) {
 }
 
 // say logs a difference that is new.
-func say(logger *slog.Logger, d balance.Difference, more ...any) {
+func say(logger *slog.Logger, d Difference, more ...any) {
 	args := []any{"difference", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
 	for name, value := range map[string]*int64{"here": d.HereAmount, "there": d.ThereAmount} {
 		if value != nil {
@@ -194,83 +225,4 @@ func say(logger *slog.Logger, d balance.Difference, more ...any) {
 		}
 	}
 	logger.Error("the provider's books and ours differ", append(args, more...)...)
-}
-
-// Mark returns the provider with the id of our installation in the metadata of all that it
-// makes. The id is read once; while it cannot be read, nothing is made, and the calls are
-// unavailable.
-func Mark(provider payprovider.Provider, db postgres.DB) payprovider.Provider {
-	return &marked{Provider: provider, db: db}
-}
-
-type marked struct {
-	payprovider.Provider
-	db postgres.DB
-
-	mu sync.Mutex
-	id string // empty: not read yet
-}
-
-// CreateIntent implements payprovider.Provider.
-func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
-	metadata, err := m.mark(ctx, "create", n.Metadata)
-	if err != nil {
-		return payprovider.Intent{}, err
-	}
-	n.Metadata = metadata
-	return m.Provider.CreateIntent(ctx, n)
-}
-
-// CreateRefund implements payprovider.Provider.
-func (m *marked) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
-	metadata, err := m.mark(ctx, "refund", n.Metadata)
-	if err != nil {
-		return payprovider.Refund{}, err
-	}
-	n.Metadata = metadata
-	return m.Provider.CreateRefund(ctx, n)
-}
-
-func (m *marked) mark(ctx context.Context, call string, metadata map[string]string) (map[string]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.id == "" {
-		id, err := balance.Installation(ctx, m.db)
-		if err != nil {
-			return nil, &payprovider.Error{Kind: payprovider.KindUnavailable, Call: call, Message: "the id of this installation cannot be read", Err: err}
-		}
-		m.id = id.String()
-	}
-	metadata = maps.Clone(metadata)
-	if metadata == nil {
-		metadata = make(map[string]string)
-	}
-	metadata[payprovider.InstallationKey] = m.id
-	return metadata, nil
-}
-
-// Service carries out what operators decide about differences.
-type Service struct {
-	db     postgres.Beginner
-	render func(balance.Difference) any
-}
-
-// NewService returns a Service; db is a pool, or a view of it for transactions that may wait
-// for locks. render makes the answer's body from a difference.
-func NewService(db postgres.Beginner, render func(balance.Difference) any) *Service {
-	return &Service{db: db, render: render}
-}
-
-// Explain notes why a difference is none. One that is not open is a state-conflict Error,
-// and an unknown one a not-found Error.
-func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
-	lock := func(ctx context.Context, tx pgx.Tx) (balance.Difference, error) { return balance.Lock(ctx, tx, id) }
-	_, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, known balance.Difference) error {
-		if state := known.State(); state != balance.Open {
-			return fault.New(fault.StateConflict, "the difference is %s already", state)
-		}
-		balance.QueueExplain(b, id, by, reason)
-		return nil
-	}, s.render)
-	return accepted, err
 }

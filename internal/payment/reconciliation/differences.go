@@ -1,4 +1,4 @@
-package balance
+package reconciliation
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 )
 
@@ -81,7 +82,7 @@ func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, lim
 	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Difference], `
 		SELECT `+columns+` FROM payment_differences d WHERE `+cmp.Or(where, `true`)+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`,
 		postgres.Nullable(after), limit)
-	return list, fault.At(err, "balance.List")
+	return list, fault.At(err, "reconciliation.List")
 }
 
 // CountOpen counts the open differences, by kind.
@@ -90,7 +91,7 @@ func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 	var kind Kind
 	var n int
 	err := postgres.Scan(ctx, db, func() { counts[kind] = n }, []any{&kind, &n}, `SELECT kind, count(*) FROM payment_differences WHERE closed_at IS NULL AND explained_at IS NULL GROUP BY kind`)
-	return counts, fault.At(err, "balance.CountOpen")
+	return counts, fault.At(err, "reconciliation.CountOpen")
 }
 
 // Lock locks a difference and returns it, or a not-found Error.
@@ -99,7 +100,7 @@ func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Difference, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Difference{}, fault.New(fault.NotFound, "there is no difference %s", id)
 	}
-	return d, fault.At(err, "balance.Lock(%s)", id)
+	return d, fault.At(err, "reconciliation.Lock(%s)", id)
 }
 
 // QueueExplain notes why a difference is none. The difference is locked, and open.
@@ -168,7 +169,7 @@ func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, clo
 		RETURNING `+columns+`, coalesce((SELECT o.closed_at IS NOT NULL FROM payment_differences o WHERE o.id = d.id), true)`,
 		ids, kinds, objects, transactions, purchases, here, hereIn, there, thereIn, details, closed)
 	if err != nil {
-		return nil, fmt.Errorf("balance.Note: %w", err)
+		return nil, fmt.Errorf("reconciliation.Note: %w", err)
 	}
 	var list []Difference
 	for _, d := range fresh {
@@ -177,4 +178,30 @@ func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, clo
 		}
 	}
 	return list, nil
+}
+
+// Service carries out what operators decide about differences.
+type Service struct {
+	db     postgres.Beginner
+	render func(Difference) any
+}
+
+// NewService returns a Service; db is a pool, or a view of it for transactions that may wait
+// for locks. render makes the answer's body from a difference.
+func NewService(db postgres.Beginner, render func(Difference) any) *Service {
+	return &Service{db: db, render: render}
+}
+
+// Explain notes why a difference is none. One that is not open is a state-conflict Error,
+// and an unknown one a not-found Error.
+func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
+	lock := func(ctx context.Context, tx pgx.Tx) (Difference, error) { return Lock(ctx, tx, id) }
+	_, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, known Difference) error {
+		if state := known.State(); state != Open {
+			return fault.New(fault.StateConflict, "the difference is %s already", state)
+		}
+		QueueExplain(b, id, by, reason)
+		return nil
+	}, s.render)
+	return accepted, err
 }

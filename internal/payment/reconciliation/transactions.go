@@ -1,4 +1,4 @@
-package balance
+package reconciliation
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func Store(ctx context.Context, db postgres.Beginner, d *Day, until time.Time, l
 		return listed(ctx, tx, *d, until, len(all)-stored, lease)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("balance.Store: %w", err)
+		return 0, fmt.Errorf("reconciliation.Store: %w", err)
 	}
 	d.Until = until
 	return stored, nil
@@ -105,38 +105,8 @@ func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.B
 	return int(tag.RowsAffected()), err
 }
 
-// DeleteOld deletes up to limit transactions, days and differences that are older than keep,
-// from a moment on (nil: from the beginning). It returns where to go on. The newest day
-// stays, and differences that stand.
-func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
-	err = db.QueryRow(ctx, `
-		WITH old AS MATERIALIZED (
-			SELECT id, day FROM balance_transactions
-			WHERE day >= coalesce(($2::timestamptz AT TIME ZONE 'UTC')::date, '-infinity'::date)
-			  AND day < ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date
-			ORDER BY day LIMIT $1 FOR UPDATE SKIP LOCKED
-		), deleted AS (
-			DELETE FROM balance_transactions WHERE id = ANY(ARRAY(SELECT id FROM old))
-		), days AS (
-			DELETE FROM reconciled_days
-			WHERE day < ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date AND done_at IS NOT NULL
-			  AND day < (SELECT max(day) FROM reconciled_days) AND NOT EXISTS (SELECT FROM old)
-		), differences AS (
-			DELETE FROM payment_differences WHERE id = ANY(ARRAY(
-				SELECT id FROM payment_differences
-				WHERE found_at < statement_timestamp() - $3 * interval '1 second' AND (closed_at IS NOT NULL OR explained_at IS NOT NULL)
-				ORDER BY found_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id
-		)
-		SELECT greatest((SELECT count(*) FROM old), (SELECT count(*) FROM differences)),
-		       coalesce((SELECT max(day)::timestamp AT TIME ZONE 'UTC' FROM old), $2)`, limit, from, keep.Seconds()).Scan(&deleted, &next)
-	if err != nil {
-		return 0, from, fmt.Errorf("balance.DeleteOld: %w", err)
-	}
-	return deleted, next, nil
-}
-
 // ErrFenced means that another scheduler has the day now.
-var ErrFenced = errors.New("balance: another scheduler has the day")
+var ErrFenced = errors.New("reconciliation: another scheduler has the day")
 
 // Day is a claimed day.
 type Day struct {
@@ -169,13 +139,13 @@ func ClaimDay(ctx context.Context, db postgres.DB, closed, keep, lease time.Dura
 		RETURNING d.day::timestamp AT TIME ZONE 'UTC', d.version, d.listed_until`, closed.Seconds(), keep.Seconds(), lease.Seconds())
 	ok, err = postgres.Found(err)
 	d.Day, d.Until = d.Day.UTC(), d.Until.UTC()
-	return d, ok, fault.At(err, "balance.ClaimDay")
+	return d, ok, fault.At(err, "reconciliation.ClaimDay")
 }
 
 // GiveBack gives a day back that is not done, so that it need not wait for its lease.
 func GiveBack(ctx context.Context, db postgres.DB, d Day) error {
 	_, err := db.Exec(ctx, `UPDATE reconciled_days SET lease_until = clock_timestamp() WHERE day = $1::date AND version = $2 AND done_at IS NULL`, d.Day, d.Version)
-	return fault.At(err, "balance.GiveBack")
+	return fault.At(err, "reconciliation.GiveBack")
 }
 
 // listed notes how far a day is listed, and how many transactions of others there were. The
@@ -188,7 +158,7 @@ func listed(ctx context.Context, tx pgx.Tx, d Day, until time.Time, others int, 
 	if err == nil && tag.RowsAffected() != 1 {
 		err = ErrFenced
 	}
-	return fault.At(err, "balance.listed")
+	return fault.At(err, "reconciliation.listed")
 }
 
 // Done ends a day. Call it in the transaction that notes its differences.
@@ -199,7 +169,7 @@ func Done(ctx context.Context, tx pgx.Tx, d Day) error {
 	if err == nil && tag.RowsAffected() != 1 {
 		err = ErrFenced
 	}
-	return fault.At(err, "balance.Done")
+	return fault.At(err, "reconciliation.Done")
 }
 
 // Sum is what a day has of a category, in one currency of payments and one of the balance.
@@ -222,27 +192,47 @@ type Reconciled struct {
 	Foreign int64 // transactions of others
 }
 
-// Report returns the days of [from, to) in their order, and their sums.
-func Report(ctx context.Context, db postgres.DB, from, to time.Time) (days []Reconciled, sums []Sum, err error) {
+// ReportDays returns the days of [from, to) in their order, and their sums.
+func ReportDays(ctx context.Context, db postgres.DB, from, to time.Time) (days []Reconciled, sums []Sum, err error) {
 	days, err = postgres.Collect(ctx, db, pgx.RowToStructByPos[Reconciled], `
 		SELECT day::timestamp AT TIME ZONE 'UTC', done_at, foreign_ones FROM reconciled_days WHERE day >= $1::date AND day < $2::date ORDER BY day`, from, to)
 	if err != nil {
-		return nil, nil, fmt.Errorf("balance.Report: %w", err)
+		return nil, nil, fmt.Errorf("reconciliation.ReportDays: %w", err)
 	}
 	sums, err = postgres.Collect(ctx, db, pgx.RowToStructByPos[Sum], `
 		SELECT day::timestamp AT TIME ZONE 'UTC', reporting_category, source_currency, coalesce(sum(source_amount), 0)::bigint, currency, count(*),
 		       sum(amount)::bigint, sum(fee)::bigint, sum(net)::bigint
 		FROM balance_transactions WHERE day >= $1::date AND day < $2::date
 		GROUP BY 1, 2, 3, 5 ORDER BY 1, 2, 3, 5`, from, to)
-	return days, sums, fault.At(err, "balance.Report")
+	return days, sums, fault.At(err, "reconciliation.ReportDays")
 }
 
-// Installation returns the id of this installation. The first call makes it: a database that
-// has made nothing at a provider needs none, and has no days to be reconciled.
-func Installation(ctx context.Context, db postgres.DB) (id uuid.UUID, err error) {
-	err = db.QueryRow(ctx, `SELECT id FROM installation`).Scan(&id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = db.QueryRow(ctx, `INSERT INTO installation AS i DEFAULT VALUES ON CONFLICT (one) DO UPDATE SET id = i.id RETURNING id`).Scan(&id)
+// DeleteOld deletes up to limit transactions, days and differences that are older than keep,
+// from a moment on (nil: from the beginning). It returns where to go on. The newest day
+// stays, and differences that stand.
+func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+	err = db.QueryRow(ctx, `
+		WITH old AS MATERIALIZED (
+			SELECT id, day FROM balance_transactions
+			WHERE day >= coalesce(($2::timestamptz AT TIME ZONE 'UTC')::date, '-infinity'::date)
+			  AND day < ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date
+			ORDER BY day LIMIT $1 FOR UPDATE SKIP LOCKED
+		), deleted AS (
+			DELETE FROM balance_transactions WHERE id = ANY(ARRAY(SELECT id FROM old))
+		), days AS (
+			DELETE FROM reconciled_days
+			WHERE day < ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date AND done_at IS NOT NULL
+			  AND day < (SELECT max(day) FROM reconciled_days) AND NOT EXISTS (SELECT FROM old)
+		), differences AS (
+			DELETE FROM payment_differences WHERE id = ANY(ARRAY(
+				SELECT id FROM payment_differences
+				WHERE found_at < statement_timestamp() - $3 * interval '1 second' AND (closed_at IS NOT NULL OR explained_at IS NOT NULL)
+				ORDER BY found_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id
+		)
+		SELECT greatest((SELECT count(*) FROM old), (SELECT count(*) FROM differences)),
+		       coalesce((SELECT max(day)::timestamp AT TIME ZONE 'UTC' FROM old), $2)`, limit, from, keep.Seconds()).Scan(&deleted, &next)
+	if err != nil {
+		return 0, from, fmt.Errorf("reconciliation.DeleteOld: %w", err)
 	}
-	return id, fault.At(err, "balance.Installation")
+	return deleted, next, nil
 }

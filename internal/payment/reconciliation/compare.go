@@ -1,4 +1,4 @@
-package balance
+package reconciliation
 
 import (
 	"context"
@@ -123,10 +123,10 @@ const edge = time.Hour
 func Compare(ctx context.Context, tx pgx.Tx, d Day) ([]Difference, error) {
 	there, err := postgres.Collect(ctx, tx, scanFound, compared+`t.day = $1::date`, d.Day)
 	if err != nil {
-		return nil, fmt.Errorf("balance.Compare: %w", err)
+		return nil, fmt.Errorf("reconciliation.Compare: %w", err)
 	}
 	here, err := postgres.Collect(ctx, tx, scanFound, missingOfDay, d.Day.Add(-edge), d.End().Add(-edge))
-	return append(there, here...), fault.At(err, "balance.Compare")
+	return append(there, here...), fault.At(err, "reconciliation.Compare")
 }
 
 func scanFound(row pgx.CollectableRow) (d Difference, err error) {
@@ -157,7 +157,7 @@ func Dissolve(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) (
 		SELECT (SELECT count(*) FROM over), (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id DESC LIMIT 1)`,
 		postgres.Nullable(after), limit).Scan(&closed, &looked, &id)
 	if err != nil {
-		return 0, uuid.Nil, fmt.Errorf("balance.Dissolve: %w", err)
+		return 0, uuid.Nil, fmt.Errorf("reconciliation.Dissolve: %w", err)
 	}
 	if looked == limit && id != nil {
 		last = *id
@@ -183,19 +183,19 @@ type Apart struct{ db postgres.DB }
 // OpenApart makes the table; close it.
 func OpenApart(ctx context.Context, session postgres.DB) (Apart, error) {
 	_, err := session.Exec(ctx, `CREATE TEMPORARY TABLE compared_transactions (LIKE balance_transactions INCLUDING ALL)`)
-	return Apart{session}, fault.At(err, "balance.OpenApart")
+	return Apart{session}, fault.At(err, "reconciliation.OpenApart")
 }
 
 // Close drops the table.
 func (a Apart) Close(ctx context.Context) error {
 	_, err := a.db.Exec(ctx, `DROP TABLE IF EXISTS pg_temp.compared_transactions`)
-	return fault.At(err, "balance.Apart.Close")
+	return fault.At(err, "reconciliation.Apart.Close")
 }
 
 // Add adds transactions that are ours, as Store does.
 func (a Apart) Add(ctx context.Context, all []payprovider.BalanceTransaction) error {
 	_, err := insert(ctx, a.db, apart, all)
-	return fault.At(err, "balance.Apart.Add")
+	return fault.At(err, "reconciliation.Apart.Add")
 }
 
 // Compare compares the transactions, and what our books say was moved in [from, to). What
@@ -203,10 +203,10 @@ func (a Apart) Add(ctx context.Context, all []payprovider.BalanceTransaction) er
 func (a Apart) Compare(ctx context.Context, from, to time.Time) ([]Difference, error) {
 	there, err := postgres.Collect(ctx, a.db, scanFound, apart.of(compared)+`true`)
 	if err != nil {
-		return nil, fmt.Errorf("balance.Apart.Compare: %w", err)
+		return nil, fmt.Errorf("reconciliation.Apart.Compare: %w", err)
 	}
 	here, err := postgres.Collect(ctx, a.db, scanFound, apart.of(missingOfDay), from, to)
-	return append(there, here...), fault.At(err, "balance.Apart.Compare")
+	return append(there, here...), fault.At(err, "reconciliation.Apart.Compare")
 }
 
 // Total is the money of one currency that the transactions are about, on both sides.
@@ -234,7 +234,7 @@ func (a Apart) Totals(ctx context.Context) ([]Total, error) {
 			SELECT 'refunded', r.currency, r.amount, NULL FROM balance_transactions t JOIN refunds r ON r.provider_id = t.source_id
 			WHERE t.reporting_category = 'refund' AND r.state = 'succeeded') s
 		WHERE s.currency IS NOT NULL AND s.side IN ('charge', 'captured', 'refund', 'refunded') GROUP BY s.currency ORDER BY s.currency`))
-	return all, fault.At(err, "balance.Apart.Totals")
+	return all, fault.At(err, "reconciliation.Apart.Totals")
 }
 
 // UnderWay returns the payments and card refunds that were tried in [from, to) and are not
@@ -249,5 +249,5 @@ func UnderWay(ctx context.Context, db postgres.DB, from, to time.Time) ([]Differ
 		UNION ALL
 		SELECT coalesce(r.provider_id, ''), r.purchase_id, r.amount, r.currency, 'the refund is ' || r.state FROM refunds r
 		WHERE r.method = 'card' AND coalesce(r.attempt_at, r.created_at) >= $1 AND coalesce(r.attempt_at, r.created_at) < $2 AND `+refundUnderWay, from, to)
-	return all, fault.At(err, "balance.UnderWay")
+	return all, fault.At(err, "reconciliation.UnderWay")
 }

@@ -1,0 +1,78 @@
+package reconciliation
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/postgres"
+)
+
+// Installation returns the id of this installation. The first call makes it: a database that
+// has made nothing at a provider needs none, and has no days to be reconciled.
+func Installation(ctx context.Context, db postgres.DB) (id uuid.UUID, err error) {
+	err = db.QueryRow(ctx, `SELECT id FROM installation`).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = db.QueryRow(ctx, `INSERT INTO installation AS i DEFAULT VALUES ON CONFLICT (one) DO UPDATE SET id = i.id RETURNING id`).Scan(&id)
+	}
+	return id, fault.At(err, "reconciliation.Installation")
+}
+
+// Mark returns the provider with the id of our installation in the metadata of all that it
+// makes. The id is read once; while it cannot be read, nothing is made, and the calls are
+// unavailable.
+func Mark(provider payprovider.Provider, db postgres.DB) payprovider.Provider {
+	return &marked{Provider: provider, db: db}
+}
+
+type marked struct {
+	payprovider.Provider
+	db postgres.DB
+
+	mu sync.Mutex
+	id string // empty: not read yet
+}
+
+// CreateIntent implements payprovider.Provider.
+func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
+	metadata, err := m.mark(ctx, "create", n.Metadata)
+	if err != nil {
+		return payprovider.Intent{}, err
+	}
+	n.Metadata = metadata
+	return m.Provider.CreateIntent(ctx, n)
+}
+
+// CreateRefund implements payprovider.Provider.
+func (m *marked) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
+	metadata, err := m.mark(ctx, "refund", n.Metadata)
+	if err != nil {
+		return payprovider.Refund{}, err
+	}
+	n.Metadata = metadata
+	return m.Provider.CreateRefund(ctx, n)
+}
+
+func (m *marked) mark(ctx context.Context, call string, metadata map[string]string) (map[string]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == "" {
+		id, err := Installation(ctx, m.db)
+		if err != nil {
+			return nil, &payprovider.Error{Kind: payprovider.KindUnavailable, Call: call, Message: "the id of this installation cannot be read", Err: err}
+		}
+		m.id = id.String()
+	}
+	metadata = maps.Clone(metadata)
+	if metadata == nil {
+		metadata = make(map[string]string)
+	}
+	metadata[payprovider.InstallationKey] = m.id
+	return metadata, nil
+}
