@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/job"
@@ -73,7 +71,7 @@ func TestACancellationWaitsForADisputeThatIsBeingRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := payment.LockSubjects(t.Context(), tx, nil, []uuid.UUID{bought}); err != nil {
+	if _, err := payment.Lock(t.Context(), tx, bought); err != nil {
 		t.Fatal(err)
 	}
 	report, err := fixture.Seller(db).Cancel(t.Context(), back, sale.SkipLocked)

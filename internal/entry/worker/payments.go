@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -74,7 +71,6 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		events:      cards.NewEvents(c.DB, c.Events, w.logger, registry),
 		conclusions: w.newFinalizer(job.KindPayment, w.seller.Conclude, slots),
 	}
-	w.cards.events.OnRefunds(wakeRefunds)
 	w.cards.conclusions.every = concludeEvery
 	w.metrics.expect(job.KindPayment)
 	for _, l := range w.shards {
@@ -127,29 +123,4 @@ func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error
 		}
 	}
 	return nil
-}
-
-// wakeRefunds makes the refunds due that events of the provider are about, in the
-// transaction of the events. The sweep due-items enqueues their tasks.
-func wakeRefunds(ctx context.Context, tx pgx.Tx, hints []cards.RefundHint) (found []string, err error) {
-	var purchases []uuid.UUID
-	var providerIDs []string
-	for _, hint := range hints {
-		if hint.ProviderID != "" {
-			providerIDs = append(providerIDs, hint.ProviderID)
-		}
-		if hint.PurchaseID != nil {
-			purchases = append(purchases, *hint.PurchaseID)
-		}
-	}
-	woken, err := payment.WakeRefunds(ctx, tx, purchases, providerIDs)
-	if err != nil {
-		return nil, err
-	}
-	for _, hint := range hints {
-		if hint.PurchaseID != nil && slices.Contains(woken, *hint.PurchaseID) {
-			found = append(found, hint.EventID)
-		}
-	}
-	return found, nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
@@ -34,7 +33,6 @@ type Events struct {
 	reader  payprovider.Reader
 	logger  *slog.Logger
 	metrics *eventMetrics
-	refunds WakeRefunds // nil: events about refunds are ignored
 
 	mu       sync.Mutex
 	versions map[string]bool // other releases of the API that were said already
@@ -71,8 +69,8 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 	}
 	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.orphaned, m.others)
 	telemetry.Expect(m.others, refundNone, refundKnown)
-	telemetry.Expect(m.stored, payment.FromWebhook, payment.FromList)
-	telemetry.Expect(m.handled, payment.EventWoken, payment.EventRecorded, payment.EventIgnored, payment.EventUncaptured, payment.EventUnknown)
+	telemetry.Expect(m.stored, fromWebhook, fromList)
+	telemetry.Expect(m.handled, eventWoken, eventRecorded, eventIgnored, eventUncaptured, eventUnknown)
 	telemetry.Expect(m.dispute, "needs_response", "under_review", "won", "lost", "warning_needs_response", "warning_under_review", "warning_closed")
 	return &Events{db: db, reader: reader, logger: logger, metrics: m, versions: make(map[string]bool)}
 }
@@ -83,15 +81,15 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 // tell is stored. An error that is [ErrEvent] is the sender's: another delivery of the
 // same events fails too. Any other error means that nothing was stored.
 func (e *Events) Store(ctx context.Context, events []payprovider.Event) (open int, err error) {
-	stored, err := e.store(ctx, events, payment.FromWebhook)
+	stored, err := e.store(ctx, events, fromWebhook)
 	return stored.Open, err
 }
 
-func (e *Events) store(ctx context.Context, events []payprovider.Event, source payment.Source) (stored payment.Inserted, err error) {
+func (e *Events) store(ctx context.Context, events []payprovider.Event, source eventSource) (stored insertedEvents, err error) {
 	if len(events) == 0 {
 		return stored, nil
 	}
-	rows := make([]payment.NewEvent, 0, len(events))
+	rows := make([]newEvent, 0, len(events))
 	for _, event := range events {
 		if err := e.check(event); err != nil {
 			e.metrics.refused.Inc()
@@ -101,7 +99,7 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source p
 		rows = append(rows, e.newEvent(rowOf(event, source)))
 	}
 	failpoint.Hit("payments.events.store", nil)
-	stored, err = payment.InsertEvents(ctx, e.db, rows)
+	stored, err = insertEvents(ctx, e.db, rows)
 	if err != nil {
 		return stored, fmt.Errorf("payments.Store: %w", err)
 	}
@@ -119,9 +117,9 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source p
 }
 
 // newEvent says what is known of an event by its type alone.
-func (e *Events) newEvent(event payment.Event) payment.NewEvent {
+func (e *Events) newEvent(event storedEvent) newEvent {
 	about := e.reader.Subjects()[event.Type]
-	fresh := payment.NewEvent{Event: event, OfState: about == payprovider.AboutPayment}
+	fresh := newEvent{storedEvent: event, OfState: about == payprovider.AboutPayment}
 	if outcome := outcomeOf[about]; outcome != "" {
 		fresh.Outcome = &outcome
 	}
@@ -171,8 +169,8 @@ func (e *Events) firstOf(version string) bool {
 }
 
 // rowOf returns what is stored of an event. Bytes that cannot be text in Postgres are left out.
-func rowOf(event payprovider.Event, source payment.Source) payment.Event {
-	row := payment.Event{
+func rowOf(event payprovider.Event, source eventSource) storedEvent {
+	row := storedEvent{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
 		Refundable: event.Refundable, Disputed: event.Disputed, Payload: withoutSecrets(clean(string(event.Payload))),
@@ -223,7 +221,7 @@ var errMany = errors.New("payments: more events than are taken at once")
 // the newest event that it has seen, by the provider's clock, and not to the present moment of
 // ours: a clock of ours that is ahead would leave out what happens until the provider's is there.
 func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (found Missed, err error) {
-	until, since, now, ok, err := payment.Listed(ctx, e.db)
+	until, since, now, ok, err := listedUntil(ctx, e.db)
 	if err != nil {
 		return found, err
 	}
@@ -231,7 +229,7 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (f
 	switch {
 	case !ok:
 		from = now.Add(-listFirst)
-		if err := payment.SetListed(ctx, e.db, from); err != nil {
+		if err := setListedUntil(ctx, e.db, from); err != nil {
 			return found, err
 		}
 	case since < listSettled:
@@ -265,7 +263,7 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (f
 			return found, err
 		}
 		if len(events) > 0 {
-			if err := payment.SetListed(ctx, e.db, events[len(events)-1].CreatedAt); err != nil {
+			if err := setListedUntil(ctx, e.db, events[len(events)-1].CreatedAt); err != nil {
 				return found, err
 			}
 		}
@@ -297,7 +295,7 @@ func (e *Events) list(ctx context.Context, lister payprovider.Provider, from, to
 func (e *Events) storeListed(ctx context.Context, events []payprovider.Event) (stored int, err error) {
 	events = slices.DeleteFunc(events, func(event payprovider.Event) bool { return e.check(event) != nil })
 	for some := range slices.Chunk(events, storeMost) {
-		inserted, err := e.store(ctx, some, payment.FromList)
+		inserted, err := e.store(ctx, some, fromList)
 		stored += len(inserted.Fresh)
 		if err != nil {
 			return stored, err

@@ -236,12 +236,12 @@ func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) er
 		default:
 			continue
 		}
-		work.outcomes[event.ID] = payment.EventRecorded
+		work.outcomes[event.ID] = eventRecorded
 	}
-	if _, err := reconciliation.NoteTold(ctx, tx, over, true); err != nil {
+	if _, err := reconciliation.RecordReported(ctx, tx, over, true); err != nil {
 		return err
 	}
-	work.missing, err = reconciliation.NoteTold(ctx, tx, open, false)
+	work.missing, err = reconciliation.RecordReported(ctx, tx, open, false)
 	return err
 }
 

@@ -40,7 +40,7 @@ type outOfBand struct {
 // Where one of ours was resolved by hand, and of a refund under our id, events are not believed: they
 // come in any order. Ours was woken, and its worker lists what is there: the provider's id decides
 // whether a refund is ours, or was made beside it.
-func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []payment.Event) error {
+func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []storedEvent) error {
 	found := work.outOfBandOf(events)
 	if len(found) == 0 {
 		return nil
@@ -100,8 +100,8 @@ func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, 
 // recorded notes that the events of a refund have done something.
 func (w *eventWork) recorded(f *outOfBand) {
 	for _, id := range f.events {
-		if w.outcomes[id] == payment.EventIgnored {
-			w.outcomes[id] = payment.EventRecorded
+		if w.outcomes[id] == eventIgnored {
+			w.outcomes[id] = eventRecorded
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (e *Events) sayOutOfBand(w *eventWork) {
 
 // outOfBandOf reads the refunds that are not ours from events, by the provider's id. Events
 // come in any order, so one that has failed stays so.
-func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
+func (w *eventWork) outOfBandOf(events []storedEvent) map[string]*outOfBand {
 	found := make(map[string]*outOfBand)
 	for _, event := range events {
 		told, ourID, ok := w.readOutOfBand(event)
@@ -148,7 +148,7 @@ func (w *eventWork) outOfBandOf(events []payment.Event) map[string]*outOfBand {
 // readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
 // money was captured, with the id of our own refund if its metadata have one. An event that comes
 // before the capture is in our books is worked off again with it.
-func (w *eventWork) readOutOfBand(event payment.Event) (f refunds.OutOfBand, ourID string, ok bool) {
+func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID string, ok bool) {
 	s := w.subjectOf(event)
 	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) {
 		return f, "", false
@@ -159,7 +159,7 @@ func (w *eventWork) readOutOfBand(event payment.Event) (f refunds.OutOfBand, our
 		return f, "", false
 	}
 	if s.Received == 0 {
-		w.outcomes[event.ID] = payment.EventUncaptured
+		w.outcomes[event.ID] = eventUncaptured
 		return f, "", false
 	}
 	return refunds.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true

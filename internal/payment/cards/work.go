@@ -19,8 +19,8 @@ import (
 )
 
 // outcomeOf is what becomes of events that are about nothing we have.
-var outcomeOf = map[payprovider.Subject]payment.EventOutcome{
-	payprovider.AboutUnknown: payment.EventUnknown, payprovider.AboutNothing: payment.EventIgnored,
+var outcomeOf = map[payprovider.Subject]eventOutcome{
+	payprovider.AboutUnknown: eventUnknown, payprovider.AboutNothing: eventIgnored,
 }
 
 // EventsTask returns a task that works off stored events, whichever they are.
@@ -43,11 +43,11 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 	var done Worked
 	var work *eventWork // what was done, to be said after the commit
 	err := postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
-		events, err := payment.TakeEvents(ctx, tx, workBatch)
+		events, err := takeEvents(ctx, tx, workBatch)
 		if err != nil || len(events) == 0 {
 			return err
 		}
-		work, err = e.lockSubjects(ctx, tx, events)
+		work, err = e.subjectsOf(ctx, tx, events)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 				return err
 			}
 		}
-		if err := e.wakeRefunds(ctx, tx, work); err != nil {
+		if err := work.wakeRefunds(ctx, tx); err != nil {
 			return err
 		}
 		if err := e.noteOutOfBand(ctx, tx, work, events); err != nil {
@@ -73,7 +73,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		}
 		var b pgx.Batch
 		work.queueDisputes(&b)
-		payment.QueueHandled(&b, work.outcomes)
+		queueHandled(&b, work.outcomes)
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
@@ -91,55 +91,58 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 	return done, nil
 }
 
-// RefundHint is an event about a refund: what it may be found by.
-type RefundHint struct {
-	EventID    string
-	ProviderID string     // of the refund, or of its charge, which finds none
-	PurchaseID *uuid.UUID // nil: not known
-}
-
-// WakeRefunds wakes the refunds that hints are about, in the transaction of the events,
-// and returns the ids of the events that have found one. Payments are locked by then.
-type WakeRefunds func(ctx context.Context, tx pgx.Tx, hints []RefundHint) (found []string, err error)
-
-// OnRefunds sets what events about refunds do. Call it before the first Work.
-func (e *Events) OnRefunds(wake WakeRefunds) { e.refunds = wake }
-
-func (e *Events) wakeRefunds(ctx context.Context, tx pgx.Tx, work *eventWork) error {
-	if e.refunds == nil || len(work.refunds) == 0 {
+// wakeRefunds makes the refunds due that events are about. Payments are locked by then. The sweep
+// due-items enqueues their tasks.
+func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
+	if len(w.refunds) == 0 {
 		return nil
 	}
-	found, err := e.refunds(ctx, tx, work.refunds)
-	for _, id := range found {
-		work.outcomes[id] = payment.EventWoken
+	var purchases []uuid.UUID
+	var providerIDs []string // of a refund, or of its charge, which finds none
+	for _, event := range w.refunds {
+		if event.ObjectID != nil {
+			providerIDs = append(providerIDs, *event.ObjectID)
+		}
+		if id := w.purchaseOf(event); id != nil {
+			purchases = append(purchases, *id)
+		}
 	}
-	return err
+	woken, err := payment.WakeRefunds(ctx, tx, purchases, providerIDs)
+	if err != nil {
+		return err
+	}
+	for _, event := range w.refunds {
+		if id := w.purchaseOf(event); id != nil && slices.Contains(woken, *id) {
+			w.outcomes[event.ID] = eventWoken
+		}
+	}
+	return nil
 }
 
 // eventWork is what a batch of events is about, and what it does.
 type eventWork struct {
 	reader     payprovider.Reader
-	byIntent   map[string]*payment.Subject
-	byPurchase map[uuid.UUID]*payment.Subject
+	byIntent   map[string]*subject
+	byPurchase map[uuid.UUID]*subject
 
 	wake     []uuid.UUID
 	told     []*toldDispute
 	disputes []uuid.UUID // payments of which a dispute has changed
 	steps    []payment.Step
-	refunds  []RefundHint
-	orphaned []payment.Event // tell of money on an intent that is not the payment's
-	disputed []payment.Event // recorded, or of no payment of ours
-	outcomes map[string]payment.EventOutcome
+	refunds  []storedEvent // about refunds
+	orphaned []storedEvent // tell of money on an intent that is not the payment's
+	disputed []storedEvent // recorded, or of no payment of ours
+	outcomes map[string]eventOutcome
 
-	unknown []payment.Event             // about payments that our books do not know
+	unknown []storedEvent               // about payments that our books do not know
 	missing []reconciliation.Difference // of these, those of ours, to be said
 
 	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be said
 }
 
-func (e *Events) lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.Event) (*eventWork, error) {
-	w := &eventWork{reader: e.reader, byIntent: make(map[string]*payment.Subject), byPurchase: make(map[uuid.UUID]*payment.Subject),
-		outcomes: make(map[string]payment.EventOutcome, len(events))}
+func (e *Events) subjectsOf(ctx context.Context, tx pgx.Tx, events []storedEvent) (*eventWork, error) {
+	w := &eventWork{reader: e.reader, byIntent: make(map[string]*subject), byPurchase: make(map[uuid.UUID]*subject),
+		outcomes: make(map[string]eventOutcome, len(events))}
 	var intents []string
 	var purchases []uuid.UUID
 	for _, event := range events {
@@ -156,7 +159,7 @@ func (e *Events) lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.E
 	if len(intents)+len(purchases) == 0 {
 		return w, nil
 	}
-	found, err := payment.LockSubjects(ctx, tx, intents, purchases)
+	found, err := lockSubjects(ctx, tx, intents, purchases)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +172,7 @@ func (e *Events) lockSubjects(ctx context.Context, tx pgx.Tx, events []payment.E
 	return w, nil
 }
 
-func (w *eventWork) subjectOf(event payment.Event) *payment.Subject {
+func (w *eventWork) subjectOf(event storedEvent) *subject {
 	if event.IntentID != nil {
 		if s, ok := w.byIntent[*event.IntentID]; ok {
 			return s
@@ -181,43 +184,43 @@ func (w *eventWork) subjectOf(event payment.Event) *payment.Subject {
 	return nil
 }
 
-func (w *eventWork) about(event payment.Event) payprovider.Subject {
+func (w *eventWork) about(event storedEvent) payprovider.Subject {
 	return w.reader.Subjects()[event.Type]
 }
 
 // take decides what one event does.
-func (w *eventWork) take(event payment.Event) {
+func (w *eventWork) take(event storedEvent) {
 	about := w.about(event)
 	outcome, known := outcomeOf[about]
 	if !known {
-		outcome = payment.EventIgnored
+		outcome = eventIgnored
 	}
 	switch about {
 	case payprovider.AboutPayment:
 		outcome = w.takePayment(event)
 	case payprovider.AboutRefund:
-		w.refunds = append(w.refunds, w.hintOf(event))
+		w.refunds = append(w.refunds, event)
 	case payprovider.AboutDispute:
 		outcome = w.takeDispute(event)
 	}
 	w.outcomes[event.ID] = outcome
 }
 
-func (w *eventWork) hintOf(event payment.Event) RefundHint {
-	hint := RefundHint{EventID: event.ID, ProviderID: text0(event.ObjectID), PurchaseID: event.PurchaseID}
+// purchaseOf is the purchase that an event is about; nil: it is not known.
+func (w *eventWork) purchaseOf(event storedEvent) *uuid.UUID {
 	if s := w.subjectOf(event); s != nil {
-		hint.PurchaseID = &s.PurchaseID
+		return &s.PurchaseID
 	}
-	return hint
+	return event.PurchaseID
 }
 
 // takePayment wakes the payment, unless the event tells what its worker has stored
 // already: most events tell of our own calls.
-func (w *eventWork) takePayment(event payment.Event) payment.EventOutcome {
+func (w *eventWork) takePayment(event storedEvent) eventOutcome {
 	s := w.subjectOf(event)
 	if s == nil {
 		w.unknown = append(w.unknown, event)
-		return payment.EventIgnored
+		return eventIgnored
 	}
 	if text0(s.IntentID) != text0(event.IntentID) {
 		switch payprovider.IntentStatus(text0(event.Status)) {
@@ -225,12 +228,12 @@ func (w *eventWork) takePayment(event payment.Event) payment.EventOutcome {
 			w.orphaned = append(w.orphaned, event)
 		}
 	} else if event.Status != nil && s.IntentStatus != nil && *event.Status == *s.IntentStatus {
-		return payment.EventIgnored
+		return eventIgnored
 	}
 	if !slices.Contains(w.wake, s.PurchaseID) {
 		w.wake = append(w.wake, s.PurchaseID)
 	}
-	return payment.EventWoken
+	return eventWoken
 }
 
 // say counts what was done and logs what people should know of, after the commit.
@@ -252,25 +255,19 @@ func (e *Events) say(w *eventWork) {
 	}
 }
 
-// toldDispute is what an event of the batch tells of a dispute.
-type toldDispute struct {
-	payment.ToldDispute
-	event payment.Event
-}
-
 // takeDispute keeps what an event tells of a dispute for recordDisputes.
-func (w *eventWork) takeDispute(event payment.Event) payment.EventOutcome {
+func (w *eventWork) takeDispute(event storedEvent) eventOutcome {
 	s := w.subjectOf(event)
 	if s == nil || event.ObjectID == nil {
 		w.disputed = append(w.disputed, event) // on an account that others use, too, or of a payment that is forgotten
-		return payment.EventIgnored
+		return eventIgnored
 	}
 	told := payment.Dispute{ID: *event.ObjectID, Status: text0(event.Status), Reason: text0(event.Reason), Refundable: event.Refundable}
 	if event.Disputed != nil {
 		told.Disputed = *event.Disputed
 	}
-	w.told = append(w.told, &toldDispute{event: event, ToldDispute: payment.ToldDispute{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: told}})
-	return payment.EventIgnored
+	w.told = append(w.told, &toldDispute{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: told, event: event})
+	return eventIgnored
 }
 
 // recordDisputes records disputes as they were told. Events come in any order: one that is
@@ -281,7 +278,7 @@ func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) er
 	}
 	var b pgx.Batch
 	for _, told := range w.told {
-		payment.QueueDispute(&b, &told.ToldDispute)
+		queueDispute(&b, told)
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
@@ -290,7 +287,7 @@ func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) er
 		if !told.Newer || told.Before != nil && *told.Before == told.Dispute {
 			continue
 		}
-		w.outcomes[told.event.ID] = payment.EventRecorded
+		w.outcomes[told.event.ID] = eventRecorded
 		w.disputed = append(w.disputed, told.event)
 		if !slices.Contains(w.disputes, told.PurchaseID) {
 			w.disputes = append(w.disputes, told.PurchaseID)
@@ -307,7 +304,7 @@ func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) er
 
 func (w *eventWork) queueDisputes(b *pgx.Batch) {
 	if len(w.disputes) > 0 {
-		payment.QueueDisputed(b, w.disputes)
+		queueDisputed(b, w.disputes)
 	}
 	if len(w.steps) > 0 {
 		payment.QueueSteps(b, w.steps...)

@@ -118,15 +118,15 @@ var (
 // that the money was moved.
 const edge = time.Hour
 
-// Compare compares a day that is listed with our books: its transactions, and what our books
+// compareDay compares a day that is listed with our books: its transactions, and what our books
 // say was moved until an hour before its end. Earlier days are listed by then.
-func Compare(ctx context.Context, tx pgx.Tx, d Day) ([]Difference, error) {
+func compareDay(ctx context.Context, tx pgx.Tx, d claimedDay) ([]Difference, error) {
 	there, err := postgres.Collect(ctx, tx, scanFound, compared+`t.day = $1::date`, d.Day)
 	if err != nil {
-		return nil, fmt.Errorf("reconciliation.Compare: %w", err)
+		return nil, fmt.Errorf("reconciliation.compareDay: %w", err)
 	}
-	here, err := postgres.Collect(ctx, tx, scanFound, missingOfDay, d.Day.Add(-edge), d.End().Add(-edge))
-	return append(there, here...), fault.At(err, "reconciliation.Compare")
+	here, err := postgres.Collect(ctx, tx, scanFound, missingOfDay, d.Day.Add(-edge), d.end().Add(-edge))
+	return append(there, here...), fault.At(err, "reconciliation.compareDay")
 }
 
 func scanFound(row pgx.CollectableRow) (d Difference, err error) {
@@ -134,10 +134,10 @@ func scanFound(row pgx.CollectableRow) (d Difference, err error) {
 	return d, err
 }
 
-// Dissolve closes up to limit differences after the given one (zero: from the start) that
+// closeAgreed closes up to limit differences after the given one (zero: from the start) that
 // are none any more. It returns how many it has closed, and the last one that it has looked
 // at, or zero when there are no more.
-func Dissolve(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) (closed int, last uuid.UUID, err error) {
+func closeAgreed(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) (closed int, last uuid.UUID, err error) {
 	var looked int
 	var id *uuid.UUID
 	err = db.QueryRow(ctx, `
@@ -157,7 +157,7 @@ func Dissolve(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) (
 		SELECT (SELECT count(*) FROM over), (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id DESC LIMIT 1)`,
 		postgres.Nullable(after), limit).Scan(&closed, &looked, &id)
 	if err != nil {
-		return 0, uuid.Nil, fmt.Errorf("reconciliation.Dissolve: %w", err)
+		return 0, uuid.Nil, fmt.Errorf("reconciliation.closeAgreed: %w", err)
 	}
 	if looked == limit && id != nil {
 		last = *id
@@ -176,37 +176,37 @@ const (
 // of returns a statement about the stored transactions as one about those of the table.
 func (t table) of(sql string) string { return strings.ReplaceAll(sql, string(inStore), string(t)) }
 
-// Apart compares transactions that are not stored with our books: they are in a temporary
+// spanTable compares transactions that are not stored with our books: they are in a temporary
 // table of the session, which must be one connection.
-type Apart struct{ db postgres.DB }
+type spanTable struct{ db postgres.DB }
 
-// OpenApart makes the table; close it.
-func OpenApart(ctx context.Context, session postgres.DB) (Apart, error) {
+// openSpanTable makes the table; close it.
+func openSpanTable(ctx context.Context, session postgres.DB) (spanTable, error) {
 	_, err := session.Exec(ctx, `CREATE TEMPORARY TABLE compared_transactions (LIKE balance_transactions INCLUDING ALL)`)
-	return Apart{session}, fault.At(err, "reconciliation.OpenApart")
+	return spanTable{session}, fault.At(err, "reconciliation.openSpanTable")
 }
 
-// Close drops the table.
-func (a Apart) Close(ctx context.Context) error {
-	_, err := a.db.Exec(ctx, `DROP TABLE IF EXISTS pg_temp.compared_transactions`)
-	return fault.At(err, "reconciliation.Apart.Close")
+// close drops the table.
+func (t spanTable) close(ctx context.Context) error {
+	_, err := t.db.Exec(ctx, `DROP TABLE IF EXISTS pg_temp.compared_transactions`)
+	return fault.At(err, "reconciliation.spanTable.close")
 }
 
-// Add adds transactions that are ours, as Store does.
-func (a Apart) Add(ctx context.Context, all []payprovider.BalanceTransaction) error {
-	_, err := insert(ctx, a.db, apart, all)
-	return fault.At(err, "reconciliation.Apart.Add")
+// add adds transactions that are ours, as store does.
+func (t spanTable) add(ctx context.Context, all []payprovider.BalanceTransaction) error {
+	_, err := insert(ctx, t.db, apart, all)
+	return fault.At(err, "reconciliation.spanTable.add")
 }
 
-// Compare compares the transactions, and what our books say was moved in [from, to). What
+// compare compares the transactions, and what our books say was moved in [from, to). What
 // has no transaction may have one outside of the span: ask for it.
-func (a Apart) Compare(ctx context.Context, from, to time.Time) ([]Difference, error) {
-	there, err := postgres.Collect(ctx, a.db, scanFound, apart.of(compared)+`true`)
+func (t spanTable) compare(ctx context.Context, from, to time.Time) ([]Difference, error) {
+	there, err := postgres.Collect(ctx, t.db, scanFound, apart.of(compared)+`true`)
 	if err != nil {
-		return nil, fmt.Errorf("reconciliation.Apart.Compare: %w", err)
+		return nil, fmt.Errorf("reconciliation.spanTable.compare: %w", err)
 	}
-	here, err := postgres.Collect(ctx, a.db, scanFound, apart.of(missingOfDay), from, to)
-	return append(there, here...), fault.At(err, "reconciliation.Apart.Compare")
+	here, err := postgres.Collect(ctx, t.db, scanFound, apart.of(missingOfDay), from, to)
+	return append(there, here...), fault.At(err, "reconciliation.spanTable.compare")
 }
 
 // Total is the money of one currency that the transactions are about, on both sides.
@@ -220,9 +220,9 @@ type Total struct {
 	RefundedThere money.Amount `json:"refunded_there"`
 }
 
-// Totals returns the sums of the transactions, by currency.
-func (a Apart) Totals(ctx context.Context) ([]Total, error) {
-	all, err := postgres.Collect(ctx, a.db, pgx.RowToStructByPos[Total], apart.of(`
+// totals returns the sums of the transactions, by currency.
+func (t spanTable) totals(ctx context.Context) ([]Total, error) {
+	all, err := postgres.Collect(ctx, t.db, pgx.RowToStructByPos[Total], apart.of(`
 		SELECT s.currency, count(*) FILTER (WHERE s.side = 'charge'), coalesce(sum(s.amount) FILTER (WHERE s.side = 'captured'), 0)::bigint,
 		       coalesce(sum(s.amount) FILTER (WHERE s.side = 'charge'), 0)::bigint, count(*) FILTER (WHERE s.side = 'refund'),
 		       coalesce(sum(s.amount) FILTER (WHERE s.side = 'refunded'), 0)::bigint, coalesce(sum(s.amount) FILTER (WHERE s.side = 'refund' AND s.back), 0)::bigint
@@ -234,12 +234,12 @@ func (a Apart) Totals(ctx context.Context) ([]Total, error) {
 			SELECT 'refunded', r.currency, r.amount, NULL FROM balance_transactions t JOIN refunds r ON r.provider_id = t.source_id
 			WHERE t.reporting_category = 'refund' AND r.state = 'succeeded') s
 		WHERE s.currency IS NOT NULL AND s.side IN ('charge', 'captured', 'refund', 'refunded') GROUP BY s.currency ORDER BY s.currency`))
-	return all, fault.At(err, "reconciliation.Apart.Totals")
+	return all, fault.At(err, "reconciliation.spanTable.totals")
 }
 
-// UnderWay returns the payments and card refunds that were tried in [from, to) and are not
+// underWay returns the payments and card refunds that were tried in [from, to) and are not
 // final, or were woken since, as differences with what they are over here.
-func UnderWay(ctx context.Context, db postgres.DB, from, to time.Time) ([]Difference, error) {
+func underWay(ctx context.Context, db postgres.DB, from, to time.Time) ([]Difference, error) {
 	all, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d Difference, err error) {
 		d = Difference{UnderWay: true, PurchaseID: new(uuid.UUID), HereAmount: new(int64), HereCurrency: new(string)}
 		return d, row.Scan(&d.ObjectID, d.PurchaseID, d.HereAmount, d.HereCurrency, &d.Detail)

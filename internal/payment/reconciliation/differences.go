@@ -94,25 +94,25 @@ func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 	return counts, fault.At(err, "reconciliation.CountOpen")
 }
 
-// Lock locks a difference and returns it, or a not-found Error.
-func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Difference, error) {
+// lock locks a difference and returns it, or a not-found Error.
+func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Difference, error) {
 	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Difference], `SELECT `+columns+` FROM payment_differences d WHERE id = $1 FOR UPDATE`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Difference{}, fault.New(fault.NotFound, "there is no difference %s", id)
 	}
-	return d, fault.At(err, "reconciliation.Lock(%s)", id)
+	return d, fault.At(err, "reconciliation.lock(%s)", id)
 }
 
-// QueueExplain notes why a difference is none. The difference is locked, and open.
-func QueueExplain(b *pgx.Batch, id uuid.UUID, by, explanation string) {
+// queueExplain notes why a difference is none. The difference is locked, and open.
+func queueExplain(b *pgx.Batch, id uuid.UUID, by, explanation string) {
 	b.Queue(`
 		UPDATE payment_differences SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()
 		WHERE id = $1 AND closed_at IS NULL AND explained_at IS NULL`, id, by, explanation).Exec(postgres.Exactly(1, "open differences"))
 }
 
-// Note notes differences. It returns those that are new, or have come back: what an
+// record notes differences. It returns those that are new, or have come back: what an
 // operator has said of those counts no more.
-func Note(ctx context.Context, tx pgx.Tx, all []Difference) ([]Difference, error) {
+func record(ctx context.Context, tx pgx.Tx, all []Difference) ([]Difference, error) {
 	return note(ctx, tx, all, `
 		ON CONFLICT (kind, object_id) DO UPDATE
 		SET transaction_id = coalesce(excluded.transaction_id, d.transaction_id), purchase_id = coalesce(excluded.purchase_id, d.purchase_id),
@@ -123,10 +123,10 @@ func Note(ctx context.Context, tx pgx.Tx, all []Difference) ([]Difference, error
 		    explained_at = CASE WHEN d.closed_at IS NULL THEN d.explained_at END`, false)
 }
 
-// NoteTold notes what events have told of: open differences, and closed ones for intents
+// RecordReported notes what events have told of: open differences, and closed ones for intents
 // that have ended without money. Events come in any order, so what is closed stays so, and
 // what the balance shows is not touched. It returns those that are new and open.
-func NoteTold(ctx context.Context, tx pgx.Tx, all []Difference, closed bool) ([]Difference, error) {
+func RecordReported(ctx context.Context, tx pgx.Tx, all []Difference, closed bool) ([]Difference, error) {
 	if closed {
 		return note(ctx, tx, all, `
 			ON CONFLICT (kind, object_id) DO UPDATE SET closed_at = excluded.closed_at WHERE d.transaction_id IS NULL AND d.closed_at IS NULL`, true)
@@ -169,7 +169,7 @@ func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, clo
 		RETURNING `+columns+`, coalesce((SELECT o.closed_at IS NOT NULL FROM payment_differences o WHERE o.id = d.id), true)`,
 		ids, kinds, objects, transactions, purchases, here, hereIn, there, thereIn, details, closed)
 	if err != nil {
-		return nil, fmt.Errorf("reconciliation.Note: %w", err)
+		return nil, fmt.Errorf("reconciliation.record: %w", err)
 	}
 	var list []Difference
 	for _, d := range fresh {
@@ -195,12 +195,12 @@ func NewService(db postgres.Beginner, render func(Difference) any) *Service {
 // Explain notes why a difference is none. One that is not open is a state-conflict Error,
 // and an unknown one a not-found Error.
 func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
-	lock := func(ctx context.Context, tx pgx.Tx) (Difference, error) { return Lock(ctx, tx, id) }
-	_, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, known Difference) error {
+	read := func(ctx context.Context, tx pgx.Tx) (Difference, error) { return lock(ctx, tx, id) }
+	_, accepted, err := job.Edit(ctx, s.db, r, read, func(b *pgx.Batch, known Difference) error {
 		if state := known.State(); state != Open {
 			return fault.New(fault.StateConflict, "the difference is %s already", state)
 		}
-		QueueExplain(b, id, by, reason)
+		queueExplain(b, id, by, reason)
 		return nil
 	}, s.render)
 	return accepted, err

@@ -1,7 +1,6 @@
 package reconciliation_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -93,7 +92,6 @@ func openShop(t *testing.T, a *account) *shop {
 		payments: cards.NewRunner(db, provider, cards.Settings{Lease: time.Hour, CallTimeout: time.Minute, Recheck: time.Minute}, logger, prometheus.NewRegistry()),
 		refunds:  refunds.NewRunner(db, provider, refunds.Settings{Lease: time.Hour, Recheck: time.Minute}, logger, prometheus.NewRegistry()),
 		events:   cards.NewEvents(db, a.client, logger, prometheus.NewRegistry())}
-	s.events.OnRefunds(func(context.Context, pgx.Tx, []cards.RefundHint) ([]string, error) { return nil, nil })
 	return s
 }
 
@@ -247,6 +245,7 @@ func (s *shop) hear() {
 		s.must(err)
 		more = done.More
 	}
+	servers.Exec(s.t, s.db, `UPDATE refunds SET due_at = NULL WHERE state IN ('succeeded', 'failed')`) // a worker has fetched what was woken, and found nothing new
 }
 
 // age moves what our books have done into the provider's time.

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/job"
+	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/payment/refunds"
@@ -266,7 +267,7 @@ func TestADayThatFailsHalfWayIsDoneAgain(t *testing.T) {
 	if err != nil || !ok || !again.Day.Equal(dead.Day) || again.Version == dead.Version {
 		t.Errorf("%+v after %+v, %t, %v", again, dead, ok, err)
 	}
-	if _, err := reconciliation.Store(t.Context(), s.db, &dead, dead.End(), time.Hour, nil); !errors.Is(err, reconciliation.ErrFenced) {
+	if _, err := reconciliation.Store(t.Context(), s.db, &dead, reconciliation.End(dead), time.Hour, nil); !errors.Is(err, lease.ErrFenced) {
 		t.Errorf("one that has lost the day writes: %v", err)
 	}
 }

@@ -48,13 +48,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/lease"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 )
 
 const (
 	closedAfter = 48 * time.Hour  // a day is closed so long after its end: what is late has come by then
-	lease       = 2 * time.Minute // longer than a run of a sweep
+	dayLease    = 2 * time.Minute // longer than a run of a sweep
 	mostAtOnce  = 2000            // transactions in hand: a span with more is left for a short one
 	shortest    = time.Second     // span: what is made in it is taken whole
 	dissolve    = 500             // differences that are looked at in one statement
@@ -88,7 +89,7 @@ func New(db postgres.Pool, provider payprovider.Provider, keep time.Duration, lo
 // scheduler was quicker.
 func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error) {
 	for after := uuid.Nil; ; {
-		closed, last, err := Dissolve(ctx, r.db, after, dissolve)
+		closed, last, err := closeAgreed(ctx, r.db, after, dissolve)
 		done.Closed += closed
 		if err != nil {
 			return done, false, fmt.Errorf("reconciliation.Run: %w", err)
@@ -100,18 +101,18 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 	if r.provider == nil {
 		return done, false, nil
 	}
-	day, ok, err := ClaimDay(ctx, r.db, closedAfter, r.keep, lease)
+	day, ok, err := claimDay(ctx, r.db, closedAfter, r.keep, dayLease)
 	if err != nil || !ok {
 		return done, false, err
 	}
 	err = r.day(ctx, &day, &done)
 	switch {
-	case errors.Is(err, ErrFenced):
+	case errors.Is(err, lease.ErrFenced):
 		return done, false, nil
 	case err != nil:
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		if late := GiveBack(back, r.db, day); late != nil {
+		if late := release(back, r.db, day); late != nil {
 			r.logger.Debug("a day waits for its lease", "day", day.Day.Format(time.DateOnly), "error", late)
 		}
 		return done, false, fmt.Errorf("reconciliation.Run(%s): %w", day.Day.Format(time.DateOnly), err)
@@ -120,9 +121,9 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 }
 
 // day lists what is left of a day, compares it, and ends it.
-func (r *Reconciler) day(ctx context.Context, day *Day, done *Report) error {
-	err := inSpans(ctx, r.provider, day.Until, day.End(), func(to time.Time, all []payprovider.BalanceTransaction) error {
-		stored, err := Store(ctx, r.db, day, to, lease, all)
+func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) error {
+	err := inSpans(ctx, r.provider, day.Until, day.end(), func(to time.Time, all []payprovider.BalanceTransaction) error {
+		stored, err := store(ctx, r.db, day, to, dayLease, all)
 		if err != nil {
 			return err
 		}
@@ -136,14 +137,14 @@ func (r *Reconciler) day(ctx context.Context, day *Day, done *Report) error {
 	}
 	var fresh []Difference
 	err = postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
-		found, err := Compare(ctx, tx, *day)
+		found, err := compareDay(ctx, tx, *day)
 		if err != nil {
 			return err
 		}
-		if fresh, err = Note(ctx, tx, found); err != nil {
+		if fresh, err = record(ctx, tx, found); err != nil {
 			return err
 		}
-		return Done(ctx, tx, *day)
+		return finish(ctx, tx, *day)
 	})
 	if err != nil {
 		return err
@@ -201,7 +202,7 @@ func list(ctx context.Context, provider payprovider.Provider, from, to time.Time
 	return slices.CompactFunc(all, func(a, b payprovider.BalanceTransaction) bool { return a.ID == b.ID }), err
 }
 
-func (r *Reconciler) say(day Day, fresh []Difference) {
+func (r *Reconciler) say(day claimedDay, fresh []Difference) {
 	for _, d := range fresh[:min(len(fresh), mostSaid)] {
 		say(r.logger, d, "day", day.Day.Format(time.DateOnly))
 	}

@@ -37,12 +37,12 @@ func CompareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 }
 
 func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.Provider, from, to time.Time) (s Span, err error) {
-	listed, err := OpenApart(ctx, session)
+	listed, err := openSpanTable(ctx, session)
 	if err != nil {
 		return s, err
 	}
 	defer func() {
-		if late := listed.Close(context.WithoutCancel(ctx)); err == nil {
+		if late := listed.close(context.WithoutCancel(ctx)); err == nil {
 			err = late
 		}
 	}()
@@ -53,11 +53,11 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	var before map[key]bool
 	for range 2 {
 		s = Span{From: from.UTC(), To: to.UTC(), Differences: []Difference{}, UnderWay: []Difference{}}
-		err := inSpans(ctx, provider, from, to, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.Add(ctx, all) })
+		err := inSpans(ctx, provider, from, to, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.add(ctx, all) })
 		if err != nil {
 			return s, err
 		}
-		found, err := listed.Compare(ctx, from, to)
+		found, err := listed.compare(ctx, from, to)
 		if err != nil {
 			return s, err
 		}
@@ -92,12 +92,12 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 			named[d.PurchaseID.String()] = true
 		}
 	}
-	open, err := UnderWay(ctx, session, from, to)
+	open, err := underWay(ctx, session, from, to)
 	if err != nil {
 		return s, err
 	}
 	s.UnderWay = append(s.UnderWay, slices.DeleteFunc(open, func(d Difference) bool { return named[cmp.Or(d.ObjectID, d.PurchaseID.String())] })...)
-	s.Totals, err = listed.Totals(ctx)
+	s.Totals, err = listed.totals(ctx)
 	return s, err
 }
 

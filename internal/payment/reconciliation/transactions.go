@@ -2,7 +2,6 @@ package reconciliation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 )
 
@@ -20,19 +20,19 @@ var ofPayments = []string{
 	payprovider.CategoryRefundFailure, payprovider.CategoryDispute, payprovider.CategoryDisputeReversal,
 }
 
-// Store stores the transactions of a day that were made before until, and since the span
+// store stores the transactions of a day that were made before until, and since the span
 // before, in one transaction with the note that they are. Those about payments of others
 // are counted only. After it the day is listed until then. Give the charges before what
 // follows from them.
-func Store(ctx context.Context, db postgres.Beginner, d *Day, until time.Time, lease time.Duration, all []payprovider.BalanceTransaction) (stored int, err error) {
+func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.Time, keep time.Duration, all []payprovider.BalanceTransaction) (stored int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		if stored, err = insert(ctx, tx, inStore, all); err != nil {
 			return err
 		}
-		return listed(ctx, tx, *d, until, len(all)-stored, lease)
+		return listed(ctx, tx, *d, until, len(all)-stored, keep)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("reconciliation.Store: %w", err)
+		return 0, fmt.Errorf("reconciliation.store: %w", err)
 	}
 	d.Until = until
 	return stored, nil
@@ -105,25 +105,22 @@ func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.B
 	return int(tag.RowsAffected()), err
 }
 
-// ErrFenced means that another scheduler has the day now.
-var ErrFenced = errors.New("reconciliation: another scheduler has the day")
-
-// Day is a claimed day.
-type Day struct {
+// claimedDay is a day that this scheduler lists.
+type claimedDay struct {
 	Day     time.Time // its begin, in UTC
 	Version int64
 	Until   time.Time // what was made before it is stored
 }
 
-// End is when the day is over.
-func (d Day) End() time.Time { return d.Day.AddDate(0, 0, 1) }
+// end is when the day is over.
+func (d claimedDay) end() time.Time { return d.Day.AddDate(0, 0, 1) }
 
-// ClaimDay claims the oldest day that is not done: of those since the installation, and no
+// claimDay claims the oldest day that is not done: of those since the installation, and no
 // older than keep, that have ended longer than closed ago. ok is false when there is
 // none, or when another scheduler has it. A day whose scheduler has died is claimed
 // again when its lease is over.
-func ClaimDay(ctx context.Context, db postgres.DB, closed, keep, lease time.Duration) (d Day, ok bool, err error) {
-	d, err = postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Day], `
+func claimDay(ctx context.Context, db postgres.DB, closed, keep, until time.Duration) (d claimedDay, ok bool, err error) {
+	d, err = postgres.CollectOne(ctx, db, pgx.RowToStructByPos[claimedDay], `
 		WITH span AS (
 			SELECT greatest((created_at AT TIME ZONE 'UTC')::date, ((clock_timestamp() - $2 * interval '1 second') AT TIME ZONE 'UTC')::date) AS first,
 			       ((clock_timestamp() - $1 * interval '1 second') AT TIME ZONE 'UTC')::date - 1 AS last
@@ -136,40 +133,40 @@ func ClaimDay(ctx context.Context, db postgres.DB, closed, keep, lease time.Dura
 		SELECT day, clock_timestamp() + $3 * interval '1 second', day::timestamp AT TIME ZONE 'UTC' FROM next WHERE day <= last
 		ON CONFLICT (day) DO UPDATE SET lease_until = excluded.lease_until, version = d.version + 1
 		WHERE d.done_at IS NULL AND d.lease_until <= clock_timestamp()
-		RETURNING d.day::timestamp AT TIME ZONE 'UTC', d.version, d.listed_until`, closed.Seconds(), keep.Seconds(), lease.Seconds())
+		RETURNING d.day::timestamp AT TIME ZONE 'UTC', d.version, d.listed_until`, closed.Seconds(), keep.Seconds(), until.Seconds())
 	ok, err = postgres.Found(err)
 	d.Day, d.Until = d.Day.UTC(), d.Until.UTC()
-	return d, ok, fault.At(err, "reconciliation.ClaimDay")
+	return d, ok, fault.At(err, "reconciliation.claimDay")
 }
 
-// GiveBack gives a day back that is not done, so that it need not wait for its lease.
-func GiveBack(ctx context.Context, db postgres.DB, d Day) error {
+// release gives a day back that is not done, so that it need not wait for its lease.
+func release(ctx context.Context, db postgres.DB, d claimedDay) error {
 	_, err := db.Exec(ctx, `UPDATE reconciled_days SET lease_until = clock_timestamp() WHERE day = $1::date AND version = $2 AND done_at IS NULL`, d.Day, d.Version)
-	return fault.At(err, "reconciliation.GiveBack")
+	return fault.At(err, "reconciliation.release")
 }
 
 // listed notes how far a day is listed, and how many transactions of others there were. The
 // day stays ours for the lease.
-func listed(ctx context.Context, tx pgx.Tx, d Day, until time.Time, others int, lease time.Duration) error {
+func listed(ctx context.Context, tx pgx.Tx, d claimedDay, until time.Time, others int, keep time.Duration) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE reconciled_days
 		SET listed_until = $4, foreign_ones = foreign_ones + $5, lease_until = clock_timestamp() + $6 * interval '1 second'
-		WHERE day = $1::date AND version = $2 AND done_at IS NULL AND listed_until = $3`, d.Day, d.Version, d.Until, until, others, lease.Seconds())
+		WHERE day = $1::date AND version = $2 AND done_at IS NULL AND listed_until = $3`, d.Day, d.Version, d.Until, until, others, keep.Seconds())
 	if err == nil && tag.RowsAffected() != 1 {
-		err = ErrFenced
+		err = lease.ErrFenced
 	}
 	return fault.At(err, "reconciliation.listed")
 }
 
-// Done ends a day. Call it in the transaction that notes its differences.
-func Done(ctx context.Context, tx pgx.Tx, d Day) error {
+// finish ends a day. Call it in the transaction that notes its differences.
+func finish(ctx context.Context, tx pgx.Tx, d claimedDay) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE reconciled_days SET done_at = clock_timestamp() WHERE day = $1::date AND version = $2 AND done_at IS NULL AND listed_until = $3`,
-		d.Day, d.Version, d.End())
+		d.Day, d.Version, d.end())
 	if err == nil && tag.RowsAffected() != 1 {
-		err = ErrFenced
+		err = lease.ErrFenced
 	}
-	return fault.At(err, "reconciliation.Done")
+	return fault.At(err, "reconciliation.finish")
 }
 
 // Sum is what a day has of a category, in one currency of payments and one of the balance.

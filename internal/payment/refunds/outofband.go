@@ -132,7 +132,7 @@ func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []payment
 	}
 	var noted []Recorded
 	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
-		if _, err := payment.LockSubjects(ctx, tx, nil, []uuid.UUID{o.PurchaseID}); err != nil {
+		if _, err := payment.Lock(ctx, tx, o.PurchaseID); err != nil {
 			return err
 		}
 		now, err := payment.GetRefund(ctx, tx, access.Everything(), o.ID)

@@ -32,7 +32,7 @@ func (w *world) hear(at int) {
 	w.t.Helper()
 	r := w.provider.refunds[at]
 	err := postgres.InTx(w.t.Context(), w.db, func(tx pgx.Tx) error {
-		if _, err := payment.LockSubjects(w.t.Context(), tx, nil, []uuid.UUID{w.bought}); err != nil {
+		if _, err := payment.Lock(w.t.Context(), tx, w.bought); err != nil {
 			return err
 		}
 		if _, err := payment.WakeRefunds(w.t.Context(), tx, []uuid.UUID{w.bought}, nil); err != nil {

@@ -1,0 +1,8 @@
+package reconciliation
+
+// What tests use.
+var (
+	ClaimDay = claimDay
+	Store    = store
+	End      = claimedDay.end
+)
