@@ -2,16 +2,12 @@ package cards
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
-	"triprize/internal/payment/reconciliation"
-	"triprize/internal/platform/telemetry"
 )
 
 // storeKey stores the key under which an intent will be created.
@@ -50,6 +46,17 @@ func (r *run) call(ctx context.Context, m move) (Outcome, error) {
 	}
 	return r.goOn(nil)
 }
+
+// call names a call of the provider, for failpoints, metrics and errors.
+type call string
+
+const (
+	callCreate  call = "create"
+	callFetch   call = "fetch"
+	callConfirm call = "confirm"
+	callCapture call = "capture"
+	callCancel  call = "cancel"
+)
 
 func callOf(m move) call {
 	switch m {
@@ -90,6 +97,87 @@ func (r *run) renew(ctx context.Context) error {
 		return err
 	}
 	r.leased = began
+	return nil
+}
+
+// keyLasts is how long the provider knows a key: a little less than the 24 hours that
+// it promises.
+const keyLasts = 23 * time.Hour
+
+// The keys of calls. Those of an existing intent count attempts in vain: an error that
+// the provider has stored under a key would come back for ever. A second call under
+// another key is harmless, since the intent's own state allows each of them once.
+
+func (r *run) createKey() string { return fmt.Sprintf("pi:%s:%d", r.p.PurchaseID, r.p.Attempt) }
+
+func (r *run) confirmKey() string {
+	key := fmt.Sprintf("confirm:%s:%d", r.p.PurchaseID, r.p.Attempt)
+	if r.p.Tries > 0 {
+		key += fmt.Sprintf(":method-%d", r.p.Tries)
+	}
+	return r.again(key)
+}
+
+func (r *run) captureKey() string { return r.again("capture:" + r.p.PurchaseID.String()) }
+
+// cancelKey names the status that the intent was found in: a call refused in one may
+// succeed in another.
+func (r *run) cancelKey() string {
+	key := "cancel:" + r.p.PurchaseID.String()
+	if r.intent.Status != "" {
+		key += ":" + string(r.intent.Status)
+	}
+	return r.again(key)
+}
+
+func (r *run) again(key string) string {
+	if r.p.Faults == 0 {
+		return key
+	}
+	return fmt.Sprintf("%s:%d", key, r.p.Faults)
+}
+
+// The metadata of our objects at the provider.
+const (
+	purchaseField = "purchase_id"
+	campaignField = "campaign_id"
+)
+
+// newIntent is what an intent is made from. The same payment must always give the same:
+// the provider refuses a key with other parameters.
+func (r *run) newIntent() payprovider.NewIntent {
+	return payprovider.NewIntent{
+		Key: r.createKey(), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
+		Description: "purchase " + r.p.PurchaseID.String(),
+		Metadata:    map[string]string{purchaseField: r.p.PurchaseID.String(), campaignField: r.p.CampaignID.String()},
+	}
+}
+
+func (r *run) returnURL() string {
+	if r.p.ReturnURL != nil {
+		return *r.p.ReturnURL
+	}
+	return r.settings.ReturnURL
+}
+
+// errNotOurs means that an answer is not about our payment.
+var errNotOurs = errors.New("what the provider has sent is not our payment")
+
+// check compares what has come back with what we have.
+func (r *run) check(in payprovider.Intent) error {
+	p := r.p
+	switch {
+	case in.ID == "" || p.IntentID != nil && *p.IntentID != in.ID:
+		return fmt.Errorf("%w: it is intent %q", errNotOurs, in.ID)
+	case in.Livemode != r.settings.Livemode:
+		return fmt.Errorf("%w: %s has livemode %t", errNotOurs, in.ID, in.Livemode)
+	case in.Amount != p.Amount || in.Currency != p.Currency:
+		return fmt.Errorf("%w: %s is over %d %s, and ours over %d %s", errNotOurs, in.ID, in.Amount, in.Currency, p.Amount, p.Currency)
+	case in.Metadata[purchaseField] != p.PurchaseID.String():
+		return fmt.Errorf("%w: %s belongs to purchase %q", errNotOurs, in.ID, in.Metadata[purchaseField])
+	case in.Status == payprovider.Succeeded && in.Received != p.Amount:
+		return fmt.Errorf("%w: %s has captured %d of %d %s", errNotOurs, in.ID, in.Received, p.Amount, p.Currency)
+	}
 	return nil
 }
 
@@ -207,95 +295,3 @@ func (r *run) whyDeclined() *payprovider.Decline {
 
 // answered notes that the provider has answered: no fault is left.
 func (r *run) answered(p *payment.Payment) { p.Faults, p.WaitingFor, p.LastError = 0, nil, nil }
-
-func (r *run) waits(err error) (Outcome, error) { return Waits, err }
-
-// noteUnknown notes payments that this installation has made at the provider, with money on
-// them, and that our books do not know: after a restore, or a failover that has lost what
-// was committed last. One that ended without money is no difference. Others use the
-// account, too: theirs are ignored.
-func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) error {
-	if len(work.unknown) == 0 {
-		return nil
-	}
-	ours, err := reconciliation.Installation(ctx, tx)
-	if err != nil {
-		return err
-	}
-	var open, over []reconciliation.Difference
-	for _, event := range work.unknown {
-		in, ok := e.reader.IntentIn([]byte(event.Payload))
-		if !ok || in.Metadata[payprovider.InstallationKey] != ours.String() {
-			continue
-		}
-		switch in.Status {
-		case payprovider.Succeeded, payprovider.RequiresCapture, payprovider.Processing:
-			open = append(open, unknownHere(in))
-		case payprovider.Canceled:
-			over = append(over, unknownHere(in))
-		default:
-			continue
-		}
-		work.outcomes[event.ID] = eventRecorded
-	}
-	if _, err := reconciliation.RecordReported(ctx, tx, over, true); err != nil {
-		return err
-	}
-	work.missing, err = reconciliation.RecordReported(ctx, tx, open, false)
-	return err
-}
-
-func unknownHere(in payprovider.Intent) reconciliation.Difference {
-	amount := int64(in.Amount)
-	d := reconciliation.Difference{Kind: reconciliation.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
-		Detail: "this installation has made the payment, it is " + string(in.Status) + " at the provider, and our books do not know it"}
-	if id, err := uuid.Parse(in.Metadata[purchaseField]); err == nil {
-		d.PurchaseID = &id
-	}
-	return d
-}
-
-// sayUnknown logs what a batch has noted, after its commit.
-func (e *Events) sayUnknown(w *eventWork) {
-	for _, d := range w.missing {
-		e.logger.Error("a payment of ours at the provider is not in our books", "difference", d.ID, "intent", d.ObjectID, "purchase", d.PurchaseID,
-			"amount", *d.ThereAmount, "currency", *d.ThereCurrency)
-	}
-}
-
-type metrics struct {
-	runs       *prometheus.CounterVec // by outcome
-	phases     *prometheus.CounterVec // by phase
-	faults     *prometheus.CounterVec // by call and kind
-	mismatches *prometheus.CounterVec // by call
-	unexpected prometheus.Counter
-	duration   prometheus.Histogram
-}
-
-func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_runs_total",
-			Help: "Runs of payments by this worker, by outcome: nothing, waits, fenced, conclude."}, []string{"outcome"}),
-		phases: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_phases_total",
-			Help: "Phases that this worker has stored."}, []string{"phase"}),
-		faults: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_faults_total",
-			Help: "Calls of the provider for payments that failed, by call and by what it means (kind)."}, []string{"call", "kind"}),
-		mismatches: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_mismatches_total",
-			Help: "Answers of the provider with another amount, currency, mode or purchase than ours, by call. Must stay 0."}, []string{"call"}),
-		unexpected: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_unexpected_states_total",
-			Help: "Looks at payments that wait for an operator, because the provider says what cannot be. Must stay 0."}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_payment_duration_seconds",
-			Help: "Time from the reservation to the capture.", Buckets: []float64{.25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600}}),
-	}
-	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.duration)
-	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Conclude)
-	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
-		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
-	for _, c := range []call{callCreate, callFetch, callConfirm, callCapture, callCancel} {
-		telemetry.Expect(m.mismatches, c)
-		for _, kind := range payprovider.ErrorKinds {
-			m.faults.WithLabelValues(string(c), string(kind))
-		}
-	}
-	return m
-}

@@ -1,3 +1,46 @@
+// Package cards leads card payments through their phases, and handles events of the
+// provider.
+//
+//	task ─▶ claim ─▶ next move (decide.go) ─┬─▶ store the phase ─▶ call ─▶ store the result ──────┐
+//	             ▲                          ├─▶ release it: due later, or at the next event       │
+//	             │                          └─▶ its end is known: a transaction of the sale       │
+//	             └────────────────────────────────────────────────────────────────────────────────┘
+//
+// A [Runner] claims a payment and leads it as far as possible. The next move is a pure
+// function of the stored phase and of the provider's answers in this run. It promises:
+//
+//   - An intent whose id is not stored is never confirmed, and a purchase confirms one
+//     intent at most. A worker that was stopped writes nothing, and a call that it still
+//     makes is harmless: the intent's own state allows each call once.
+//   - From the phase confirming on, only data from the provider ends a payment. A new
+//     claim asks first, and repeats no call blindly.
+//   - Nothing is confirmed or captured after the end of the reservation; the database
+//     decides at the write before the call. After capturing is stored, the money is taken.
+//   - An answer must have our amount, currency, mode and purchase. Otherwise nothing of it
+//     is stored, an error is logged, and the payment waits for an operator.
+//   - No row is locked during a call, and no campaign is ever locked here.
+//
+// While the provider is away, slow or refuses, a payment waits with growing pauses, its
+// job says so, and the deadline of its reservation moves along, up to its bound. One that
+// meets a refused key, or waits for long, waits for an operator, until the provider answers.
+//
+// [Events] stores events by their ids, once each. An event about our own call, as most
+// are, is handled by the statement that stores it. Any other event only wakes its payment;
+// the runner then asks the provider, so the order of events does not matter. Only disputes
+// are recorded from events: one that is older changes nothing. [Events.ListMissed] lists events without a webhook.
+// A lost task costs time only.
+//
+// Package sale decides about positions and purchases.
+//
+// Failpoints, each with the purchase and its payment method:
+//
+//	payments.claim, payments.claimed                  around the claim, which moves what is reserved into creating
+//	payments.<phase>.store, payments.<phase>.stored   around the write that moves a payment into a phase: creating
+//	                                                  (with a further key), confirming, action,
+//	                                                  processing, capturing, captured, expiring, ended
+//	payments.<call>.call, payments.<call>.called      around a call: create, fetch, confirm, capture, cancel
+//	payments.events.store, payments.events.stored     around the write of events; about nothing
+//	payments.events.work, payments.events.worked      around the commit of what events do; about nothing
 package cards
 
 import (
@@ -16,6 +59,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/tracing"
 )
 
@@ -58,6 +102,18 @@ type Result struct {
 func (r Result) Job() job.Ref {
 	return job.Ref{ID: r.Ref.JobID, CampaignID: r.Ref.CampaignID}.In(r.Trace)
 }
+
+// Settings are those of the runner.
+type Settings struct {
+	Lease       time.Duration // how long a claim lasts, by the database's clock
+	CallTimeout time.Duration // bounds a call of the provider; less than Lease
+	Recheck     time.Duration // a payment that is not final is looked at this often at least
+	ReturnURL   string        // where an authentication ends, if the purchase does not say
+	Livemode    bool          // what everything from the provider must say
+}
+
+// Recheck is how often a payment that is not final is fetched from the provider at least.
+const Recheck = time.Minute
 
 // maxMoves bounds a run. The longest way, from the reservation to the capture with a
 // fetch after every call, is shorter.
@@ -195,8 +251,14 @@ func (r *run) goOn(err error) (Outcome, error) {
 	return "", err
 }
 
+func (r *run) waits(err error) (Outcome, error) { return Waits, err }
+
 // hit is a failpoint that concerns this payment.
 func (r *run) hit(moment string) { hit(r.p.PurchaseID, r.p.PaymentMethod, moment) }
+
+func hit(purchaseID uuid.UUID, method, moment string) {
+	failpoint.Hit("payments."+moment, func() []string { return []string{purchaseID.String(), method} })
+}
 
 func text0(s *string) string {
 	if s == nil {
@@ -205,104 +267,39 @@ func text0(s *string) string {
 	return *s
 }
 
-func hit(purchaseID uuid.UUID, method, moment string) {
-	failpoint.Hit("payments."+moment, func() []string { return []string{purchaseID.String(), method} })
+type metrics struct {
+	runs       *prometheus.CounterVec // by outcome
+	phases     *prometheus.CounterVec // by phase
+	faults     *prometheus.CounterVec // by call and kind
+	mismatches *prometheus.CounterVec // by call
+	unexpected prometheus.Counter
+	duration   prometheus.Histogram
 }
 
-// Recheck is how often a payment that is not final is fetched from the provider at least.
-const Recheck = time.Minute
-
-// Settings are those of the runner.
-type Settings struct {
-	Lease       time.Duration // how long a claim lasts, by the database's clock
-	CallTimeout time.Duration // bounds a call of the provider; less than Lease
-	Recheck     time.Duration // a payment that is not final is looked at this often at least
-	ReturnURL   string        // where an authentication ends, if the purchase does not say
-	Livemode    bool          // what everything from the provider must say
-}
-
-// call names a call of the provider, for failpoints, metrics and errors.
-type call string
-
-const (
-	callCreate  call = "create"
-	callFetch   call = "fetch"
-	callConfirm call = "confirm"
-	callCapture call = "capture"
-	callCancel  call = "cancel"
-)
-
-// keyLasts is how long the provider knows a key: a little less than the 24 hours that
-// it promises.
-const keyLasts = 23 * time.Hour
-
-// The keys of calls. Those of an existing intent count attempts in vain: an error that
-// the provider has stored under a key would come back for ever. A second call under
-// another key is harmless, since the intent's own state allows each of them once.
-
-func (r *run) createKey() string { return fmt.Sprintf("pi:%s:%d", r.p.PurchaseID, r.p.Attempt) }
-
-func (r *run) confirmKey() string {
-	key := fmt.Sprintf("confirm:%s:%d", r.p.PurchaseID, r.p.Attempt)
-	if r.p.Tries > 0 {
-		key += fmt.Sprintf(":method-%d", r.p.Tries)
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_runs_total",
+			Help: "Runs of payments by this worker, by outcome: nothing, waits, fenced, conclude."}, []string{"outcome"}),
+		phases: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_phases_total",
+			Help: "Phases that this worker has stored."}, []string{"phase"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_faults_total",
+			Help: "Calls of the provider for payments that failed, by call and by what it means (kind)."}, []string{"call", "kind"}),
+		mismatches: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_mismatches_total",
+			Help: "Answers of the provider with another amount, currency, mode or purchase than ours, by call. Must stay 0."}, []string{"call"}),
+		unexpected: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_unexpected_states_total",
+			Help: "Looks at payments that wait for an operator, because the provider says what cannot be. Must stay 0."}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_payment_duration_seconds",
+			Help: "Time from the reservation to the capture.", Buckets: []float64{.25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600}}),
 	}
-	return r.again(key)
-}
-
-func (r *run) captureKey() string { return r.again("capture:" + r.p.PurchaseID.String()) }
-
-// cancelKey names the status that the intent was found in: a call refused in one may
-// succeed in another.
-func (r *run) cancelKey() string {
-	key := "cancel:" + r.p.PurchaseID.String()
-	if r.intent.Status != "" {
-		key += ":" + string(r.intent.Status)
+	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.duration)
+	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Conclude)
+	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
+		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
+	for _, c := range []call{callCreate, callFetch, callConfirm, callCapture, callCancel} {
+		telemetry.Expect(m.mismatches, c)
+		for _, kind := range payprovider.ErrorKinds {
+			m.faults.WithLabelValues(string(c), string(kind))
+		}
 	}
-	return r.again(key)
-}
-
-func (r *run) again(key string) string {
-	if r.p.Faults == 0 {
-		return key
-	}
-	return fmt.Sprintf("%s:%d", key, r.p.Faults)
-}
-
-// newIntent is what an intent is made from. The same payment must always give the same:
-// the provider refuses a key with other parameters.
-func (r *run) newIntent() payprovider.NewIntent {
-	return payprovider.NewIntent{
-		Key: r.createKey(), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
-		Description: "purchase " + r.p.PurchaseID.String(),
-		Metadata:    map[string]string{purchaseField: r.p.PurchaseID.String(), campaignField: r.p.CampaignID.String()},
-	}
-}
-
-func (r *run) returnURL() string {
-	if r.p.ReturnURL != nil {
-		return *r.p.ReturnURL
-	}
-	return r.settings.ReturnURL
-}
-
-// errNotOurs means that an answer is not about our payment.
-var errNotOurs = errors.New("what the provider has sent is not our payment")
-
-// check compares what has come back with what we have.
-func (r *run) check(in payprovider.Intent) error {
-	p := r.p
-	switch {
-	case in.ID == "" || p.IntentID != nil && *p.IntentID != in.ID:
-		return fmt.Errorf("%w: it is intent %q", errNotOurs, in.ID)
-	case in.Livemode != r.settings.Livemode:
-		return fmt.Errorf("%w: %s has livemode %t", errNotOurs, in.ID, in.Livemode)
-	case in.Amount != p.Amount || in.Currency != p.Currency:
-		return fmt.Errorf("%w: %s is over %d %s, and ours over %d %s", errNotOurs, in.ID, in.Amount, in.Currency, p.Amount, p.Currency)
-	case in.Metadata[purchaseField] != p.PurchaseID.String():
-		return fmt.Errorf("%w: %s belongs to purchase %q", errNotOurs, in.ID, in.Metadata[purchaseField])
-	case in.Status == payprovider.Succeeded && in.Received != p.Amount:
-		return fmt.Errorf("%w: %s has captured %d of %d %s", errNotOurs, in.ID, in.Received, p.Amount, p.Currency)
-	}
-	return nil
+	return m
 }

@@ -13,7 +13,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
 )
 
@@ -175,59 +174,4 @@ func setListedUntil(ctx context.Context, db postgres.DB, until time.Time) error 
 		INSERT INTO payment_events_listed (until) VALUES ($1)
 		ON CONFLICT (one) DO UPDATE SET until = excluded.until, moved_at = excluded.moved_at WHERE payment_events_listed.until < excluded.until`, until)
 	return fault.At(err, "cards.setListedUntil")
-}
-
-const disputeJSON = `json_build_object('id', d.id, 'status', d.status, 'reason', d.reason, 'refundable', d.refundable,
-	'amount', d.amount, 'currency', d.currency, 'fee', d.fee, 'fee_currency', d.fee_currency)`
-
-// toldDispute is what an event tells of a dispute, and what is stored of it.
-type toldDispute struct {
-	payment.Dispute
-	PurchaseID uuid.UUID
-	At         time.Time // when the event was made, by the provider's clock
-
-	Newer     bool             // set by QueueDispute: what was stored is older, or nothing was
-	Closed    bool             // if newer
-	Before    *payment.Dispute // what was stored, if newer; nil: nothing
-	WasClosed bool
-
-	event storedEvent
-}
-
-// queueDispute stores what is told of a dispute of a payment that is locked, unless what is
-// stored is newer: of a higher rank, or of the same rank and told later. When both are equal
-// it is the one that forbids a refund, then the one with the larger fee.
-func queueDispute(b *pgx.Batch, told *toldDispute) {
-	b.Queue(`
-		INSERT INTO disputes AS d (id, purchase_id, status, reason, refundable, told_at, amount, currency, fee, fee_currency)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-		ON CONFLICT (id) DO UPDATE SET status = excluded.status, reason = excluded.reason, refundable = excluded.refundable, told_at = excluded.told_at,
-		    amount = excluded.amount, currency = excluded.currency, fee = excluded.fee, fee_currency = excluded.fee_currency
-		WHERE d.purchase_id = excluded.purchase_id
-		  AND (excluded.rank, excluded.told_at, NOT excluded.refundable, excluded.fee) > (d.rank, d.told_at, NOT d.refundable, d.fee)
-		RETURNING closed, (SELECT `+disputeJSON+` FROM disputes d WHERE d.id = $1), coalesce((SELECT d.closed FROM disputes d WHERE d.id = $1), false)`,
-		told.ID, told.PurchaseID, told.Status, told.Reason, told.Refundable, told.At, int64(told.Amount), told.Currency, int64(told.Fee), told.FeeCurrency).
-		Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := rows.Scan(&told.Closed, &told.Before, &told.WasClosed); err != nil {
-					return err
-				}
-				told.Newer = true
-			}
-			return rows.Err()
-		})
-}
-
-// queueDisputed notes with payments which of their disputes counts: one that forbids a refund
-// before others, an open one before one that is closed, the one that was told last. It adds up
-// those that are lost, in the currency of the payment. It is no
-// move of the payment, so its version stays.
-func queueDisputed(b *pgx.Batch, purchases []uuid.UUID) {
-	b.Queue(`
-		UPDATE payments p SET disputed_at = coalesce(p.disputed_at, clock_timestamp()), dispute = (
-			SELECT `+disputeJSON+` FROM disputes d WHERE d.purchase_id = p.purchase_id
-			ORDER BY d.refundable, d.closed, d.told_at DESC, d.id LIMIT 1),
-		    amount_disputed = (SELECT coalesce(sum(d.amount), 0) FROM disputes d WHERE d.purchase_id = p.purchase_id AND d.status = 'lost' AND d.currency = p.currency)
-		WHERE p.purchase_id = ANY($1)`, purchases).
-		Exec(postgres.Exactly(len(purchases), "disputed payments"))
 }

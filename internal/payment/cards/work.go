@@ -91,34 +91,6 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 	return done, nil
 }
 
-// wakeRefunds makes the refunds due that events are about. Payments are locked by then. The sweep
-// due-items enqueues their tasks.
-func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
-	if len(w.refunds) == 0 {
-		return nil
-	}
-	var purchases []uuid.UUID
-	var providerIDs []string // of a refund, or of its charge, which finds none
-	for _, event := range w.refunds {
-		if event.ObjectID != nil {
-			providerIDs = append(providerIDs, *event.ObjectID)
-		}
-		if id := w.purchaseOf(event); id != nil {
-			purchases = append(purchases, *id)
-		}
-	}
-	woken, err := payment.WakeRefunds(ctx, tx, purchases, providerIDs)
-	if err != nil {
-		return err
-	}
-	for _, event := range w.refunds {
-		if id := w.purchaseOf(event); id != nil && slices.Contains(woken, *id) {
-			w.outcomes[event.ID] = eventWoken
-		}
-	}
-	return nil
-}
-
 // eventWork is what a batch of events is about, and what it does.
 type eventWork struct {
 	reader     payprovider.Reader
@@ -184,6 +156,14 @@ func (w *eventWork) subjectOf(event storedEvent) *subject {
 	return nil
 }
 
+// purchaseOf is the purchase that an event is about; nil: it is not known.
+func (w *eventWork) purchaseOf(event storedEvent) *uuid.UUID {
+	if s := w.subjectOf(event); s != nil {
+		return &s.PurchaseID
+	}
+	return event.PurchaseID
+}
+
 func (w *eventWork) about(event storedEvent) payprovider.Subject {
 	return w.reader.Subjects()[event.Type]
 }
@@ -204,14 +184,6 @@ func (w *eventWork) take(event storedEvent) {
 		outcome = w.takeDispute(event)
 	}
 	w.outcomes[event.ID] = outcome
-}
-
-// purchaseOf is the purchase that an event is about; nil: it is not known.
-func (w *eventWork) purchaseOf(event storedEvent) *uuid.UUID {
-	if s := w.subjectOf(event); s != nil {
-		return &s.PurchaseID
-	}
-	return event.PurchaseID
 }
 
 // takePayment wakes the payment, unless the event tells what its worker has stored
@@ -236,6 +208,34 @@ func (w *eventWork) takePayment(event storedEvent) eventOutcome {
 	return eventWoken
 }
 
+// wakeRefunds makes the refunds due that events are about. Payments are locked by then. The sweep
+// due-items enqueues their tasks.
+func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
+	if len(w.refunds) == 0 {
+		return nil
+	}
+	var purchases []uuid.UUID
+	var providerIDs []string // of a refund, or of its charge, which finds none
+	for _, event := range w.refunds {
+		if event.ObjectID != nil {
+			providerIDs = append(providerIDs, *event.ObjectID)
+		}
+		if id := w.purchaseOf(event); id != nil {
+			purchases = append(purchases, *id)
+		}
+	}
+	woken, err := payment.WakeRefunds(ctx, tx, purchases, providerIDs)
+	if err != nil {
+		return err
+	}
+	for _, event := range w.refunds {
+		if id := w.purchaseOf(event); id != nil && slices.Contains(woken, *id) {
+			w.outcomes[event.ID] = eventWoken
+		}
+	}
+	return nil
+}
+
 // say counts what was done and logs what people should know of, after the commit.
 func (e *Events) say(w *eventWork) {
 	for _, outcome := range w.outcomes {
@@ -252,61 +252,5 @@ func (e *Events) say(w *eventWork) {
 		e.metrics.dispute.WithLabelValues(text0(event.Status)).Inc()
 		e.logger.Warn("a charge is disputed", "event_id", event.ID, "type", event.Type, "dispute", text0(event.ObjectID),
 			"status", text0(event.Status), "reason", text0(event.Reason), "intent", text0(event.IntentID))
-	}
-}
-
-// takeDispute keeps what an event tells of a dispute for recordDisputes.
-func (w *eventWork) takeDispute(event storedEvent) eventOutcome {
-	s := w.subjectOf(event)
-	if s == nil || event.ObjectID == nil {
-		w.disputed = append(w.disputed, event) // on an account that others use, too, or of a payment that is forgotten
-		return eventIgnored
-	}
-	told := payment.Dispute{ID: *event.ObjectID, Status: text0(event.Status), Reason: text0(event.Reason), Refundable: event.Refundable}
-	if event.Disputed != nil {
-		told.Disputed = *event.Disputed
-	}
-	w.told = append(w.told, &toldDispute{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: told, event: event})
-	return eventIgnored
-}
-
-// recordDisputes records disputes as they were told. Events come in any order: one that is
-// older than what is stored changes nothing. A payment may have several disputes.
-func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) error {
-	if len(w.told) == 0 {
-		return nil
-	}
-	var b pgx.Batch
-	for _, told := range w.told {
-		queueDispute(&b, told)
-	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return err
-	}
-	for _, told := range w.told {
-		if !told.Newer || told.Before != nil && *told.Before == told.Dispute {
-			continue
-		}
-		w.outcomes[told.event.ID] = eventRecorded
-		w.disputed = append(w.disputed, told.event)
-		if !slices.Contains(w.disputes, told.PurchaseID) {
-			w.disputes = append(w.disputes, told.PurchaseID)
-		}
-		if told.Before == nil || told.WasClosed && !told.Closed {
-			w.steps = append(w.steps, payment.Step{PurchaseID: told.PurchaseID, Event: payment.StepDisputed, Detail: postgres.Nullable(told.Reason)})
-		}
-		if told.Closed && !(told.WasClosed && told.Before.Status == told.Status) {
-			w.steps = append(w.steps, payment.Step{PurchaseID: told.PurchaseID, Event: payment.StepDisputeClosed, Detail: postgres.Nullable(told.Status)})
-		}
-	}
-	return nil
-}
-
-func (w *eventWork) queueDisputes(b *pgx.Batch) {
-	if len(w.disputes) > 0 {
-		queueDisputed(b, w.disputes)
-	}
-	if len(w.steps) > 0 {
-		payment.QueueSteps(b, w.steps...)
 	}
 }
