@@ -249,9 +249,30 @@ func (e *Error) Error() string {
 // Unwrap returns the cause, if there is one.
 func (e *Error) Unwrap() error { return e.Err }
 
-// InstallationKey is where what we make at the provider has the id of our installation in
-// its metadata: others may use the account, too.
-const InstallationKey = "installation"
+// KeyLifetime is for how long an idempotency key may be used again: the provider promises to
+// know it for 24 hours.
+const KeyLifetime = 23 * time.Hour
+
+// AsError returns err as an Error. A failure that is not the provider's own may have had its effect.
+func AsError(err error, call string) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return &Error{Kind: KindUnknown, Call: call, Message: err.Error()}
+}
+
+// IsKeyReused reports whether the idempotency key was used for another call.
+func (e *Error) IsKeyReused() bool { return e.Code == "idempotency_error" }
+
+// The metadata of what we make at the provider. Others may use the account, too: the id of our
+// installation tells what is ours.
+const (
+	InstallationKey = "installation"
+	PurchaseKey     = "purchase_id"
+	CampaignKey     = "campaign_id"
+	RefundKey       = "refund_id"
+	AttemptKey      = "attempt"
+)
 
 // The categories of balance transactions that are about payments. All others are about the
 // account: fees, payouts and such.

@@ -33,7 +33,7 @@ func (w *eventWork) takeDispute(event storedEvent) eventOutcome {
 		w.disputed = append(w.disputed, event) // on an account that others use, too, or of a payment that is forgotten
 		return eventIgnored
 	}
-	told := payment.Dispute{ID: *event.ObjectID, Status: text0(event.Status), Reason: text0(event.Reason), Refundable: event.Refundable}
+	told := payment.Dispute{ID: *event.ObjectID, Status: postgres.ValueOf(event.Status), Reason: postgres.ValueOf(event.Reason), Refundable: event.Refundable}
 	if event.Disputed != nil {
 		told.Disputed = *event.Disputed
 	}

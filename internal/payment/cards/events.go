@@ -175,7 +175,7 @@ func rowOf(event payprovider.Event, source eventSource) storedEvent {
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
 		Refundable: event.Refundable, Disputed: event.Disputed, Payload: withoutSecrets(clean(string(event.Payload))),
 	}
-	if id, err := uuid.Parse(event.Metadata[purchaseField]); err == nil {
+	if id, err := uuid.Parse(event.Metadata[payprovider.PurchaseKey]); err == nil {
 		row.PurchaseID = &id
 	}
 	if row.CreatedAt.IsZero() {

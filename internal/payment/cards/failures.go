@@ -2,13 +2,13 @@ package cards
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"regexp"
 	"time"
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
 )
 
 const (
@@ -16,15 +16,11 @@ const (
 	longestRetry = 5 * time.Minute  // that the provider may ask for; also after calls with a key that is refused
 	longestLook  = time.Hour        // between two looks at what waits for people, or for a slow method that is late
 	lateShare    = 10               // a late payment is looked at after a tenth of its time so far
-	codeOtherUse = "idempotency_error"
 )
 
 // failed decides what follows a failed call.
 func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
-	e, ok := errors.AsType[*payprovider.Error](err)
-	if !ok {
-		e = &payprovider.Error{Kind: payprovider.KindUnknown, Call: string(c), Err: err}
-	}
+	e := payprovider.AsError(err, string(c))
 	r.metrics.faults.WithLabelValues(string(c), string(e.Kind)).Inc()
 	switch {
 	case e.Kind == payprovider.KindDeclined && (c == callCreate || c == callConfirm):
@@ -41,7 +37,7 @@ func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
 		r.intent.Status, r.refused, r.confirmed = "", c, r.confirmed || c == callConfirm // how is it really? see there
 		r.decline = &payprovider.Decline{Code: e.Code, Message: e.Message}
 		return r.goOn(nil)
-	case e.Kind == payprovider.KindMismatch && e.Code != codeOtherUse:
+	case e.Kind == payprovider.KindMismatch && !e.IsKeyReused():
 		return r.mismatch(ctx, c, err)
 	}
 	return r.putOff(ctx, c, e)
@@ -130,7 +126,7 @@ func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error)
 	}
 	r.metrics.unexpected.Inc()
 	r.logger.Error("a payment waits for an operator: the provider says what cannot be", "purchase", r.p.PurchaseID,
-		"phase", string(r.p.Phase), "intent", text0(r.p.IntentID), "what", what)
+		"phase", string(r.p.Phase), "intent", postgres.ValueOf(r.p.IntentID), "what", what)
 	changed := r.p
 	changed.Faults++
 	reason := payment.WaitsForOperator

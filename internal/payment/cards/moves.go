@@ -100,10 +100,6 @@ func (r *run) renew(ctx context.Context) error {
 	return nil
 }
 
-// keyLasts is how long the provider knows a key: a little less than the 24 hours that
-// it promises.
-const keyLasts = 23 * time.Hour
-
 // The keys of calls. Those of an existing intent count attempts in vain: an error that
 // the provider has stored under a key would come back for ever. A second call under
 // another key is harmless, since the intent's own state allows each of them once.
@@ -137,19 +133,13 @@ func (r *run) again(key string) string {
 	return fmt.Sprintf("%s:%d", key, r.p.Faults)
 }
 
-// The metadata of our objects at the provider.
-const (
-	purchaseField = "purchase_id"
-	campaignField = "campaign_id"
-)
-
 // newIntent is what an intent is made from. The same payment must always give the same:
 // the provider refuses a key with other parameters.
 func (r *run) newIntent() payprovider.NewIntent {
 	return payprovider.NewIntent{
 		Key: r.createKey(), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
 		Description: "purchase " + r.p.PurchaseID.String(),
-		Metadata:    map[string]string{purchaseField: r.p.PurchaseID.String(), campaignField: r.p.CampaignID.String()},
+		Metadata:    map[string]string{payprovider.PurchaseKey: r.p.PurchaseID.String(), payprovider.CampaignKey: r.p.CampaignID.String()},
 	}
 }
 
@@ -173,8 +163,8 @@ func (r *run) check(in payprovider.Intent) error {
 		return fmt.Errorf("%w: %s has livemode %t", errNotOurs, in.ID, in.Livemode)
 	case in.Amount != p.Amount || in.Currency != p.Currency:
 		return fmt.Errorf("%w: %s is over %d %s, and ours over %d %s", errNotOurs, in.ID, in.Amount, in.Currency, p.Amount, p.Currency)
-	case in.Metadata[purchaseField] != p.PurchaseID.String():
-		return fmt.Errorf("%w: %s belongs to purchase %q", errNotOurs, in.ID, in.Metadata[purchaseField])
+	case in.Metadata[payprovider.PurchaseKey] != p.PurchaseID.String():
+		return fmt.Errorf("%w: %s belongs to purchase %q", errNotOurs, in.ID, in.Metadata[payprovider.PurchaseKey])
 	case in.Status == payprovider.Succeeded && in.Received != p.Amount:
 		return fmt.Errorf("%w: %s has captured %d of %d %s", errNotOurs, in.ID, in.Received, p.Amount, p.Currency)
 	}

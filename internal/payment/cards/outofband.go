@@ -10,11 +10,9 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/payment/refunds"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
 )
-
-// refundField is in the metadata of the refunds that we make, see package refunds.
-const refundField = "refund_id"
 
 // Our knowledge of a purchase whose money was given back by others, as the metric says it.
 const (
@@ -151,11 +149,11 @@ func (w *eventWork) outOfBandOf(events []storedEvent) map[string]*outOfBand {
 // before the capture is in our books is worked off again with it.
 func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID string, ok bool) {
 	s := w.subjectOf(event)
-	if w.about(event) != payprovider.AboutRefund || s == nil || text0(s.IntentID) != text0(event.IntentID) {
+	if w.about(event) != payprovider.AboutRefund || s == nil || postgres.ValueOf(s.IntentID) != postgres.ValueOf(event.IntentID) {
 		return f, "", false
 	}
 	told, ok := w.reader.RefundIn([]byte(event.Payload))
-	state := payment.RefundStateOf(payprovider.RefundStatus(text0(event.Status)))
+	state := payment.RefundStateOf(payprovider.RefundStatus(postgres.ValueOf(event.Status)))
 	if !ok || state == "" || told.Amount <= 0 {
 		return f, "", false
 	}
@@ -163,7 +161,7 @@ func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID
 		w.outcomes[event.ID] = eventUncaptured
 		return f, "", false
 	}
-	return refunds.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[refundField], true
+	return refunds.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[payprovider.RefundKey], true
 }
 
 // noteUnknown notes payments that this installation has made at the provider, with money on
@@ -205,7 +203,7 @@ func unknownHere(in payprovider.Intent) reconciliation.Difference {
 	amount := int64(in.Amount)
 	d := reconciliation.Difference{Kind: reconciliation.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
 		Detail: "this installation has made the payment, it is " + string(in.Status) + " at the provider, and our books do not know it"}
-	if id, err := uuid.Parse(in.Metadata[purchaseField]); err == nil {
+	if id, err := uuid.Parse(in.Metadata[payprovider.PurchaseKey]); err == nil {
 		d.PurchaseID = &id
 	}
 	return d

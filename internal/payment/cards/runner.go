@@ -179,7 +179,7 @@ func (r *run) now() time.Time { return r.claimedAt.Add(time.Since(r.began)) }
 
 func (r *run) facts() facts {
 	return facts{
-		phase: r.p.Phase, over: r.p.Over, intent: r.p.IntentID != nil, oldKey: r.p.KeyAge > keyLasts, uncancellable: r.p.Uncancellable,
+		phase: r.p.Phase, over: r.p.Over, intent: r.p.IntentID != nil, oldKey: r.p.KeyAge > payprovider.KeyLifetime, uncancellable: r.p.Uncancellable,
 		another: r.p.Tries > 0, last: r.p.Tries >= payment.MostTries, confirmed: r.confirmed,
 		status: r.intent.Status, page: r.intent.ActionURL != "", refused: r.refused,
 		shown: r.p.Phase == payment.Action && r.p.NextAction != nil && *r.p.NextAction == r.intent.ActionURL,
@@ -241,7 +241,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 	case release:
 		return Nothing, r.sleep(ctx)
 	}
-	return r.unexpectedState(ctx, fmt.Sprintf("intent %s in status %q", text0(r.p.IntentID), r.intent.Status))
+	return r.unexpectedState(ctx, fmt.Sprintf("intent %s in status %q", postgres.ValueOf(r.p.IntentID), r.intent.Status))
 }
 
 func (r *run) goOn(err error) (Outcome, error) {
@@ -258,13 +258,6 @@ func (r *run) hit(moment string) { hit(r.p.PurchaseID, r.p.PaymentMethod, moment
 
 func hit(purchaseID uuid.UUID, method, moment string) {
 	failpoint.Hit("payments."+moment, func() []string { return []string{purchaseID.String(), method} })
-}
-
-func text0(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 type metrics struct {

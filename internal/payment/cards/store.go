@@ -188,7 +188,7 @@ func nextAction(p payment.Payment) *job.NextAction {
 
 // newStep tells whether the buyer has something else to do than the job shows.
 func (r *run) newStep(p payment.Payment) bool {
-	return p.Phase.AwaitsBuyer() && (p.Phase != r.p.Phase || text0(p.NextAction) != text0(r.p.NextAction))
+	return p.Phase.AwaitsBuyer() && (p.Phase != r.p.Phase || postgres.ValueOf(p.NextAction) != postgres.ValueOf(r.p.NextAction))
 }
 
 // show notes what the job shows now.

@@ -194,8 +194,8 @@ func (w *eventWork) takePayment(event storedEvent) eventOutcome {
 		w.unknown = append(w.unknown, event)
 		return eventIgnored
 	}
-	if text0(s.IntentID) != text0(event.IntentID) {
-		switch payprovider.IntentStatus(text0(event.Status)) {
+	if postgres.ValueOf(s.IntentID) != postgres.ValueOf(event.IntentID) {
+		switch payprovider.IntentStatus(postgres.ValueOf(event.Status)) {
 		case payprovider.Succeeded, payprovider.RequiresCapture, payprovider.Processing:
 			w.orphaned = append(w.orphaned, event)
 		}
@@ -246,11 +246,11 @@ func (e *Events) say(w *eventWork) {
 	for _, event := range w.orphaned {
 		e.metrics.orphaned.Inc()
 		e.logger.Error("money on an intent that is not the one of its purchase's payment", "event_id", event.ID, "type", event.Type,
-			"intent", text0(event.IntentID), "purchase", event.PurchaseID)
+			"intent", postgres.ValueOf(event.IntentID), "purchase", event.PurchaseID)
 	}
 	for _, event := range w.disputed {
-		e.metrics.dispute.WithLabelValues(text0(event.Status)).Inc()
-		e.logger.Warn("a charge is disputed", "event_id", event.ID, "type", event.Type, "dispute", text0(event.ObjectID),
-			"status", text0(event.Status), "reason", text0(event.Reason), "intent", text0(event.IntentID))
+		e.metrics.dispute.WithLabelValues(postgres.ValueOf(event.Status)).Inc()
+		e.logger.Warn("a charge is disputed", "event_id", event.ID, "type", event.Type, "dispute", postgres.ValueOf(event.ObjectID),
+			"status", postgres.ValueOf(event.Status), "reason", postgres.ValueOf(event.Reason), "intent", postgres.ValueOf(event.IntentID))
 	}
 }

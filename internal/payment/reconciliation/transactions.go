@@ -65,7 +65,7 @@ func arraysOf(all []payprovider.BalanceTransaction) (c columnsOf) {
 			amount = &minor
 		}
 		c.sourceAmount = append(c.sourceAmount, amount)
-		c.purchase = append(c.purchase, idIn(s.Metadata, "purchase_id"))
+		c.purchase = append(c.purchase, idIn(s.Metadata, payprovider.PurchaseKey))
 		c.installation = append(c.installation, idIn(s.Metadata, payprovider.InstallationKey))
 	}
 	return c

@@ -2,7 +2,6 @@ package refunds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -50,10 +49,10 @@ func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
 func pick(all []payprovider.Refund, wanted *payment.Refund, rows []payment.Refund) (found payprovider.Refund, ok bool) {
 	best := 0
 	for _, one := range all {
-		refused, known := payment.RefundStateOf(one.Status).Refused(), text(wanted.ProviderID) == one.ID
-		stale := refused && !known && one.Metadata[metaAttempt] != strconv.Itoa(wanted.Attempt)
-		others := slices.ContainsFunc(rows, func(r payment.Refund) bool { return r.ID != wanted.ID && text(r.ProviderID) == one.ID })
-		if !known && one.Metadata[metaRefund] != wanted.ID.String() || stale || others {
+		refused, known := payment.RefundStateOf(one.Status).Refused(), postgres.ValueOf(wanted.ProviderID) == one.ID
+		stale := refused && !known && one.Metadata[payprovider.AttemptKey] != strconv.Itoa(wanted.Attempt)
+		others := slices.ContainsFunc(rows, func(r payment.Refund) bool { return r.ID != wanted.ID && postgres.ValueOf(r.ProviderID) == one.ID })
+		if !known && one.Metadata[payprovider.RefundKey] != wanted.ID.String() || stale || others {
 			continue
 		}
 		rank := 1
@@ -169,22 +168,23 @@ func (o *run) result() Result {
 // put puts a refund off after a call that has not told its state. A refund that it may have
 // made is looked for next time.
 func (o *run) put(ctx context.Context, err error) (Result, error) {
-	kind := kindOf(err)
+	e := payprovider.AsError(err, "refund")
+	kind := e.Kind
 	o.metrics.faults.WithLabelValues(string(kind)).Inc()
 	o.Faults++
 	if !o.State.Refused() { // that has a reason of its own
-		failure := failureOf(err)
+		failure := failureOf(e)
 		o.Failure = &failure
 	}
 	next := pause(o.Faults, kind)
 	if o.answered || kind != payprovider.KindUnavailable && kind != payprovider.KindUnknown && kind != payprovider.KindLimited { // these tell nothing new
-		o.Stuck = isStuck(err)
+		o.Stuck = isStuck(e)
 	}
-	if e, ok := errors.AsType[*payprovider.Error](err); ok && !e.RetryAt.IsZero() {
+	if !e.RetryAt.IsZero() {
 		next = max(next, time.Until(e.RetryAt))
 	}
 	log := o.logger.Warn
-	if isStuck(err) {
+	if isStuck(e) {
 		log = o.logger.Error // time alone will not help
 	}
 	log("a refund waits", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "again_in", next, "error", err)
@@ -194,21 +194,9 @@ func (o *run) put(ctx context.Context, err error) (Result, error) {
 	return Waits, nil
 }
 
-// kindOf returns the kind of a failed call. One that is not the provider's own may have
-// had its effect.
-func kindOf(err error) payprovider.ErrorKind {
-	if e, ok := errors.AsType[*payprovider.Error](err); ok {
-		return e.Kind
-	}
-	return payprovider.KindUnknown
-}
-
 // failureOf returns why the provider has refused a refund, for people.
-func failureOf(err error) string {
-	e, ok := errors.AsType[*payprovider.Error](err)
+func failureOf(e *payprovider.Error) string {
 	switch {
-	case !ok:
-		return err.Error()
 	case e.Code == "":
 		return e.Message
 	case e.Message == "":
@@ -217,23 +205,12 @@ func failureOf(err error) string {
 	return e.Code + ": " + e.Message
 }
 
-// isOtherUse reports whether the idempotency key was used for something else.
-func isOtherUse(err error) bool {
-	const codeOtherUse = "idempotency_error"
-	e, ok := errors.AsType[*payprovider.Error](err)
-	return ok && e.Code == codeOtherUse
-}
-
 // isStuck reports whether a failed look or call says that time alone will not help. An
 // idempotency key that was used for something else is replaced, so that is none.
-func isStuck(err error) bool {
-	e, ok := errors.AsType[*payprovider.Error](err)
-	if !ok || isOtherUse(err) {
-		return false
-	}
+func isStuck(e *payprovider.Error) bool {
 	switch e.Kind {
 	case payprovider.KindMismatch, payprovider.KindRefused, payprovider.KindConflict, payprovider.KindForbidden:
-		return true
+		return !e.IsKeyReused()
 	}
 	return false
 }
@@ -264,19 +241,12 @@ func (o *run) tell() {
 	o.metrics.states.WithLabelValues(string(o.State)).Inc()
 	switch {
 	case o.State == payment.RefundSucceeded:
-		o.logger.Info("a refund has succeeded", "refund", o.ID, "purchase", o.PurchaseID, "provider_id", text(o.ProviderID))
+		o.logger.Info("a refund has succeeded", "refund", o.ID, "purchase", o.PurchaseID, "provider_id", postgres.ValueOf(o.ProviderID))
 	case o.was == payment.RefundSucceeded:
-		o.logger.Error("a refund has failed that had succeeded; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "failure", text(o.Failure))
+		o.logger.Error("a refund has failed that had succeeded; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "failure", postgres.ValueOf(o.Failure))
 	case o.State.Refused():
-		o.logger.Error("the provider has refused a refund; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "failure", text(o.Failure))
+		o.logger.Error("the provider has refused a refund; it waits for an operator", "refund", o.ID, "purchase", o.PurchaseID, "failure", postgres.ValueOf(o.Failure))
 	}
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 // confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
@@ -290,7 +260,7 @@ func (o *run) confirm(ctx context.Context) (Result, error) {
 	var next *time.Duration
 	if _, _, err := o.look(ctx); err != nil {
 		o.Faults++
-		wait := pause(o.Faults, kindOf(err))
+		wait := pause(o.Faults, payprovider.AsError(err, "refund").Kind)
 		next = &wait
 		o.logger.Warn("it is not known whether a refund that was resolved by hand was made, too", "refund", o.ID, "purchase", o.PurchaseID, "again_in", wait, "error", err)
 	} else {
@@ -302,7 +272,7 @@ func (o *run) confirm(ctx context.Context) (Result, error) {
 	}
 	tooMuch := o.Amount - left.Debt
 	said := "paid twice: " + money.Currency(o.Currency).Format(tooMuch) + " too much, by hand and at the provider"
-	twice := tooMuch > 0 && (left.Debt < before.Debt || o.Amount > 0 && text(o.Failure) != said) // of one over 0, others had given too much before
+	twice := tooMuch > 0 && (left.Debt < before.Debt || o.Amount > 0 && postgres.ValueOf(o.Failure) != said) // of one over 0, others had given too much before
 	if twice {
 		o.Failure = &said
 	}

@@ -152,7 +152,7 @@ func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []payment
 		return fmt.Errorf("refunds.note(%s): %w", o.ID, err)
 	}
 	for _, n := range noted {
-		if o.State == payment.RefundResolved && text(o.ProviderID) == n.ProviderID { // see RecordOutOfBand
+		if o.State == payment.RefundResolved && postgres.ValueOf(o.ProviderID) == n.ProviderID { // see RecordOutOfBand
 			o.ProviderID = nil
 		}
 		o.logger.Warn("a refund at the provider is not ours", "purchase", o.PurchaseID, "refund", n.ProviderID, "amount", int64(n.Amount),
@@ -173,17 +173,17 @@ func (o *run) notOurs(all []payprovider.Refund, rows []payment.Refund, mine stri
 	ours, noted := make(map[string]payment.Refund), make(map[string]bool)
 	for _, r := range rows {
 		ours[r.ID.String()] = r
-		noted[text(r.ProviderID)] = r.Reason == payment.RefundOutOfBand
+		noted[postgres.ValueOf(r.ProviderID)] = r.Reason == payment.RefundOutOfBand
 	}
 	twice = make(map[string]bool)
 	for _, one := range all {
 		state := payment.RefundStateOf(one.Status)
-		r, known := ours[one.Metadata[metaRefund]]
+		r, known := ours[one.Metadata[payprovider.RefundKey]]
 		switch known = known && !noted[one.ID]; {
 		case state == "" || one.Amount <= 0 || known && state.Refused():
 			continue
 		case known && r.State != payment.RefundResolved:
-			if r.ID == o.ID && one.ID == mine || text(r.ProviderID) == one.ID || r.ID != o.ID && r.ProviderID == nil {
+			if r.ID == o.ID && one.ID == mine || postgres.ValueOf(r.ProviderID) == one.ID || r.ID != o.ID && r.ProviderID == nil {
 				continue
 			}
 			twice[one.ID] = true

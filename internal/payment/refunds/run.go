@@ -57,14 +57,6 @@ import (
 	"triprize/internal/platform/tracing"
 )
 
-// The names of our metadata at the provider.
-const (
-	metaRefund   = "refund_id"
-	metaPurchase = "purchase_id"
-	metaCampaign = "campaign_id"
-	metaAttempt  = "attempt"
-)
-
 // Settings are how long things take.
 type Settings struct {
 	Lease   time.Duration // after this another worker may continue a refund; longer than a call
@@ -81,9 +73,6 @@ const (
 	Finished Result = "finished" // it has succeeded, or was resolved by hand
 	Refused  Result = "refused"  // by the provider; it waits for an operator
 )
-
-// keyLimit is how old a key may be to be used again; the provider knows it for 24 hours.
-const keyLimit = 23 * time.Hour
 
 // Runner does card refunds at the provider.
 type Runner struct {
@@ -231,7 +220,7 @@ func (o *run) rest(ctx context.Context, next func(left remaining, less bool) (Re
 // that is left of the charge, so that the provider refuses the second of both.
 func (o *run) nextAttempt(left remaining) int {
 	const inVain = 3
-	if o.KeyAge >= keyLimit || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left.Charge {
+	if o.KeyAge >= payprovider.KeyLifetime || o.Faults > 0 && o.Faults%inVain == 0 && o.Amount == left.Charge {
 		return o.Attempt + 1
 	}
 	return o.Attempt
@@ -260,7 +249,7 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	}
 	o.hit("refunds.attempt.stored")
 	got, err := o.ask(ctx, o.Amount)
-	if isOtherUse(err) && o.Asked > o.Amount {
+	if err != nil && payprovider.AsError(err, "refund").IsKeyReused() && o.Asked > o.Amount {
 		if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
 			return Nothing, err
 		}
@@ -269,11 +258,12 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	if err == nil {
 		return o.apply(ctx, got)
 	}
-	switch kindOf(err) {
+	e := payprovider.AsError(err, "refund")
+	switch e.Kind {
 	case payprovider.KindRefused, payprovider.KindConflict, payprovider.KindDeclined:
-		return o.refused(ctx, err)
+		return o.refused(ctx, e)
 	}
-	if e, ok := errors.AsType[*payprovider.Error](err); ok && e.Replayed {
+	if e.Replayed {
 		o.Attempt++ // what the first call with this key has made, if anything, is in the list by now, and nothing more will come of it
 	}
 	return o.put(ctx, err)
@@ -284,8 +274,8 @@ func (o *run) ask(ctx context.Context, amount money.Amount) (payprovider.Refund,
 	return call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) {
 		return o.provider.CreateRefund(ctx, payprovider.NewRefund{
 			Key: fmt.Sprintf("re:%s:%d", o.ID, o.Attempt), IntentID: o.intentID, Amount: amount,
-			Metadata: map[string]string{metaRefund: o.ID.String(), metaPurchase: o.PurchaseID.String(), metaCampaign: o.CampaignID.String(),
-				metaAttempt: strconv.Itoa(o.Attempt)},
+			Metadata: map[string]string{payprovider.RefundKey: o.ID.String(), payprovider.PurchaseKey: o.PurchaseID.String(), payprovider.CampaignKey: o.CampaignID.String(),
+				payprovider.AttemptKey: strconv.Itoa(o.Attempt)},
 		})
 	})
 }
@@ -309,7 +299,7 @@ func (o *run) disputed(ctx context.Context) (Result, error) {
 
 // refused handles a refusal to make the refund: somebody may have refunded the charge by
 // hand, all of it or a part.
-func (o *run) refused(ctx context.Context, refusal error) (Result, error) {
+func (o *run) refused(ctx context.Context, refusal *payprovider.Error) (Result, error) {
 	if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
 		return Nothing, err
 	}

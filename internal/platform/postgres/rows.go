@@ -90,6 +90,14 @@ func Nullable[T comparable](v T) *T {
 	return &v
 }
 
+// ValueOf is what a nullable column has: the zero value for NULL.
+func ValueOf[T any](v *T) (value T) {
+	if v != nil {
+		value = *v
+	}
+	return value
+}
+
 // LockMode says what a statement does about rows that another transaction has locked.
 type LockMode int
 
