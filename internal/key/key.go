@@ -1,3 +1,9 @@
+// Package key owns the API keys of apps and operators: tp_<prefix>_<secret>.
+//
+// [Create], [List] and [Revoke] manage them; a [Verifier] checks them. The database has
+// the prefix and the SHA-256 of the secret. The secret is shown once. It has 256 random
+// bits, so a slow password hash would add no protection. All keys of a client have one
+// role (table api_clients).
 package key
 
 import (
@@ -10,10 +16,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -175,164 +179,4 @@ func load(ctx context.Context, db postgres.DB, prefixes []string) ([]stored, err
 func (s stored) admits(secret string) bool {
 	digest := sha256.Sum256([]byte(secret))
 	return subtle.ConstantTimeCompare(digest[:], s.hash) == 1 && s.RevokedAt == nil
-}
-
-// recent keeps what was looked up for a time. It has no goroutine, unlike the expirable cache
-// of the same library, which wakes a hundred times in that time: an idle api would spend most
-// of its processor time on it. What is over stays until it is replaced or evicted.
-type recent[V any] struct {
-	entries *lru.Cache[string, dated[V]]
-	ttl     time.Duration
-}
-
-type dated[V any] struct {
-	value V
-	until time.Time
-}
-
-func newRecent[V any](ttl time.Duration) *recent[V] {
-	entries, _ := lru.New[string, dated[V]](cached) // fails only for a size of 0
-	return &recent[V]{entries, ttl}
-}
-
-func (r *recent[V]) add(prefix string, value V) {
-	r.entries.Add(prefix, dated[V]{value, time.Now().Add(r.ttl)})
-}
-
-func (r *recent[V]) get(prefix string) (value V, ok bool) {
-	d, ok := r.entries.Get(prefix)
-	return d.value, ok && time.Now().Before(d.until)
-}
-
-const (
-	// usesEvery is how often a process writes that a key was used, at most.
-	usesEvery = time.Minute
-	// usesPause is the time between two writes at least. All keys that are due share one.
-	usesPause = 5 * time.Second
-	// usesKept bounds the keys that wait to be written; the uses of others are forgotten.
-	usesKept = cached
-	// usesTimeout bounds a write, also the one at the end of a process.
-	usesTimeout = 2 * time.Second
-)
-
-// uses notes in the background when keys were used. A request only looks at a map; it
-// never waits for the database. Uses that cannot be written wait for the next time.
-type uses struct {
-	db    postgres.DB
-	noted sync.Map      // prefix → time.Time of the use that was noted last
-	some  chan struct{} // capacity 1: there is something to write
-	end   chan struct{}
-	done  chan struct{}
-
-	mu      sync.Mutex
-	pending map[string]time.Time // noted and not written
-}
-
-func newUses(db postgres.DB) *uses {
-	u := &uses{db: db, some: make(chan struct{}, 1), end: make(chan struct{}), done: make(chan struct{}), pending: make(map[string]time.Time)}
-	go u.run()
-	return u
-}
-
-// note notes that a key is used now, unless that was noted less than usesEvery ago.
-func (u *uses) note(prefix string) {
-	now := time.Now()
-	if u.isNoted(prefix, now) {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.pending) >= usesKept || u.isNoted(prefix, now) {
-		return
-	}
-	u.pending[prefix] = now
-	u.noted.Store(prefix, now)
-	u.kick()
-}
-
-func (u *uses) isNoted(prefix string, now time.Time) bool {
-	at, known := u.noted.Load(prefix)
-	return known && now.Sub(at.(time.Time)) < usesEvery //nolint:forcetypeassert // note stores nothing else
-}
-
-// kick says that there is something to write.
-func (u *uses) kick() {
-	select {
-	case u.some <- struct{}{}:
-	default:
-	}
-}
-
-// close writes what is noted and ends.
-func (u *uses) close() {
-	close(u.end)
-	<-u.done
-}
-
-func (u *uses) run() {
-	defer close(u.done)
-	defer u.write()
-	for {
-		select {
-		case <-u.some:
-		case <-u.end:
-			return
-		}
-		u.write()
-		pause := time.NewTimer(usesPause)
-		select {
-		case <-pause.C:
-		case <-u.end:
-			pause.Stop()
-			return
-		}
-	}
-}
-
-// write writes what is pending, and keeps it when that fails. It forgets what was noted so
-// long ago that it no longer counts.
-func (u *uses) write() {
-	u.noted.Range(func(key, _ any) bool {
-		if !u.isNoted(key.(string), time.Now()) { //nolint:forcetypeassert // note stores nothing else
-			u.noted.Delete(key)
-		}
-		return true
-	})
-	u.mu.Lock()
-	batch := u.pending
-	u.pending = make(map[string]time.Time)
-	u.mu.Unlock()
-	if len(batch) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), usesTimeout)
-	defer cancel()
-	if recordUses(ctx, u.db, batch) == nil {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for prefix, at := range batch {
-		if _, newer := u.pending[prefix]; !newer && len(u.pending) < usesKept {
-			u.pending[prefix] = at
-		}
-	}
-	u.kick()
-}
-
-// recordUses sets when keys were last used. A key that another process has just noted is
-// left alone, and so is one that is locked: the holder of the lock notes it too, or revokes it.
-func recordUses(ctx context.Context, db postgres.DB, at map[string]time.Time) error {
-	prefixes, ages := make([]string, 0, len(at)), make([]float64, 0, len(at)) // seconds: the clock that counts is the database's
-	for prefix, used := range at {
-		prefixes, ages = append(prefixes, prefix), append(ages, time.Since(used).Seconds())
-	}
-	_, err := db.Exec(ctx, `
-		WITH used AS (
-			SELECT k.prefix, clock_timestamp() - u.age * interval '1 second' AS at
-			FROM api_keys k JOIN unnest($1::text[], $2::float8[]) AS u (prefix, age) ON k.prefix = u.prefix
-			WHERE k.last_used_at IS NULL OR k.last_used_at <= clock_timestamp() - (u.age + $3) * interval '1 second'
-			FOR NO KEY UPDATE OF k SKIP LOCKED)
-		UPDATE api_keys k SET last_used_at = used.at FROM used WHERE k.prefix = used.prefix`, prefixes, ages, (usesEvery / 2).Seconds())
-	return fault.At(err, "apikey.recordUses")
 }

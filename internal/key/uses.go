@@ -1,0 +1,143 @@
+package key
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/platform/postgres"
+)
+
+const (
+	// usesEvery is how often a process writes that a key was used, at most.
+	usesEvery = time.Minute
+	// usesPause is the time between two writes at least. All keys that are due share one.
+	usesPause = 5 * time.Second
+	// usesKept bounds the keys that wait to be written; the uses of others are forgotten.
+	usesKept = cached
+	// usesTimeout bounds a write, also the one at the end of a process.
+	usesTimeout = 2 * time.Second
+)
+
+// uses notes in the background when keys were used. A request only looks at a map; it
+// never waits for the database. Uses that cannot be written wait for the next time.
+type uses struct {
+	db    postgres.DB
+	noted sync.Map      // prefix → time.Time of the use that was noted last
+	some  chan struct{} // capacity 1: there is something to write
+	end   chan struct{}
+	done  chan struct{}
+
+	mu      sync.Mutex
+	pending map[string]time.Time // noted and not written
+}
+
+func newUses(db postgres.DB) *uses {
+	u := &uses{db: db, some: make(chan struct{}, 1), end: make(chan struct{}), done: make(chan struct{}), pending: make(map[string]time.Time)}
+	go u.run()
+	return u
+}
+
+// note notes that a key is used now, unless that was noted less than usesEvery ago.
+func (u *uses) note(prefix string) {
+	now := time.Now()
+	if u.isNoted(prefix, now) {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.pending) >= usesKept || u.isNoted(prefix, now) {
+		return
+	}
+	u.pending[prefix] = now
+	u.noted.Store(prefix, now)
+	u.kick()
+}
+
+func (u *uses) isNoted(prefix string, now time.Time) bool {
+	at, known := u.noted.Load(prefix)
+	return known && now.Sub(at.(time.Time)) < usesEvery //nolint:forcetypeassert // note stores nothing else
+}
+
+// kick says that there is something to write.
+func (u *uses) kick() {
+	select {
+	case u.some <- struct{}{}:
+	default:
+	}
+}
+
+// close writes what is noted and ends.
+func (u *uses) close() {
+	close(u.end)
+	<-u.done
+}
+
+func (u *uses) run() {
+	defer close(u.done)
+	defer u.write()
+	for {
+		select {
+		case <-u.some:
+		case <-u.end:
+			return
+		}
+		u.write()
+		pause := time.NewTimer(usesPause)
+		select {
+		case <-pause.C:
+		case <-u.end:
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// write writes what is pending, and keeps it when that fails. It forgets what was noted so
+// long ago that it no longer counts.
+func (u *uses) write() {
+	u.noted.Range(func(key, _ any) bool {
+		if !u.isNoted(key.(string), time.Now()) { //nolint:forcetypeassert // note stores nothing else
+			u.noted.Delete(key)
+		}
+		return true
+	})
+	u.mu.Lock()
+	batch := u.pending
+	u.pending = make(map[string]time.Time)
+	u.mu.Unlock()
+	if len(batch) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), usesTimeout)
+	defer cancel()
+	if recordUses(ctx, u.db, batch) == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for prefix, at := range batch {
+		if _, newer := u.pending[prefix]; !newer && len(u.pending) < usesKept {
+			u.pending[prefix] = at
+		}
+	}
+	u.kick()
+}
+
+// recordUses sets when keys were last used. A key that another process has just noted is
+// left alone, and so is one that is locked: the holder of the lock notes it too, or revokes it.
+func recordUses(ctx context.Context, db postgres.DB, at map[string]time.Time) error {
+	prefixes, ages := make([]string, 0, len(at)), make([]float64, 0, len(at)) // seconds: the clock that counts is the database's
+	for prefix, used := range at {
+		prefixes, ages = append(prefixes, prefix), append(ages, time.Since(used).Seconds())
+	}
+	_, err := db.Exec(ctx, `
+		WITH used AS (
+			SELECT k.prefix, clock_timestamp() - u.age * interval '1 second' AS at
+			FROM api_keys k JOIN unnest($1::text[], $2::float8[]) AS u (prefix, age) ON k.prefix = u.prefix
+			WHERE k.last_used_at IS NULL OR k.last_used_at <= clock_timestamp() - (u.age + $3) * interval '1 second'
+			FOR NO KEY UPDATE OF k SKIP LOCKED)
+		UPDATE api_keys k SET last_used_at = used.at FROM used WHERE k.prefix = used.prefix`, prefixes, ages, (usesEvery / 2).Seconds())
+	return fault.At(err, "apikey.recordUses")
+}
