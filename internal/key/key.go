@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,15 +33,24 @@ const (
 	App      Role = "app"      // one trust domain: purchases of any user
 )
 
-// Key is one API key, without its secret.
+// Key is one API key. It has the hash of its secret only.
 type Key struct {
 	Prefix    string     `json:"prefix"`
 	Role      Role       `json:"role"`
 	Client    string     `json:"client"` // the scope of idempotency keys; several keys may share it, for rotation
 	CreatedAt time.Time  `json:"created_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
-	// LastUsedAt is when the key last authenticated somebody, to a minute or so; nil: never.
+	// LastUsedAt is when the key last authenticated a caller, to about a minute; nil: never.
 	LastUsedAt *time.Time `json:"last_used_at"`
+
+	hash []byte
+}
+
+const columns = `prefix, role, client, created_at, revoked_at, last_used_at, secret_hash`
+
+func scan(row pgx.CollectableRow) (k Key, err error) {
+	err = row.Scan(&k.Prefix, &k.Role, &k.Client, &k.CreatedAt, &k.RevokedAt, &k.LastUsedAt, &k.hash)
+	return k, err
 }
 
 const (
@@ -63,10 +71,10 @@ var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 // later. db must be the owner's of the tables: a role of the fleet makes no keys.
 func Create(ctx context.Context, db postgres.DB, role Role, client string) (string, error) {
 	if role != Operator && role != App {
-		return "", fmt.Errorf("apikey.Create: the role must be %s or %s, not %q", Operator, App, role)
+		return "", fmt.Errorf("key.Create: the role must be %s or %s, not %q", Operator, App, role)
 	}
 	if !clientName.MatchString(client) || client == "system" {
-		return "", fmt.Errorf("apikey.Create: the client must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, and not \"system\"; got %q", client)
+		return "", fmt.Errorf("key.Create: the client must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, and not \"system\"; got %q", client)
 	}
 	random := make([]byte, prefixBytes+secretBytes)
 	_, _ = rand.Read(random) // never fails
@@ -76,41 +84,37 @@ func Create(ctx context.Context, db postgres.DB, role Role, client string) (stri
 	switch refused, _ := errors.AsType[*pgconn.PgError](err); {
 	case refused == nil:
 	case refused.ConstraintName == oneRole:
-		return "", fmt.Errorf("apikey.Create: the client %q has or had keys of the other role, and all keys of a client have one role, "+
+		return "", fmt.Errorf("key.Create: the client %q has or had keys of the other role, and all keys of a client have one role, "+
 			"because they share its jobs and idempotency keys: choose another client name", client)
 	case refused.Code == insufficientPrivilege:
-		return "", fmt.Errorf("apikey.Create: only the owner of the tables makes keys: use the URL of the role that runs triprize migrate (%w)", err)
+		return "", fmt.Errorf("key.Create: only the owner of the tables makes keys: use the URL of the role that runs triprize migrate (%w)", err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("apikey.Create: %w", err)
+		return "", fmt.Errorf("key.Create: %w", err)
 	}
 	return marker + "_" + prefix + "_" + secret, nil
 }
 
 // List returns every key, newest first.
 func List(ctx context.Context, db postgres.DB) ([]Key, error) {
-	rows, err := db.Query(ctx, `SELECT prefix, role, client, created_at, revoked_at, last_used_at FROM api_keys ORDER BY created_at DESC, prefix`)
-	if err != nil {
-		return nil, fmt.Errorf("apikey.List: %w", err)
-	}
-	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
-	return keys, fault.At(err, "apikey.List")
+	keys, err := postgres.Collect(ctx, db, scan, `SELECT `+columns+` FROM api_keys ORDER BY created_at DESC, prefix`)
+	return keys, fault.At(err, "key.List")
 }
 
 // Revoke ends a key; revoking twice is no error.
 func Revoke(ctx context.Context, db postgres.DB, prefix string) error {
 	tag, err := db.Exec(ctx, `UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE prefix = $1`, prefix)
 	if err != nil {
-		return fmt.Errorf("apikey.Revoke: %w", err)
+		return fmt.Errorf("key.Revoke: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("apikey.Revoke: there is no key with the prefix %q", prefix)
+		return fmt.Errorf("key.Revoke: there is no key with the prefix %q", prefix)
 	}
 	return nil
 }
 
-// CheckSuccessor returns what is wrong with a key that is to have what another one has made: both must
-// be of one client, and it must not be revoked. It stays so until tx ends.
+// CheckSuccessor returns an error unless the successor may take over what another key has made: both
+// must be of one client, and the successor must not be revoked. The answer holds until tx ends.
 func CheckSuccessor(ctx context.Context, tx pgx.Tx, prefix, successor string) error {
 	var fits bool
 	err := tx.QueryRow(ctx, `
@@ -119,19 +123,17 @@ func CheckSuccessor(ctx context.Context, tx pgx.Tx, prefix, successor string) er
 			AND client = (SELECT client FROM api_keys o WHERE o.prefix = $1) FOR SHARE OF k) h`, prefix, successor).Scan(&fits)
 	switch {
 	case err != nil:
-		return fmt.Errorf("apikey.CheckSuccessor: %w", err)
+		return fmt.Errorf("key.CheckSuccessor: %w", err)
 	case !fits:
-		return fmt.Errorf("apikey.CheckSuccessor: %q is no other key of the same client, or it is revoked", successor)
+		return fmt.Errorf("key.CheckSuccessor: %q is no other key of the same client, or it is revoked", successor)
 	}
 	return nil
 }
 
 // errUnknown is the same for every reason, so that callers do not learn which part was right.
-func errUnknown() error {
-	return fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
-}
+var errUnknown = fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
 
-// form is that of every key. Other texts need no look-up.
+// form is that of every key. Other texts need no query.
 var form = regexp.MustCompile(fmt.Sprintf(`^%s_([0-9a-f]{%d})_([0-9a-f]{%d})$`, marker, 2*prefixBytes, 2*secretBytes))
 
 // split parses the text of a key.
@@ -143,40 +145,27 @@ func split(text string) (prefix, secret string, ok bool) {
 	return parts[1], parts[2], true
 }
 
-// stored is a key with the hash of its secret.
-type stored struct {
-	Key
-	hash []byte
-}
-
-// load returns the keys with some prefixes, in their order; those that do not exist are
+// load returns the keys with these prefixes, in their order; those that do not exist are
 // left empty.
-func load(ctx context.Context, db postgres.DB, prefixes []string) ([]stored, error) {
-	rows, err := db.Query(ctx, `SELECT prefix, role, client, created_at, revoked_at, secret_hash FROM api_keys WHERE prefix = ANY($1)`, prefixes)
+func load(ctx context.Context, db postgres.DB, prefixes []string) ([]Key, error) {
+	found, err := postgres.Collect(ctx, db, scan, `SELECT `+columns+` FROM api_keys WHERE prefix = ANY($1)`, prefixes)
 	if err != nil {
-		return nil, fmt.Errorf("apikey.load: %w", err)
+		return nil, fmt.Errorf("key.load: %w", err)
 	}
-	found := make(map[string]stored, len(prefixes))
-	var s stored
-	_, err = pgx.ForEachRow(rows, []any{&s.Prefix, &s.Role, &s.Client, &s.CreatedAt, &s.RevokedAt, &s.hash}, func() error {
-		one := s
-		one.hash = slices.Clone(s.hash)
-		found[s.Prefix] = one
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("apikey.load: %w", err)
+	known := make(map[string]Key, len(found))
+	for _, k := range found {
+		known[k.Prefix] = k
 	}
-	keys := make([]stored, len(prefixes))
+	keys := make([]Key, len(prefixes))
 	for i, prefix := range prefixes {
-		keys[i] = found[prefix]
+		keys[i] = known[prefix]
 	}
 	return keys, nil
 }
 
 // admits reports whether secret belongs to the key and the key is not revoked.
 // It compares in constant time.
-func (s stored) admits(secret string) bool {
+func (k Key) admits(secret string) bool {
 	digest := sha256.Sum256([]byte(secret))
-	return subtle.ConstantTimeCompare(digest[:], s.hash) == 1 && s.RevokedAt == nil
+	return subtle.ConstantTimeCompare(digest[:], k.hash) == 1 && k.RevokedAt == nil
 }

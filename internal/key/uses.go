@@ -20,8 +20,8 @@ const (
 	usesTimeout = 2 * time.Second
 )
 
-// uses notes in the background when keys were used. A request only looks at a map; it
-// never waits for the database. Uses that cannot be written wait for the next time.
+// uses records in the background when keys were used. A request only reads a map; it
+// never waits for the database. Uses that cannot be written wait for the next write.
 type uses struct {
 	db    postgres.DB
 	noted sync.Map      // prefix → time.Time of the use that was noted last
@@ -94,8 +94,8 @@ func (u *uses) run() {
 	}
 }
 
-// write writes what is pending, and keeps it when that fails. It forgets what was noted so
-// long ago that it no longer counts.
+// write writes what is pending; after a failure it stays pending. Entries older than usesEvery
+// leave the map.
 func (u *uses) write() {
 	u.noted.Range(func(key, _ any) bool {
 		if !u.isNoted(key.(string), time.Now()) { //nolint:forcetypeassert // note stores nothing else
@@ -125,8 +125,8 @@ func (u *uses) write() {
 	u.kick()
 }
 
-// recordUses sets when keys were last used. A key that another process has just noted is
-// left alone, and so is one that is locked: the holder of the lock notes it too, or revokes it.
+// recordUses sets when keys were last used. It skips keys that another process has just
+// recorded, and locked ones: the holder of the lock records the use too, or revokes the key.
 func recordUses(ctx context.Context, db postgres.DB, at map[string]time.Time) error {
 	prefixes, ages := make([]string, 0, len(at)), make([]float64, 0, len(at)) // seconds: the clock that counts is the database's
 	for prefix, used := range at {
@@ -139,5 +139,5 @@ func recordUses(ctx context.Context, db postgres.DB, at map[string]time.Time) er
 			WHERE k.last_used_at IS NULL OR k.last_used_at <= clock_timestamp() - (u.age + $3) * interval '1 second'
 			FOR NO KEY UPDATE OF k SKIP LOCKED)
 		UPDATE api_keys k SET last_used_at = used.at FROM used WHERE k.prefix = used.prefix`, prefixes, ages, (usesEvery / 2).Seconds())
-	return fault.At(err, "apikey.recordUses")
+	return fault.At(err, "key.recordUses")
 }

@@ -18,27 +18,27 @@ const (
 	// unknownFor is how long a prefix is remembered as unknown. A key that is made
 	// meanwhile works after this at the latest.
 	unknownFor = time.Second
-	// Keys are looked up together: a flood of invented ones costs a query for 256 of them.
+	// Keys are read in batches: a flood of invented ones costs one query for 256 of them.
 	keysAtOnce  = 256
 	keysWaiting = 8192
-	// loadTimeout bounds one look-up.
+	// loadTimeout bounds one query.
 	loadTimeout = 5 * time.Second
 )
 
 // Verifier authenticates keys. It caches known keys for a short time, so that
 // not every request reads the database; a revoked key stops working everywhere
 // within that time. Unknown prefixes are remembered for a second. A text that
-// does not look like a key is refused without a look-up. The last use of keys is written in
+// does not have the form of a key is rejected without a query. The last use of keys is written in
 // the background, once a minute at most, for many keys in one statement.
 type Verifier struct {
-	known   *recent[stored]   // nil: nothing is cached
+	known   *recent[Key]      // nil: nothing is cached
 	unknown *recent[struct{}] // as known
-	loads   *batch.Coalescer[string, stored]
+	loads   *batch.Coalescer[string, Key]
 	uses    *uses
 	watched *watched
 }
 
-// CacheTTL is how long a verifier of an api believes in a key: a revoked one stops working everywhere within this.
+// CacheTTL is how long an api caches a key: a revoked one stops working everywhere within this time.
 const CacheTTL = 5 * time.Second
 
 // NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing, not even
@@ -46,21 +46,21 @@ const CacheTTL = 5 * time.Second
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
 	v := &Verifier{uses: newUses(db), watched: newWatched(db, ttl)}
 	if ttl > 0 {
-		v.known = newRecent[stored](ttl)
+		v.known = newRecent[Key](ttl)
 		v.unknown = newRecent[struct{}](min(ttl, unknownFor))
 	}
 	v.loads = batch.New(batch.Options{Size: keysAtOnce, InFlight: 1, Pending: keysWaiting, Timeout: loadTimeout, Whole: func(error) bool { return true }},
-		func(ctx context.Context, prefixes []string) ([]stored, error) { return load(ctx, db, prefixes) })
+		func(ctx context.Context, prefixes []string) ([]Key, error) { return load(ctx, db, prefixes) })
 	return v
 }
 
 // Watch calls revoked once when a key is revoked: within the time for which keys are cached, a
-// second at least. While Postgres cannot be asked, it calls nothing. Call stop, once.
+// second at least. While Postgres is down it calls nothing. Call stop, once.
 func (v *Verifier) Watch(prefix string, revoked func()) (stop func()) {
 	return v.watched.add(prefix, revoked)
 }
 
-// Close ends the look-ups, and writes which keys were used.
+// Close ends the queries, and writes which keys were used.
 func (v *Verifier) Close() {
 	v.loads.Close()
 	v.uses.close()
@@ -71,27 +71,27 @@ func (v *Verifier) Close() {
 func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
 	prefix, secret, ok := split(text)
 	if !ok {
-		return Key{}, errUnknown()
+		return Key{}, errUnknown
 	}
-	s, err := v.find(ctx, prefix)
+	k, err := v.find(ctx, prefix)
 	if err != nil {
 		return Key{}, err
 	}
-	if !s.admits(secret) {
-		return Key{}, errUnknown()
+	if !k.admits(secret) {
+		return Key{}, errUnknown
 	}
 	v.uses.note(prefix)
-	return s.Key, nil
+	return k, nil
 }
 
 // find returns the key with a prefix; one that does not exist admits no secret.
-func (v *Verifier) find(ctx context.Context, prefix string) (stored, error) {
+func (v *Verifier) find(ctx context.Context, prefix string) (Key, error) {
 	if v.known != nil {
 		if s, ok := v.known.get(prefix); ok {
 			return s, nil
 		}
 		if _, ok := v.unknown.get(prefix); ok {
-			return stored{}, nil
+			return Key{}, nil
 		}
 	}
 	s, err := v.loads.Do(ctx, prefix)
@@ -105,11 +105,11 @@ func (v *Verifier) find(ctx context.Context, prefix string) (stored, error) {
 	return s, err
 }
 
-// watchedLeast is the time between two looks at the watched keys at least.
+// watchedLeast is the shortest time between two checks of the watched keys.
 const watchedLeast = time.Second / 2
 
-// watched are the keys of open streams. One query looks at up to keysAtOnce of them, twice in the
-// time for which keys are cached; when nobody watches, nothing is asked.
+// watched are the keys of open streams. One query checks up to keysAtOnce of them, twice in the
+// time for which keys are cached; without watched keys there is no query.
 type watched struct {
 	db   postgres.DB
 	end  context.CancelFunc
@@ -154,15 +154,15 @@ func (w *watched) run(ctx context.Context, every time.Duration) {
 	for {
 		select {
 		case <-ticker.C:
-			w.look(ctx)
+			w.checkAll(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// look asks which watched keys are revoked. A query that fails is repeated at the next look.
-func (w *watched) look(ctx context.Context) {
+// checkAll queries which watched keys are revoked. A query that fails is repeated at the next tick.
+func (w *watched) checkAll(ctx context.Context) {
 	w.mu.Lock()
 	prefixes := make([]string, 0, len(w.keys))
 	for prefix := range w.keys {
@@ -170,11 +170,11 @@ func (w *watched) look(ctx context.Context) {
 	}
 	w.mu.Unlock()
 	for some := range slices.Chunk(prefixes, keysAtOnce) {
-		w.lookAt(ctx, some)
+		w.check(ctx, some)
 	}
 }
 
-func (w *watched) lookAt(ctx context.Context, prefixes []string) {
+func (w *watched) check(ctx context.Context, prefixes []string) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	keys, err := load(ctx, w.db, prefixes)
@@ -195,9 +195,9 @@ func (w *watched) lookAt(ctx context.Context, prefixes []string) {
 	}
 }
 
-// recent keeps what was looked up for a time. It has no goroutine, unlike the expirable cache
-// of the same library, which wakes a hundred times in that time: an idle api would spend most
-// of its processor time on it. What is over stays until it is replaced or evicted.
+// recent caches values for a time. It has no goroutine, unlike the expirable cache of the same
+// library, which wakes a hundred times in that time: an idle api would spend most of its
+// processor time on it. An expired value stays until it is replaced or evicted.
 type recent[V any] struct {
 	entries *lru.Cache[string, dated[V]]
 	ttl     time.Duration
