@@ -1,3 +1,53 @@
+// Package drawing draws the prizes of a campaign whose sale is over, exactly once, and proves it.
+//
+//	claim ─▶ freeze ─▶ await the round ─▶ choose ─▶ record
+//	           │              │
+//	           └──────────────┴── wait: release the lock, try again later
+//
+// A [Drawer] does each step whose result is not stored yet:
+//
+//   - claim: take the execution lock of the campaign and increase its version. If another
+//     worker has it, the job is tried again later ([ErrBusy]). A dead worker loses it
+//     after the lease.
+//   - freeze: open the secret, compare it with the commitment, read the sold list and
+//     store the freeze record. With a beacon the record names the round and has the
+//     secret.
+//   - await: wait for the round, get it from a relay (package drand), verify and store it.
+//   - choose: the list must still have the frozen root; package fairdraw selects the
+//     winners.
+//   - record: one transaction ends the campaign, inserts the draw, sets the prizes and
+//     finalizes the job.
+//
+// The first statement of every transaction is the fence: it fails when the lock is lost.
+// The primary keys of freezes and draws are a second guard.
+//
+// A draw that waits is a [Waiting]: the campaign stays drawing, and no lock, slot or
+// connection is held. Only the database's clock says what is due. A draw that fails
+// releases its lock, and its failure is counted. Few draws at a time query relays that
+// hang. A job for a drawn campaign gets the same result. Nothing here replaces a round by
+// something weaker.
+//
+// The records, with which anybody can check a draw:
+//
+//	publication   draw_secrets   the secret of the campaign, encrypted
+//	              beacon_chains  the chain of public randomness that the rules name
+//	freeze        freezes        the freeze record; freeze_subtrees: its list, with nodes of its tree
+//	the round     beacon_rounds  verified rounds
+//	draw          draws          the result: one row per campaign, by its primary key
+//
+// Triggers refuse every UPDATE, DELETE and TRUNCATE, except that draw_secrets may be
+// encrypted anew. A trigger also refuses a draw that is weaker than its rules (without the
+// randomness of the round in its freeze record). draw_waits says what a draw waits for; it
+// is for people and decides nothing. The commitment itself is in package campaign.
+//
+// [Proofs] makes the documents from these rows for every reader anew. The rows never
+// change, so the documents are the same bytes for ever. The root is computed again from
+// the lines that are sent: a list that is not the frozen one ends in [ErrNotFrozenList],
+// and the document has no end. No statement takes long, and a slow reader holds no
+// connection.
+//
+// [RotateSecrets] seals the secrets of all campaigns with another key. [CheckKeys] reports
+// whether a process has the keys of the others.
 package drawing
 
 import (

@@ -2,6 +2,7 @@ package drawing
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"iter"
@@ -222,4 +223,90 @@ func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
 		p.RoundDueAt = &due
 	}
 	return p, nil
+}
+
+// KeepChain stores a chain that a campaign binds itself to, once.
+func KeepChain(ctx context.Context, tx pgx.Tx, c beacon.Chain) error {
+	hash := c.Hash()
+	_, err := tx.Exec(ctx, `
+		INSERT INTO beacon_chains (chain_hash, public_key, genesis_time, genesis_seed, beacon_id, period_s)
+		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+		hash[:], c.PublicKey, c.GenesisTime, c.GenesisSeed, c.ID, c.PeriodS)
+	return fault.At(err, "drawrecord.KeepChain(%x)", hash)
+}
+
+// ChainOf returns the chain of a hash, or false when no campaign has bound itself to it.
+func ChainOf(ctx context.Context, db postgres.DB, hash fairdraw.Hash) (c beacon.Chain, ok bool, err error) {
+	err = db.QueryRow(ctx, `SELECT public_key, genesis_time, genesis_seed, beacon_id, period_s FROM beacon_chains WHERE chain_hash = $1`, hash[:]).
+		Scan(&c.PublicKey, &c.GenesisTime, &c.GenesisSeed, &c.ID, &c.PeriodS)
+	ok, err = postgres.Found(err)
+	return c, ok, fault.At(err, "drawrecord.ChainOf(%s)", hash)
+}
+
+// KeepRound stores a round that beacon.Chain.Verify has returned, once.
+func KeepRound(ctx context.Context, db postgres.DB, chain fairdraw.Hash, r beacon.Round) error {
+	_, err := db.Exec(ctx, `INSERT INTO beacon_rounds (chain_hash, round, signature, randomness) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+		chain[:], r.Number, r.Signature, r.Randomness[:])
+	return fault.At(err, "drawrecord.KeepRound(%s, %d)", chain, r.Number)
+}
+
+// mostRows is how many rows of a round are read, or newer than one: to verify one takes 7 to 18 ms.
+const mostRows = 16
+
+// RoundOf returns the stored round that verifies, or false.
+func RoundOf(ctx context.Context, db postgres.DB, chain beacon.Chain, number uint64) (beacon.Round, bool, error) {
+	stored, err := RowsOf(ctx, db, chain.Hash(), number)
+	if err != nil {
+		return beacon.Round{}, false, err
+	}
+	r, ok := firstTrue(chain, stored)
+	return r, ok, nil
+}
+
+// NewestRound returns the newest stored round of a chain that verifies, or known if none is newer.
+func NewestRound(ctx context.Context, db postgres.DB, chain beacon.Chain, known beacon.Round) (beacon.Round, error) {
+	hash := chain.Hash()
+	stored, err := rounds(ctx, db, `round > $2 ORDER BY round DESC LIMIT $3`, hash[:], known.Number, mostRows)
+	if err != nil {
+		return known, err
+	}
+	if newer, ok := firstTrue(chain, stored); ok {
+		return newer, nil
+	}
+	return known, nil
+}
+
+func firstTrue(chain beacon.Chain, stored []beacon.Round) (beacon.Round, bool) {
+	for _, r := range stored {
+		if verified, err := chain.Verify(r.Number, r.Signature); err == nil {
+			return verified, true
+		}
+	}
+	return beacon.Round{}, false
+}
+
+// RowsOf returns what is stored of a round, false rows too.
+func RowsOf(ctx context.Context, db postgres.DB, chain fairdraw.Hash, number uint64) ([]beacon.Round, error) {
+	return rounds(ctx, db, `round = $2 ORDER BY stored_at LIMIT $3`, chain[:], number, mostRows)
+}
+
+// RoundWith returns the stored round that has a randomness, or false. Nothing is verified: a verified
+// round, or a draw, has it.
+func RoundWith(ctx context.Context, db postgres.DB, chain fairdraw.Hash, number uint64, randomness []byte) (r beacon.Round, ok bool, err error) {
+	found, err := rounds(ctx, db, `round = $2 AND randomness = $3 LIMIT 1`, chain[:], number, randomness)
+	if err != nil || len(found) == 0 {
+		return r, false, err
+	}
+	return found[0], true, nil
+}
+
+func rounds(ctx context.Context, db postgres.DB, which string, args ...any) ([]beacon.Round, error) {
+	found, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (r beacon.Round, err error) {
+		var randomness []byte
+		if err = row.Scan(&r.Number, &r.Signature, &randomness); err == nil {
+			r.Randomness = [sha256.Size]byte(randomness) // a CHECK says so
+		}
+		return r, err
+	}, `SELECT round, signature, randomness FROM beacon_rounds WHERE chain_hash = $1 AND `+which, args...)
+	return found, fault.At(err, "drawrecord.rounds")
 }
