@@ -74,7 +74,7 @@ import (
 )
 
 // ErrBusy means that another worker has the execution lock: try again later.
-var ErrBusy = errors.New("draw: another worker is drawing this campaign")
+var ErrBusy = errors.New("drawing: another worker is drawing this campaign")
 
 // Beacon asks relays for rounds of a chain. Every round that it returns is verified; an
 // error says that it has none.
@@ -188,7 +188,7 @@ func (d *Drawer) finalizeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcom
 	outcome := job.Outcome{ID: ref.ID}
 	if drawn {
 		if outcome.Result, err = json.Marshal(result); err != nil {
-			return job.Outcome{}, fmt.Errorf("draw.Run: %w", err)
+			return job.Outcome{}, fmt.Errorf("drawing.Run: %w", err)
 		}
 	} else {
 		refusal, err := d.refusal(ctx, ref.CampaignID)
@@ -247,7 +247,7 @@ type Waiting struct {
 
 // Error returns the reason.
 func (w *Waiting) Error() string {
-	return fmt.Sprintf("draw: waiting until %s: %s", w.RetryAt.UTC().Format(time.RFC3339), w.Reason)
+	return fmt.Sprintf("drawing: waiting until %s: %s", w.RetryAt.UTC().Format(time.RFC3339), w.Reason)
 }
 
 // The times between two attempts to get what should be there.
@@ -325,7 +325,7 @@ func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Ex
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("draw.putOff(%s): %w", ref.CampaignID, err)
+		return fmt.Errorf("drawing.putOff(%s): %w", ref.CampaignID, err)
 	case !drawing:
 		return ErrBusy
 	}

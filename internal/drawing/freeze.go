@@ -76,7 +76,7 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 		return f, err
 	}
 	if sold != tree.Count() {
-		return f, fmt.Errorf("draw.freeze(%s): %d positions are sold, its counter says %d", id, tree.Count(), sold)
+		return f, fmt.Errorf("drawing.freeze(%s): %d positions are sold, its counter says %d", id, tree.Count(), sold)
 	}
 	f = Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(now).Time}
 	if err := a.checkEnd(f, now); err != nil {
@@ -117,12 +117,12 @@ func (a *attempt) recordOf(f Freeze) ([]byte, error) {
 // With a round it takes the secret from the record: no key is needed any more.
 func (a *attempt) checkFrozen() error {
 	if (a.frozen.Round != nil) != (a.rules.Beacon != nil) {
-		return fmt.Errorf("draw.freeze(%s): the freeze record and the rules do not agree on a beacon", a.ref.CampaignID)
+		return fmt.Errorf("drawing.freeze(%s): the freeze record and the rules do not agree on a beacon", a.ref.CampaignID)
 	}
 	if a.frozen.Round != nil {
 		var stored fairdraw.FreezeRecord
 		if err := json.Unmarshal(a.frozen.Record, &stored); err != nil || stored.Secret == nil {
-			return fmt.Errorf("draw.freeze(%s): the freeze record has no secret (%v)", a.ref.CampaignID, err) //nolint:errorlint // nil is no error here
+			return fmt.Errorf("drawing.freeze(%s): the freeze record has no secret (%v)", a.ref.CampaignID, err) //nolint:errorlint // nil is no error here
 		}
 		if err := a.check(a.ref.CampaignID, stored.Secret[:]); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (a *attempt) checkFrozen() error {
 		return err
 	}
 	if !bytes.Equal(record, a.frozen.Record) {
-		return fmt.Errorf("draw.freeze(%s): the freeze record is not what its columns say", a.ref.CampaignID)
+		return fmt.Errorf("drawing.freeze(%s): the freeze record is not what its columns say", a.ref.CampaignID)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (a *attempt) open(ctx context.Context) error {
 	}
 	secret, err := a.keys.Open(sealed, id[:])
 	if err != nil {
-		return fmt.Errorf("draw.open(%s): %w", id, err)
+		return fmt.Errorf("drawing.open(%s): %w", id, err)
 	}
 	if err := a.check(id, secret); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (a *attempt) read(list iter.Seq2[fairdraw.SoldLine, error]) (*fairdraw.Tree
 			err = tree.Append(line)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("draw.read(%s): %w", a.ref.CampaignID, err)
+			return nil, fmt.Errorf("drawing.read(%s): %w", a.ref.CampaignID, err)
 		}
 		a.sold = append(a.sold, line)
 	}
@@ -231,7 +231,7 @@ func (a *attempt) checkEnd(f Freeze, now time.Time) error {
 	case f.Count == positions:
 		return nil
 	case f.Count > positions || a.rules.Unsold == nil:
-		return fmt.Errorf("draw.freeze(%s): %d of %d positions are sold, and the rules want all of them", a.ref.CampaignID, f.Count, positions)
+		return fmt.Errorf("drawing.freeze(%s): %d of %d positions are sold, and the rules want all of them", a.ref.CampaignID, f.Count, positions)
 	case f.FrozenAt.Before(a.rules.Unsold.EndsAt.Time):
 		return waiting(causePostgres, "the clock is behind the end of the sale: nothing can be frozen yet", now, clamp(a.rules.Unsold.EndsAt.Sub(now), firstRetry, longestRetry))
 	}

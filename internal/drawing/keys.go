@@ -29,7 +29,7 @@ func CheckKeys(ctx context.Context, db postgres.DB, keys keyring.Keyring) error 
 		_, err = keys.Open(sealed, keyCheckRow)
 	}
 	if err != nil {
-		return fmt.Errorf("draw.CheckKeys: %w", err)
+		return fmt.Errorf("drawing.CheckKeys: %w", err)
 	}
 	return nil
 }
@@ -63,10 +63,10 @@ func RotateSecrets(ctx context.Context, db postgres.Pool, keys keyring.Keyring, 
 	for after := uuid.Nil; ; {
 		page, err := SecretsAfter(ctx, db, after, batch)
 		if err != nil {
-			return r, fmt.Errorf("draw.RotateSecrets: %w", err)
+			return r, fmt.Errorf("drawing.RotateSecrets: %w", err)
 		}
 		if err := r.rotate(ctx, db, keys, page); err != nil {
-			return r, fmt.Errorf("draw.RotateSecrets: %w", err)
+			return r, fmt.Errorf("drawing.RotateSecrets: %w", err)
 		}
 		if len(page) < batch {
 			return r, r.rotateCheck(ctx, db, keys)
@@ -100,13 +100,13 @@ func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys keyring.Ke
 // InsertSecret stores the encrypted secret of a campaign at its publication.
 func InsertSecret(ctx context.Context, tx pgx.Tx, id uuid.UUID, sealed []byte) error {
 	_, err := tx.Exec(ctx, `INSERT INTO draw_secrets (campaign_id, sealed) VALUES ($1, $2)`, id, sealed)
-	return fault.At(err, "drawrecord.InsertSecret(%s)", id)
+	return fault.At(err, "drawing.InsertSecret(%s)", id)
 }
 
 // SecretOf returns the encrypted secret of a published campaign.
 func SecretOf(ctx context.Context, db postgres.DB, id uuid.UUID) (sealed []byte, err error) {
 	if err := db.QueryRow(ctx, `SELECT sealed FROM draw_secrets WHERE campaign_id = $1`, id).Scan(&sealed); err != nil {
-		return nil, fmt.Errorf("drawrecord.SecretOf(%s): %w", id, err)
+		return nil, fmt.Errorf("drawing.SecretOf(%s): %w", id, err)
 	}
 	return sealed, nil
 }
@@ -122,7 +122,7 @@ type Sealed struct {
 func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Sealed, error) {
 	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Sealed],
 		`SELECT campaign_id, sealed FROM draw_secrets WHERE campaign_id > $1 ORDER BY campaign_id LIMIT $2`, after, limit)
-	return list, fault.At(err, "drawrecord.SecretsAfter")
+	return list, fault.At(err, "drawing.SecretsAfter")
 }
 
 // ReplaceSecrets replaces encrypted secrets: those that are still as in old get what
@@ -137,7 +137,7 @@ func ReplaceSecrets(ctx context.Context, db postgres.DB, old []Sealed, anew [][]
 		FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS r (id, old, sealed)
 		WHERE s.campaign_id = r.id AND s.sealed = r.old`, ids, before, anew)
 	if err != nil {
-		return 0, fmt.Errorf("drawrecord.ReplaceSecrets: %w", err)
+		return 0, fmt.Errorf("drawing.ReplaceSecrets: %w", err)
 	}
 	return int(tag.RowsAffected()), nil
 }
@@ -147,17 +147,17 @@ func ReplaceSecrets(ctx context.Context, db postgres.DB, old []Sealed, anew [][]
 func KeyCheck(ctx context.Context, db postgres.DB) (sealed []byte, err error) {
 	err = db.QueryRow(ctx, `SELECT sealed FROM draw_key_check`).Scan(&sealed)
 	_, err = postgres.Found(err)
-	return sealed, fault.At(err, "drawrecord.KeyCheck")
+	return sealed, fault.At(err, "drawing.KeyCheck")
 }
 
 // InsertKeyCheck stores the sealed text, unless there is one.
 func InsertKeyCheck(ctx context.Context, db postgres.DB, sealed []byte) error {
 	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT DO NOTHING`, sealed)
-	return fault.At(err, "drawrecord.InsertKeyCheck")
+	return fault.At(err, "drawing.InsertKeyCheck")
 }
 
 // ReplaceKeyCheck stores the sealed text in the place of any other.
 func ReplaceKeyCheck(ctx context.Context, db postgres.DB, sealed []byte) error {
 	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT (one) DO UPDATE SET sealed = excluded.sealed`, sealed)
-	return fault.At(err, "drawrecord.ReplaceKeyCheck")
+	return fault.At(err, "drawing.ReplaceKeyCheck")
 }

@@ -24,7 +24,7 @@ import (
 
 // ErrNotFrozenList means that the stored list is not the one that was frozen: somebody has
 // changed rows that never change.
-var ErrNotFrozenList = errors.New("proof: the stored list is not the one that was frozen")
+var ErrNotFrozenList = errors.New("drawing: the stored list is not the one that was frozen")
 
 // Service makes proofs.
 type Proofs struct{ db postgres.DB }
@@ -106,7 +106,7 @@ func (s *Proofs) addFreeze(ctx context.Context, p *fairdraw.Proof, randomness []
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("proof.Document(%s): it is drawn and not frozen", p.CampaignID)
+		return fmt.Errorf("drawing.Document(%s): it is drawn and not frozen", p.CampaignID)
 	}
 	p.Root, p.Count, p.FrozenAt, p.Round = frozen.Root, frozen.Count, fairdraw.At(frozen.FrozenAt), frozen.Round
 	p.FreezeHash = fairdraw.FreezeHash(frozen.Record)
@@ -120,10 +120,10 @@ func (s *Proofs) addFreeze(ctx context.Context, p *fairdraw.Proof, randomness []
 func (s *Proofs) beaconOf(ctx context.Context, text []byte, number uint64, randomness []byte) (*fairdraw.ProofBeacon, error) {
 	var rules fairdraw.Rules
 	if err := json.Unmarshal(text, &rules); err != nil {
-		return nil, fmt.Errorf("proof.Document: the rules: %w", err)
+		return nil, fmt.Errorf("drawing.Document: the rules: %w", err)
 	}
 	if rules.Beacon == nil {
-		return nil, errors.New("proof.Document: the freeze record names a round, and the rules no beacon")
+		return nil, errors.New("drawing.Document: the freeze record names a round, and the rules no beacon")
 	}
 	chain, known, err := ChainOf(ctx, s.db, rules.Beacon.ChainHash)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Proofs) beaconOf(ctx context.Context, text []byte, number uint64, rando
 		return nil, err
 	}
 	if !known || !stored {
-		return nil, fmt.Errorf("proof.Document: round %d of the chain %s is not stored", number, rules.Beacon.ChainHash)
+		return nil, fmt.Errorf("drawing.Document: round %d of the chain %s is not stored", number, rules.Beacon.ChainHash)
 	}
 	return &fairdraw.ProofBeacon{ChainHash: rules.Beacon.ChainHash, PublicKey: chain.PublicKey, GenesisTime: chain.GenesisTime,
 		GenesisSeed: chain.GenesisSeed, BeaconID: chain.ID, PeriodS: chain.PeriodS, Round: number,

@@ -35,11 +35,11 @@ func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (p plan, err erro
 		return p, err
 	}
 	if !ok {
-		return p, fmt.Errorf("draw.planOf(%s): the campaign has no commitment", id)
+		return p, fmt.Errorf("drawing.planOf(%s): the campaign has no commitment", id)
 	}
 	p.text, p.commitment = bound.Rules, fairdraw.Hash(bound.Commitment)
 	if err := json.Unmarshal(bound.Rules, &p.rules); err != nil {
-		return p, fmt.Errorf("draw.planOf(%s): the rules: %w", id, err)
+		return p, fmt.Errorf("drawing.planOf(%s): the rules: %w", id, err)
 	}
 	if p.rules.Beacon == nil {
 		return p, nil
@@ -49,7 +49,7 @@ func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (p plan, err erro
 		return p, err
 	}
 	if !ok || p.chain.Hash() != p.rules.Beacon.ChainHash || p.chain.PeriodS != p.rules.Beacon.PeriodS {
-		return p, fmt.Errorf("draw.planOf(%s): the chain %s, which the rules name, is not stored as they name it", id, p.rules.Beacon.ChainHash)
+		return p, fmt.Errorf("drawing.planOf(%s): the chain %s, which the rules name, is not stored as they name it", id, p.rules.Beacon.ChainHash)
 	}
 	return p, nil
 }
@@ -65,7 +65,7 @@ func (p plan) trust() string {
 // check returns an error when secret is not the one committed to.
 func (p plan) check(id uuid.UUID, secret []byte) error {
 	if fairdraw.Hash(fairdraw.Commitment(id, p.text, secret)) != p.commitment {
-		return fmt.Errorf("draw(%s): rules and secret are not what was committed to", id)
+		return fmt.Errorf("drawing(%s): rules and secret are not what was committed to", id)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (a *attempt) choose(ctx context.Context, randomness []byte) ([]fairdraw.Win
 			return nil, err
 		}
 		if root := tree.Root(); root != a.frozen.Root || tree.Count() != a.frozen.Count {
-			return nil, fmt.Errorf("draw.choose(%s): the stored list has root %s over %d positions, the frozen one had %s over %d", id, root, tree.Count(), a.frozen.Root, a.frozen.Count)
+			return nil, fmt.Errorf("drawing.choose(%s): the stored list has root %s over %d positions, the frozen one had %s over %d", id, root, tree.Count(), a.frozen.Root, a.frozen.Count)
 		}
 	}
 	entropy := fairdraw.Entropy(a.secret[:], id, a.frozen.Root, randomness)
@@ -122,7 +122,7 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 		}
 		result, err := json.Marshal(resultOf(drawn, form))
 		if err != nil {
-			return fmt.Errorf("draw.record(%s): %w", id, err)
+			return fmt.Errorf("drawing.record(%s): %w", id, err)
 		}
 		outcome.Result = result
 		return job.Finalize(ctx, tx, &outcome)

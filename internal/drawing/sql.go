@@ -51,7 +51,7 @@ func InsertDraw(ctx context.Context, tx pgx.Tx, d *Draw) error {
 		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
 		VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING executed_at`,
 		d.CampaignID, d.Trust, d.Root[:], d.Secret[:], randomness, d.Winners, d.Version).Scan(&d.ExecutedAt)
-	return fault.At(err, "drawrecord.InsertDraw(%s)", d.CampaignID)
+	return fault.At(err, "drawing.InsertDraw(%s)", d.CampaignID)
 }
 
 // DrawOf returns the draw of a campaign, or false when it is not drawn.
@@ -65,7 +65,7 @@ func DrawOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Draw, bool, erro
 		return Draw{}, false, nil
 	}
 	if err != nil {
-		return Draw{}, false, fmt.Errorf("drawrecord.DrawOf(%s): %w", id, err)
+		return Draw{}, false, fmt.Errorf("drawing.DrawOf(%s): %w", id, err)
 	}
 	d.Root, d.Secret = fairdraw.Hash(root), fairdraw.Hash(secret)
 	return d, true, nil
@@ -91,7 +91,7 @@ func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, 
 		return Freeze{}, false, nil
 	}
 	if err != nil {
-		return Freeze{}, false, fmt.Errorf("drawrecord.FreezeOf(%s): %w", id, err)
+		return Freeze{}, false, fmt.Errorf("drawing.FreezeOf(%s): %w", id, err)
 	}
 	f.Root = fairdraw.Hash(root)
 	return f, true, nil
@@ -103,7 +103,7 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, list []fairdraw.Sold
 	_, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, record, root, sold, frozen_at, round) VALUES ($1, $2, $3, $4, $5, $6)`,
 		f.CampaignID, string(f.Record), f.Root[:], f.Count, f.FrozenAt, f.Round)
 	if err != nil {
-		return fmt.Errorf("drawrecord.InsertFreeze(%s): %w", f.CampaignID, err)
+		return fmt.Errorf("drawing.InsertFreeze(%s): %w", f.CampaignID, err)
 	}
 	pages, number := slices.Collect(slices.Chunk(list, fairdraw.SubtreeLeaves)), 0
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{"freeze_subtrees"}, []string{"campaign_id", "number", "hash", "leaves"},
@@ -118,7 +118,7 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, list []fairdraw.Sold
 			number++
 			return []any{f.CampaignID, number - 1, subtrees[number-1].Hash[:], leaves}, nil
 		}))
-	return fault.At(err, "drawrecord.InsertFreeze(%s): the list", f.CampaignID)
+	return fault.At(err, "drawing.InsertFreeze(%s): the list", f.CampaignID)
 }
 
 // listPage is the leaves of how many subtrees one statement reads.
@@ -134,7 +134,7 @@ func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.S
 		}
 		return s, err
 	}, `SELECT hash, substring(leaves FROM 1 FOR $2) FROM freeze_subtrees WHERE campaign_id = $1 ORDER BY number`, id, fairdraw.LeafSize)
-	return list, fault.At(err, "drawrecord.SubtreesOf(%s)", id)
+	return list, fault.At(err, "drawing.SubtreesOf(%s)", id)
 }
 
 // ListOf yields the frozen list of a campaign, by layer and column. It reads it page by page,
@@ -168,7 +168,7 @@ func linesUnder(ctx context.Context, db postgres.DB, id uuid.UUID, number, subtr
 	pages, err := postgres.Collect(ctx, db, pgx.RowTo[[]byte], `
 		SELECT leaves FROM freeze_subtrees WHERE campaign_id = $1 AND number >= $2 AND number < $3 ORDER BY number`, id, number, number+subtrees)
 	if err != nil {
-		return nil, fault.At(err, "drawrecord.linesUnder(%s, %d)", id, number)
+		return nil, fault.At(err, "drawing.linesUnder(%s, %d)", id, number)
 	}
 	var lines []fairdraw.SoldLine
 	for _, leaves := range pages {
@@ -200,7 +200,7 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uui
 		LEFT JOIN draw_voids v ON v.campaign_id = i.id
 		LEFT JOIN beacon_chains b ON f.round IS NOT NULL AND b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')`, ids)
 	if err != nil {
-		return nil, fmt.Errorf("drawrecord.ReadProgress: %w", err)
+		return nil, fmt.Errorf("drawing.ReadProgress: %w", err)
 	}
 	known := make(map[uuid.UUID]Progress, len(list))
 	for _, p := range list {
@@ -232,7 +232,7 @@ func KeepChain(ctx context.Context, tx pgx.Tx, c beacon.Chain) error {
 		INSERT INTO beacon_chains (chain_hash, public_key, genesis_time, genesis_seed, beacon_id, period_s)
 		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
 		hash[:], c.PublicKey, c.GenesisTime, c.GenesisSeed, c.ID, c.PeriodS)
-	return fault.At(err, "drawrecord.KeepChain(%x)", hash)
+	return fault.At(err, "drawing.KeepChain(%x)", hash)
 }
 
 // ChainOf returns the chain of a hash, or false when no campaign has bound itself to it.
@@ -240,14 +240,14 @@ func ChainOf(ctx context.Context, db postgres.DB, hash fairdraw.Hash) (c beacon.
 	err = db.QueryRow(ctx, `SELECT public_key, genesis_time, genesis_seed, beacon_id, period_s FROM beacon_chains WHERE chain_hash = $1`, hash[:]).
 		Scan(&c.PublicKey, &c.GenesisTime, &c.GenesisSeed, &c.ID, &c.PeriodS)
 	ok, err = postgres.Found(err)
-	return c, ok, fault.At(err, "drawrecord.ChainOf(%s)", hash)
+	return c, ok, fault.At(err, "drawing.ChainOf(%s)", hash)
 }
 
 // KeepRound stores a round that beacon.Chain.Verify has returned, once.
 func KeepRound(ctx context.Context, db postgres.DB, chain fairdraw.Hash, r beacon.Round) error {
 	_, err := db.Exec(ctx, `INSERT INTO beacon_rounds (chain_hash, round, signature, randomness) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		chain[:], r.Number, r.Signature, r.Randomness[:])
-	return fault.At(err, "drawrecord.KeepRound(%s, %d)", chain, r.Number)
+	return fault.At(err, "drawing.KeepRound(%s, %d)", chain, r.Number)
 }
 
 // mostRows is how many rows of a round are read, or newer than one: to verify one takes 7 to 18 ms.
@@ -308,5 +308,5 @@ func rounds(ctx context.Context, db postgres.DB, which string, args ...any) ([]b
 		}
 		return r, err
 	}, `SELECT round, signature, randomness FROM beacon_rounds WHERE chain_hash = $1 AND `+which, args...)
-	return found, fault.At(err, "drawrecord.rounds")
+	return found, fault.At(err, "drawing.rounds")
 }

@@ -45,7 +45,7 @@ func ProofStateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s ProofSta
 	}
 	var rules fairdraw.Rules
 	if err := json.Unmarshal(bound.Rules, &rules); err != nil {
-		return s, fmt.Errorf("proof.StateOf(%s): the rules: %w", id, err)
+		return s, fmt.Errorf("drawing.StateOf(%s): the rules: %w", id, err)
 	}
 	s.Rules = bound.Rules
 	commitment := fairdraw.Hash(bound.Commitment)
@@ -78,7 +78,7 @@ func ProofStateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s ProofSta
 	}
 	s.Freeze = new(fairdraw.FreezeRecord)
 	if err := json.Unmarshal(s.Progress.Record, s.Freeze); err != nil {
-		return s, fmt.Errorf("proof.StateOf(%s): the freeze record: %w", id, err)
+		return s, fmt.Errorf("drawing.StateOf(%s): the freeze record: %w", id, err)
 	}
 	return s, nil
 }
@@ -110,12 +110,12 @@ func (s *Proofs) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.Pu
 		}
 		leaves, err := leavesOf(p, among[number], lines, subtrees, number, frozen.Count)
 		if err != nil {
-			return none, fmt.Errorf("proof.Purchase(%s): %w: %w", p.ID, ErrNotFrozenList, err)
+			return none, fmt.Errorf("drawing.Purchase(%s): %w: %w", p.ID, ErrNotFrozenList, err)
 		}
 		made.Leaves = append(made.Leaves, leaves...)
 	}
 	if err := made.CheckPaths(); err != nil { // a buyer must never get a proof that does not hold
-		return none, fmt.Errorf("proof.Purchase(%s): %w: %w", p.ID, ErrNotFrozenList, err)
+		return none, fmt.Errorf("drawing.Purchase(%s): %w: %w", p.ID, ErrNotFrozenList, err)
 	}
 	return made, nil
 }

@@ -23,7 +23,7 @@ func NoteWait(ctx context.Context, db postgres.DB, id uuid.UUID, w Wait) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO draw_waits (campaign_id, reason, retry_at) VALUES ($1, $2, $3)
 		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = 0`, id, w.Reason, w.RetryAt)
-	return fault.At(err, "drawrecord.NoteWait(%s)", id)
+	return fault.At(err, "drawing.NoteWait(%s)", id)
 }
 
 // NoteFault stores that an attempt at a draw has failed, and when about the next one comes. It
@@ -33,7 +33,7 @@ func NoteFault(ctx context.Context, db postgres.DB, id uuid.UUID, retryIn time.D
 		INSERT INTO draw_waits (campaign_id, reason, retry_at, faults)
 		SELECT id, 'the last attempt failed; it is tried again', clock_timestamp() + $2 * interval '1 second', 1 FROM campaigns WHERE id = $1 AND state = 'drawing'
 		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = draw_waits.faults + 1`, id, retryIn.Seconds())
-	return fault.At(err, "drawrecord.NoteFault(%s)", id)
+	return fault.At(err, "drawing.NoteFault(%s)", id)
 }
 
 // Failing returns campaigns, at most limit, of which two attempts at the draw or more have
@@ -42,7 +42,7 @@ func Failing(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error
 	list, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		SELECT w.campaign_id FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id
 		WHERE w.faults >= 2 AND c.state = 'drawing' ORDER BY w.campaign_id LIMIT $1`, limit)
-	return list, fault.At(err, "drawrecord.Failing")
+	return list, fault.At(err, "drawing.Failing")
 }
 
 // QueueEndWait deletes the note.
@@ -54,13 +54,13 @@ func QueueEndWait(b *pgx.Batch, id uuid.UUID) {
 func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
 	var b pgx.Batch
 	QueueEndWait(&b, id)
-	return fault.At(db.SendBatch(ctx, &b).Close(), "drawrecord.EndWait(%s)", id)
+	return fault.At(db.SendBatch(ctx, &b).Close(), "drawing.EndWait(%s)", id)
 }
 
 // Now returns the time of the database's clock, which decides what is due.
 func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return now, fmt.Errorf("drawrecord.Now: %w", err)
+		return now, fmt.Errorf("drawing.Now: %w", err)
 	}
 	return now, nil
 }
@@ -68,7 +68,7 @@ func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 // CountWaits counts the draws that wait for something now, and those whose last attempt failed.
 func CountWaits(ctx context.Context, db postgres.DB) (n int, err error) {
 	err = db.QueryRow(ctx, `SELECT count(*) FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state = 'drawing'`).Scan(&n)
-	return n, fault.At(err, "drawrecord.CountWaits")
+	return n, fault.At(err, "drawing.CountWaits")
 }
 
 // UnderWay is what is known of all draws that are not done.
@@ -89,7 +89,7 @@ func CountUnderWay(ctx context.Context, db postgres.DB) (u UnderWay, err error) 
 		FROM campaigns c LEFT JOIN draw_voids v ON v.campaign_id = c.id WHERE c.state = 'drawing'`).
 		Scan(&u.Campaigns, &since, &u.Voids, &u.Claims, &claimed)
 	u.Oldest, u.OldestClaim = time.Duration(since*float64(time.Second)), time.Duration(claimed*float64(time.Second))
-	return u, fault.At(err, "drawrecord.CountUnderWay")
+	return u, fault.At(err, "drawing.CountUnderWay")
 }
 
 // Stuck is what decides whether a draw under way may be voided.
@@ -107,7 +107,7 @@ func StuckOf(ctx context.Context, tx pgx.Tx, id uuid.UUID) (s Stuck, err error) 
 		SELECT c.draw_started_at, r.due_at, coalesce(r.is_known, false), v.voids_at, clock_timestamp()
 		FROM campaigns c LEFT JOIN draw_rounds(c.id) r ON true LEFT JOIN draw_voids v ON v.campaign_id = c.id
 		WHERE c.id = $1 AND c.state = 'drawing'`, id).Scan(&s.StartedAt, &s.RoundDueAt, &s.RoundKnown, &s.VoidsAt, &s.Now)
-	return s, fault.At(err, "drawrecord.StuckOf(%s)", id)
+	return s, fault.At(err, "drawing.StuckOf(%s)", id)
 }
 
 // AnnounceVoid stores that a draw is voided 168 hours from now, unless its round comes before. A
@@ -116,12 +116,12 @@ func AnnounceVoid(ctx context.Context, tx pgx.Tx, id uuid.UUID) (voidsAt time.Ti
 	err = tx.QueryRow(ctx, `
 		INSERT INTO draw_voids (campaign_id, announced_at, voids_at)
 		SELECT $1, now.at, now.at + interval '168 hours' FROM (SELECT clock_timestamp() AS at) now RETURNING voids_at`, id).Scan(&voidsAt)
-	return voidsAt, fault.At(err, "drawrecord.AnnounceVoid(%s)", id)
+	return voidsAt, fault.At(err, "drawing.AnnounceVoid(%s)", id)
 }
 
 // VoidsAt returns when the draw of a campaign is voided, or was; nil: that is not announced.
 func VoidsAt(ctx context.Context, db postgres.DB, id uuid.UUID) (at *time.Time, err error) {
 	err = db.QueryRow(ctx, `SELECT voids_at FROM draw_voids WHERE campaign_id = $1`, id).Scan(&at)
 	_, err = postgres.Found(err)
-	return at, fault.At(err, "drawrecord.VoidsAt(%s)", id)
+	return at, fault.At(err, "drawing.VoidsAt(%s)", id)
 }

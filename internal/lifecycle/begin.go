@@ -48,7 +48,7 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 		return c.cancel(ctx, tx, ref, &given)
 	})
 	if err != nil {
-		return job.Outcome{}, false, fmt.Errorf("campaigncancel.begin(%s): %w", ref.CampaignID, err)
+		return job.Outcome{}, false, fmt.Errorf("lifecycle.begin(%s): %w", ref.CampaignID, err)
 	}
 	if announced != nil {
 		c.observer.Advanced(ref.ID)

@@ -45,7 +45,7 @@ type Refunded struct {
 
 // ErrWaiting means that not all of the campaign's money is on its way yet: try again
 // later.
-var ErrWaiting = errors.New("campaigncancel: purchases, payments or refunds of the campaign are not finished")
+var ErrWaiting = errors.New("lifecycle: purchases, payments or refunds of the campaign are not finished")
 
 // Waiting is ErrWaiting with a time: wallets cannot take their money (an operator has to repair
 // them, or their owners to spend some), or the void of a draw is announced.
@@ -54,7 +54,7 @@ type CancelWaiting struct {
 	After  time.Duration // until the next attempt
 }
 
-func (w *CancelWaiting) Error() string { return "campaigncancel: " + w.Reason }
+func (w *CancelWaiting) Error() string { return "lifecycle: " + w.Reason }
 
 // Unwrap returns ErrWaiting.
 func (w *CancelWaiting) Unwrap() error { return ErrWaiting }
@@ -107,7 +107,7 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	if err != nil || !begun {
 		return outcome, err
 	}
-	hit("campaigncancel.begun", ref)
+	hit("lifecycle.begun", ref)
 	var left refusals
 	for after := uuid.Nil; ; {
 		chunk, err := c.giveBack(ctx, ref, after)
@@ -165,7 +165,7 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 			}
 			return c.note(ctx, tx, ref, progress)
 		}
-		hit("campaigncancel.finalize", ref)
+		hit("lifecycle.finalize", ref)
 		outcome, err = resultOf(ref, counts)
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 	})
 	switch {
 	case err != nil:
-		return job.Outcome{}, fmt.Errorf("campaigncancel.finalize(%s): %w", ref.CampaignID, err)
+		return job.Outcome{}, fmt.Errorf("lifecycle.finalize(%s): %w", ref.CampaignID, err)
 	case done:
 		return outcome, nil
 	case advanced:
@@ -258,7 +258,7 @@ func (c *Canceller) note(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.P
 // countLeft counts the purchases that are still to be given back.
 func countLeft(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
 	err = db.QueryRow(ctx, `SELECT count(DISTINCT purchase_id) FROM positions WHERE campaign_id = $1 AND state = 'sold'`, campaignID).Scan(&n)
-	return n, fault.At(err, "campaigncancel.countLeft(%s)", campaignID)
+	return n, fault.At(err, "lifecycle.countLeft(%s)", campaignID)
 }
 
 // refusal returns why a campaign in this state cannot be cancelled, or its draw voided, or nil.

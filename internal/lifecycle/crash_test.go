@@ -52,7 +52,7 @@ func diesAnywhere(t *testing.T, o lifecycle.CancelOrder) {
 		_, err := canceller(t, db).Run(t.Context(), ref)
 		t.Errorf("it lived through %s: %v", point, err)
 	}
-	for _, point := range []string{"campaigncancel.begun", "campaigncancel.chunk", "campaigncancel.chunked", "campaigncancel.begun", "campaigncancel.chunk", "campaigncancel.chunked"} {
+	for _, point := range []string{"lifecycle.begun", "lifecycle.chunk", "lifecycle.chunked", "lifecycle.begun", "lifecycle.chunk", "lifecycle.chunked"} {
 		die(point, 1)
 		fixture.Sound(t, db)
 	}
@@ -61,7 +61,7 @@ func diesAnywhere(t *testing.T, o lifecycle.CancelOrder) {
 	}
 	sum.check(t, db, id)
 	succeedRefunds(t, db, id)
-	die("campaigncancel.finalize", 1)
+	die("lifecycle.finalize", 1)
 	if j := fixture.Job(t, db, ref.ID); j.State != job.Queued {
 		t.Errorf("the job is %s", j.State)
 	}
@@ -102,7 +102,7 @@ func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
 	ref := order(t, db, id, byOps)
 	var sales sync.WaitGroup
 	first := true
-	defer failpoint.Set("campaigncancel.chunk", id.String(), func() { // under the lock, and the campaign is cancelled
+	defer failpoint.Set("lifecycle.chunk", id.String(), func() { // under the lock, and the campaign is cancelled
 		if !first {
 			return
 		}

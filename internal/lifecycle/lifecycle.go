@@ -29,10 +29,10 @@
 //
 // Failpoints, each with the campaign's id:
 //
-//	campaigncancel.begun   the campaign is cancelled, and no purchase is taken back yet
-//	campaigncancel.chunk   a chunk is written, and not committed
-//	campaigncancel.chunked a chunk is committed
-//	campaigncancel.finalize  every purchase is taken back, and the job is still queued
+//	lifecycle.begun   the campaign is cancelled, and no purchase is taken back yet
+//	lifecycle.chunk   a chunk is written, and not committed
+//	lifecycle.chunked a chunk is committed
+//	lifecycle.finalize  every purchase is taken back, and the job is still queued
 package lifecycle
 
 import (

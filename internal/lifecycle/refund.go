@@ -52,14 +52,14 @@ func (c *Canceller) giveBack(ctx context.Context, ref job.Ref, after uuid.UUID) 
 		if err := c.note(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil {
 			return err
 		}
-		hit("campaigncancel.chunk", ref)
+		hit("lifecycle.chunk", ref)
 		return nil
 	})
 	if err != nil {
-		return given{}, fmt.Errorf("campaigncancel.giveBack(%s): %w", ref.CampaignID, err)
+		return given{}, fmt.Errorf("lifecycle.giveBack(%s): %w", ref.CampaignID, err)
 	}
 	if len(g.purchases) > 0 {
-		hit("campaigncancel.chunked", ref)
+		hit("lifecycle.chunked", ref)
 	}
 	return g, nil
 }

@@ -244,7 +244,7 @@ func addDrawing(ctx context.Context, db postgres.DB, list []campaign.Progress) e
 	}
 	known, err := drawing.ReadProgress(ctx, db, shown)
 	if err != nil {
-		return fmt.Errorf("watch: %w", err)
+		return fmt.Errorf("progress: %w", err)
 	}
 	for i, p := range list {
 		now, ok := known[p.CampaignID]
@@ -270,7 +270,7 @@ func addGivingBack(ctx context.Context, db postgres.DB, list []campaign.Progress
 	}
 	jobs, err := job.CampaignCancellations(ctx, db, cancelled)
 	if err != nil {
-		return fmt.Errorf("watch: %w", err)
+		return fmt.Errorf("progress: %w", err)
 	}
 	for i, p := range list {
 		j, known := jobs[p.CampaignID]
