@@ -104,7 +104,7 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 	ref := sellAll(t, db, id)
 	timed(t, "freeze and draw", func() error { drawn(t, db, ref); return nil })
 	timed(t, "a campaign with its counts, sold", func() error { _, err := lifecycle.Get(t.Context(), db, id); return err })
-	timed(t, "what a stream tells", func() error { _, err := progress.ReadProgress(t.Context(), db, []uuid.UUID{id}); return err })
+	timed(t, "what a stream tells", func() error { _, err := progress.Read(t.Context(), db, []uuid.UUID{id}); return err })
 	timed(t, "the state of the draw", func() error { _, err := drawing.ProofStateOf(t.Context(), db, id); return err })
 	proofs := drawing.NewProofs(db)
 	timed(t, "the proof", func() error {

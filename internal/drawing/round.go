@@ -122,7 +122,9 @@ type notNow struct {
 }
 
 // Error returns the reason.
-func (n *notNow) Error() string { return fmt.Sprintf("drawing: not asked for %s: %s", n.after, n.reason) }
+func (n *notNow) Error() string {
+	return fmt.Sprintf("drawing: not asked for %s: %s", n.after, n.reason)
+}
 
 // questions bounds what a worker asks relays, so that relays that hang do not hold the
 // slots of draws that need none. Few are asked at once. When a question fails and took

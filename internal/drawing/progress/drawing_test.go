@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize.example/draw/fairdraw"
-	"triprize/internal/campaign"
 	"triprize/internal/drawing"
 	"triprize/internal/drawing/progress"
 	"triprize/internal/platform/postgres"
@@ -22,9 +21,9 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, id)
 	seen, draws := make(map[string]string), make(map[string]string)
-	look := func(what string) campaign.Progress {
+	look := func(what string) progress.Progress {
 		t.Helper()
-		list, err := progress.ReadProgress(t.Context(), db, []uuid.UUID{id})
+		list, err := progress.Read(t.Context(), db, []uuid.UUID{id})
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
@@ -42,7 +41,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	if p := look("drawing"); p.Draw != nil {
 		t.Errorf("before the freeze: %+v", p.Draw)
 	}
-	before, err := progress.ReadProgress(t.Context(), db, []uuid.UUID{id})
+	before, err := progress.Read(t.Context(), db, []uuid.UUID{id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +68,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := look("frozen"); p.Draw.FreezeHash != fairdraw.FreezeHash([]byte("{}")).String() {
+	if p := look("frozen"); *p.Draw.FreezeHash != fairdraw.FreezeHash([]byte("{}")) {
 		t.Errorf("frozen: %+v", p.Draw)
 	}
 	wait("the round is not due", until)

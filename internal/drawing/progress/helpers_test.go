@@ -83,19 +83,19 @@ func run(t *testing.T, w *progress.Campaigns) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-func take(t *testing.T, s *progress.Subscription) campaign.Progress {
+func take(t *testing.T, s *progress.Subscription) progress.Progress {
 	t.Helper()
 	select {
 	case progress := <-s.Progress():
 		return progress
 	case <-time.After(servers.Patience):
 		t.Fatal("nothing was told")
-		return campaign.Progress{}
+		return progress.Progress{}
 	}
 }
 
 // takeUntil takes snapshots until one has so many positions sold.
-func takeUntil(t *testing.T, s *progress.Subscription, sold int) campaign.Progress {
+func takeUntil(t *testing.T, s *progress.Subscription, sold int) progress.Progress {
 	t.Helper()
 	for {
 		if progress := take(t, s); progress.Counts.Sold == sold {

@@ -4,10 +4,9 @@ package progress
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
-	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -17,272 +16,112 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Campaigns tells any number of clients of one process the progress of campaigns. It
-// makes one query per interval for all campaigns with subscriptions, and one more when
-// new subscriptions find no fresh snapshot. It does not need Redis. While Postgres is
-// down it says nothing; afterwards it passes on what has changed.
-type Campaigns struct {
-	db       postgres.DB
-	interval time.Duration
-	logger   *slog.Logger
-	arrived  chan struct{}    // a subscription waits for its first snapshot
-	ticks    <-chan time.Time // nil: every interval; tests set it
-	failing  bool             // the last query failed; only Run uses it
+// Progress is the state of a campaign's sale and draw at one moment.
+type Progress struct {
+	CampaignID uuid.UUID
+	State      campaign.State
+	Paused     bool
+	Counts     campaign.Counts
+	Board      int64             // the API's board_version: grows with every change of a position
+	Refunds    *Refunds          // of a cancelled campaign
+	Waiting    *campaign.Wait    // after the sale; nil: it waits for nothing
+	Draw       *drawing.Progress // of a campaign that is drawing and frozen
 
-	mu      sync.Mutex
-	watched map[uuid.UUID]*watched
+	// Version is a short hash of the other fields. Equal fields give an equal
+	// Version, in every process and at any time.
+	Version string
 }
 
-// watched is a campaign with at least one subscription.
-type watched struct {
-	latest        campaign.Progress
-	readAt        time.Time // zero: never
-	changedAt     time.Time // after the query that found latest
-	subscriptions map[*Subscription]struct{}
+// Refunds is how far the cancellation of a campaign is, by the job that cancels it.
+type Refunds struct {
+	job.Refunds
+	Over bool // the job is final
 }
 
-// progressTimeout bounds one query.
-const progressTimeout = 5 * time.Second
-
-// NewCampaigns returns a Campaigns; Run must run for it to notice anything.
-func NewCampaigns(db postgres.DB, interval time.Duration, logger *slog.Logger) *Campaigns {
-	return &Campaigns{db: db, interval: interval, logger: logger, arrived: make(chan struct{}, 1), watched: make(map[uuid.UUID]*watched)}
+// DrawVersion is a Version that changes with the state, the wait and the draw alone.
+func (p Progress) DrawVersion() string {
+	return Progress{CampaignID: p.CampaignID, State: p.State, Waiting: p.Waiting, Draw: p.Draw}.hash()
 }
 
-// Subscription follows one campaign. Call Stop when done.
-type Subscription struct {
-	watch *Campaigns
-	id    uuid.UUID
-	news  chan campaign.Progress // has room for one: the newest, until the subscriber takes it
-
-	// Guarded by the lock of Campaigns: the version last put into news, and the
-	// version that the subscriber has certainly received.
-	put, got string
+// Over reports whether nothing will change any more.
+func (p Progress) Over() bool {
+	return p.State == campaign.Completed || p.State == campaign.Cancelled && (p.Refunds == nil || p.Refunds.Over)
 }
 
-// Subscribe starts to follow a campaign. The first snapshot comes at once: it is at most
-// two intervals old, or read for this subscription. seen is the version that the
-// subscriber has already, if any: it gets nothing until the version differs. It never
-// gets anything about a campaign that does not exist.
-func (w *Campaigns) Subscribe(id uuid.UUID, seen string) *Subscription {
-	s := &Subscription{watch: w, id: id, news: make(chan campaign.Progress, 1), put: seen, got: seen}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c := w.watched[id]
-	if c == nil {
-		c = &watched{subscriptions: make(map[*Subscription]struct{})}
-		w.watched[id] = c
-	}
-	c.subscriptions[s] = struct{}{}
-	if w.isFresh(c) {
-		s.offer(c.latest)
-		return s
-	}
-	select {
-	case w.arrived <- struct{}{}:
-	default: // Run has a signal already
-	}
-	return s
-}
-
-func (w *Campaigns) isFresh(c *watched) bool {
-	return !c.readAt.IsZero() && time.Since(c.readAt) < 2*w.interval
-}
-
-// Progress delivers a campaign.Progress whenever the campaign differs from the last one
-// taken. A newer one replaces one that is not taken yet. When the campaign returns to
-// what the subscriber has, the one not taken is withdrawn.
-func (s *Subscription) Progress() <-chan campaign.Progress { return s.news }
-
-// Stop ends the subscription; stopping twice is safe.
-func (s *Subscription) Stop() {
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	c := s.watch.watched[s.id]
-	if c == nil {
-		return
-	}
-	delete(c.subscriptions, s)
-	if len(c.subscriptions) == 0 {
-		delete(s.watch.watched, s.id)
-	}
-}
-
-// offer puts a snapshot into news. It never blocks, because only offer sends to news,
-// under the lock of Campaigns, after it has emptied it.
-func (s *Subscription) offer(latest campaign.Progress) {
-	select {
-	case <-s.news: // not taken: the subscriber has what it had before
-	default:
-		s.got = s.put
-	}
-	s.put = latest.Version
-	if latest.Version != s.got {
-		s.news <- latest
-	}
-}
-
-// ChangedAt returns when it was learned here that a campaign has changed: data read
-// before then may be out of date. It is zero for a campaign that nobody follows.
-func (w *Campaigns) ChangedAt(id uuid.UUID) time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if c := w.watched[id]; c != nil {
-		return c.changedAt
-	}
-	return time.Time{}
-}
-
-// Watching returns how many campaigns have subscriptions.
-func (w *Campaigns) Watching() int { return len(w.ids(func(*watched) bool { return true })) }
-
-// Run reads the campaigns with subscriptions until ctx ends. It makes all queries one
-// after the other, so that no subscriber gets something older than before.
-func (w *Campaigns) Run(ctx context.Context) {
-	ticks := w.ticks
-	if ticks == nil {
-		ticker := time.NewTicker(w.interval)
-		defer ticker.Stop()
-		ticks = ticker.C
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.arrived:
-			w.read(ctx, w.ids(func(c *watched) bool { return !w.isFresh(c) }))
-		case <-ticks:
-			w.read(ctx, w.ids(func(*watched) bool { return true }))
-		}
-	}
-}
-
-func (w *Campaigns) ids(which func(*watched) bool) []uuid.UUID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ids := make([]uuid.UUID, 0, len(w.watched))
-	for id, c := range w.watched {
-		if which(c) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// read reads campaigns and offers them to their subscribers.
-func (w *Campaigns) read(ctx context.Context, ids []uuid.UUID) {
-	if len(ids) == 0 {
-		return
-	}
-	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, progressTimeout)
-	defer cancel()
-	list, err := ReadProgress(limited, w.db, ids)
-	if err != nil {
-		if !w.failing && ctx.Err() == nil {
-			w.failing = true
-			w.logger.Warn("watched campaigns cannot be read; trying again", "error", err)
-		}
-		return
-	}
-	if w.failing {
-		w.failing = false
-		w.logger.Info("watched campaigns are read again")
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, latest := range list {
-		c := w.watched[latest.CampaignID]
-		if c == nil {
-			continue // its last subscription has ended in the meantime
-		}
-		if latest.Version != c.latest.Version {
-			c.changedAt = time.Now()
-		}
-		c.latest, c.readAt = latest, began
-		for s := range c.subscriptions {
-			s.offer(latest)
-		}
-	}
-}
-
-// ReadProgress reads the progress of campaigns. It costs one query, and one more when
-// some of them are cancelled: it then says how much of them is given back; and one more
-// when some are drawing: how far their draws are.
-func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]campaign.Progress, error) {
-	list, err := campaign.ReadProgress(ctx, db, ids)
+// Read reads the progress of campaigns without locks, and leaves out those that do not exist.
+// It costs one query, one more when some are cancelled (for their refunds), and one more when
+// some are drawing. There are no counts per layer: they would mean counting all positions at
+// every read, while this reads one row per campaign.
+func Read(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Progress, error) {
+	found, err := campaign.GetAll(ctx, db, ids)
 	if err != nil {
 		return nil, err
 	}
-	return list, addDetails(ctx, db, list)
+	return Of(ctx, db, found...)
 }
 
-// ProgressOf returns the progress of a campaign that has been read, as ReadProgress does.
-func ProgressOf(ctx context.Context, db postgres.DB, c campaign.Campaign) (campaign.Progress, error) {
-	list := []campaign.Progress{campaign.ProgressOf(c)}
-	err := addDetails(ctx, db, list)
-	return list[0], err
+// Of is Read for campaigns that have been read.
+func Of(ctx context.Context, db postgres.DB, found ...campaign.Campaign) (_ []Progress, err error) {
+	var cancelled, inDraw []uuid.UUID
+	for _, c := range found {
+		switch c.State {
+		case campaign.Cancelled:
+			cancelled = append(cancelled, c.ID)
+		case campaign.Drawing:
+			inDraw = append(inDraw, c.ID)
+		}
+	}
+	var jobs map[uuid.UUID]job.Job
+	if len(cancelled) > 0 {
+		if jobs, err = job.CampaignCancellations(ctx, db, cancelled); err != nil {
+			return nil, fmt.Errorf("progress.Of: %w", err)
+		}
+	}
+	var draws map[uuid.UUID]drawing.Progress
+	if len(inDraw) > 0 {
+		if draws, err = drawing.ReadProgress(ctx, db, inDraw); err != nil {
+			return nil, fmt.Errorf("progress.Of: %w", err)
+		}
+	}
+	list := make([]Progress, len(found))
+	for i, c := range found {
+		p := Progress{CampaignID: c.ID, State: c.State, Paused: c.PausedAt != nil, Counts: c.Counts, Board: c.BoardVersion, Waiting: c.Waiting}
+		if j, known := jobs[c.ID]; known { // without its job it was refunded long ago
+			p.Refunds = &Refunds{Over: j.State.Final()}
+			if j.Progress != nil && j.Progress.Refunds != nil {
+				p.Refunds.Refunds = *j.Progress.Refunds
+			}
+		}
+		if d, frozen := draws[c.ID]; frozen {
+			p.Draw = &d
+		}
+		p.Version = p.hash()
+		list[i] = p
+	}
+	return list, nil
 }
 
-func addDetails(ctx context.Context, db postgres.DB, list []campaign.Progress) error {
-	if err := addGivingBack(ctx, db, list); err != nil {
-		return err
+// hash returns 72 bits in 12 characters. The number at the front changes with the list of
+// fields, so that two releases never give different fields the same hash.
+func (p Progress) hash() string {
+	text := fmt.Appendf(nil, "4 %s %s %t %d %d %d %d %d",
+		p.CampaignID, p.State, p.Paused, p.Counts.Total, p.Counts.Reserved, p.Counts.Sold, p.Counts.Blocked, p.Board)
+	if r := p.Refunds; r != nil {
+		text = fmt.Appendf(text, " %d %d %d %t", r.Total, r.Done, r.Waiting, r.Over)
 	}
-	return addDrawing(ctx, db, list)
-}
-
-// addDrawing adds to campaigns that are drawing how far they are.
-func addDrawing(ctx context.Context, db postgres.DB, list []campaign.Progress) error {
-	var shown []uuid.UUID
-	for _, p := range list {
-		if p.State == campaign.Drawing {
-			shown = append(shown, p.CampaignID)
+	if w := p.Waiting; w != nil {
+		var until int64
+		if w.Until != nil {
+			until = w.Until.UnixMicro()
+		}
+		text = fmt.Appendf(text, " %s %d %q %d", w.Kind, w.Count, w.Reason, until)
+	}
+	if d := p.Draw; d != nil { // the round is in the record
+		text = fmt.Appendf(text, " %s", d.FreezeHash)
+		if d.VoidsAt != nil {
+			text = fmt.Appendf(text, " %d", d.VoidsAt.UnixMicro())
 		}
 	}
-	if len(shown) == 0 {
-		return nil
-	}
-	known, err := drawing.ReadProgress(ctx, db, shown)
-	if err != nil {
-		return fmt.Errorf("progress: %w", err)
-	}
-	for i, p := range list {
-		now, ok := known[p.CampaignID]
-		if !ok {
-			continue
-		}
-		list[i] = p.WithDraw(campaign.DrawProgress{Round: now.Round, RoundDueAt: now.RoundDueAt, VoidsAt: now.VoidsAt, FreezeHash: now.FreezeHash.String()})
-	}
-	return nil
-}
-
-// addGivingBack adds to cancelled campaigns what their jobs say. A campaign whose job is
-// gone was given back long ago.
-func addGivingBack(ctx context.Context, db postgres.DB, list []campaign.Progress) error {
-	var cancelled []uuid.UUID
-	for _, p := range list {
-		if p.State == campaign.Cancelled {
-			cancelled = append(cancelled, p.CampaignID)
-		}
-	}
-	if len(cancelled) == 0 {
-		return nil
-	}
-	jobs, err := job.CampaignCancellations(ctx, db, cancelled)
-	if err != nil {
-		return fmt.Errorf("progress: %w", err)
-	}
-	for i, p := range list {
-		j, known := jobs[p.CampaignID]
-		if !known {
-			continue
-		}
-		back := campaign.GivingBack{Over: j.State.Final()}
-		if j.Progress != nil && j.Progress.Refunds != nil {
-			r := j.Progress.Refunds
-			back.Total, back.Done, back.Waiting = r.Total, r.Done, r.Waiting
-		}
-		list[i] = p.WithGivingBack(back)
-	}
-	return nil
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }

@@ -119,7 +119,7 @@ func TestASnapshotShowsTheCampaign(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	w, _ := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
 	s := w.Subscribe(id, "")
-	expect := func(want campaign.Progress) {
+	expect := func(want progress.Progress) {
 		t.Helper()
 		want.CampaignID = id
 		got := take(t, s)
@@ -131,15 +131,15 @@ func TestASnapshotShowsTheCampaign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if same := campaign.ProgressOf(read); same != got {
-			t.Errorf("read as %+v, told of %+v", same, got)
+		if same, err := progress.Of(t.Context(), db, read); err != nil || same[0] != got {
+			t.Errorf("read as %+v, told of %+v; %v", same, got, err)
 		}
 	}
-	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6}})
+	expect(progress.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6}})
 	fixture.Reserve(t, db, id, "u", 2, time.Hour)
-	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2}})
+	expect(progress.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2}})
 	fixture.Sell(t, db, id, 1)
-	expect(campaign.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
+	expect(progress.Progress{State: campaign.Active, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
 	for _, move := range []struct {
 		to     func(context.Context, pgx.Tx, uuid.UUID) error
 		paused bool
@@ -147,7 +147,7 @@ func TestASnapshotShowsTheCampaign(t *testing.T) {
 		if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return move.to(t.Context(), tx, id) }); err != nil {
 			t.Fatal(err)
 		}
-		expect(campaign.Progress{State: campaign.Active, Paused: move.paused, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
+		expect(progress.Progress{State: campaign.Active, Paused: move.paused, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
 	}
 }
 

@@ -38,7 +38,7 @@ type boardFollower struct {
 // event adds to the progress what has changed on the board since the event before. If
 // that is too much, or the board cannot be read, the client has to read it, as of the
 // progress at least: the next event goes on from there.
-func (f *boardFollower) event(now campaign.Progress) stream.Event {
+func (f *boardFollower) event(now progress.Progress) stream.Event {
 	e := stream.Event{Name: "campaign", Last: now.Over()}
 	ctx, cancel := f.server.context()
 	defer cancel()
@@ -59,7 +59,7 @@ func (f *boardFollower) event(now campaign.Progress) stream.Event {
 }
 
 // boardEvent is the data of an event with the document of a board; nil: null.
-func boardEvent(now campaign.Progress, document []byte) []byte {
+func boardEvent(now progress.Progress, document []byte) []byte {
 	data, _ := json.Marshal(struct { // cannot fail: the document is JSON
 		contract.CampaignEvent
 		Board json.RawMessage `json:"board"`
@@ -86,11 +86,11 @@ func (s *Server) StreamCampaign(ctx context.Context, r operations.StreamCampaign
 		return nil, err
 	}
 	seen, board := seenOf(response.ValueOf(r.Params.LastEventID))
-	now, err := progress.ProgressOf(ctx, s.db, found)
+	list, err := progress.Of(ctx, s.db, found)
 	if err != nil {
 		return nil, err
 	}
-	if now.Over() && now.Version == seen {
+	if now := list[0]; now.Over() && now.Version == seen {
 		return response.Stream{Over: true}, nil
 	}
 	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
@@ -107,7 +107,7 @@ func (s *Server) StreamCampaign(ctx context.Context, r operations.StreamCampaign
 	}}, nil
 }
 
-func campaignEvent(now campaign.Progress) stream.Event {
+func campaignEvent(now progress.Progress) stream.Event {
 	data, _ := json.Marshal(resource.CampaignEvent(now)) // cannot fail
 	return stream.Event{ID: now.Version, Name: "campaign", Data: data, Last: now.Over()}
 }

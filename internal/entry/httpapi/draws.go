@@ -17,6 +17,7 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/drawing"
+	"triprize/internal/drawing/progress"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
@@ -182,7 +183,7 @@ func (s *Server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestO
 // followDraw passes on the draw whenever it differs from what the client has, by its tag, until it is over
 // or ctx ends. A sale changes a campaign all the time, and its draw hardly ever: that is
 // read only when it can have changed. One that cannot be read is read again.
-func (s *Server) followDraw(ctx context.Context, id uuid.UUID, seen string, changes <-chan campaign.Progress, out chan<- stream.Event) {
+func (s *Server) followDraw(ctx context.Context, id uuid.UUID, seen string, changes <-chan progress.Progress, out chan<- stream.Event) {
 	known := ""
 	var again <-chan time.Time
 	for {

@@ -10,6 +10,7 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/shape"
 	"triprize/internal/drawing"
+	"triprize/internal/drawing/progress"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/lifecycle"
 	"triprize/internal/platform/postgres"
@@ -74,14 +75,14 @@ func waitOf(w *campaign.Wait) *contract.CampaignWait {
 }
 
 // CampaignEvent is how far a campaign is, for its stream.
-func CampaignEvent(now campaign.Progress) contract.CampaignEvent {
+func CampaignEvent(now progress.Progress) contract.CampaignEvent {
 	e := contract.CampaignEvent{State: contract.CampaignState(now.State), Paused: now.Paused, BoardVersion: now.Board, Waiting: waitOf(now.Waiting),
 		Positions: counts(now.Counts)}
-	if g := now.GivingBack; g != nil {
-		e.Refunds = &contract.RefundProgress{Total: g.Total, Done: g.Done, Waiting: g.Waiting}
+	if r := now.Refunds; r != nil {
+		e.Refunds = &contract.RefundProgress{Total: r.Total, Done: r.Done, Waiting: r.Waiting}
 	}
 	if d := now.Draw; d != nil {
-		e.Draw = &contract.DrawProgress{FreezeHash: d.FreezeHash, Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt, VoidsAt: d.VoidsAt}
+		e.Draw = &contract.DrawProgress{FreezeHash: d.FreezeHash.String(), Round: roundJSON(d.Round), RoundDueAt: d.RoundDueAt, VoidsAt: d.VoidsAt}
 	}
 	return e
 }
