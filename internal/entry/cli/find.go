@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"triprize/internal/maintenance/find"
 	"triprize/internal/platform/config"
 )
 
@@ -26,12 +25,12 @@ the prefix of an API key, the id of a request. Of each kind it shows the newest 
 
 The id of a request, and the reference of a purchase that has failed, are searched in the
 newest %d jobs. Older ones are in the log, or in GET /v1/jobs?reference= with a user.
-It reads the database, and changes nothing. Status 1 when nothing is found.`, find.Newest),
+It reads the database, and changes nothing. Status 1 when nothing is found.`, searchedJobs),
 		Args: cobra.ExactArgs(1),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return onDatabase(c, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
-		hits, err := find.Look(cmd.Context(), db, args[0])
+		hits, err := lookUp(cmd.Context(), db, args[0])
 		switch {
 		case err != nil:
 			return err
@@ -39,13 +38,13 @@ It reads the database, and changes nothing. Status 1 when nothing is found.`, fi
 			err = hitTable.print(cmd.OutOrStdout(), hits, *asJSON)
 		}
 		if err == nil && len(hits) == 0 {
-			err = fmt.Errorf("nothing found; it is no id, key, reference or name of: %s", strings.Join(find.Places(), ", "))
+			err = fmt.Errorf("nothing found; it is no id, key, reference or name of: %s", strings.Join(lookedUp(), ", "))
 		}
 		return err
 	})
 }
 
-var hitTable = table[find.Hit]{"found", "WHAT\tID\tSTATE\tSEE\tFACTS", func(h find.Hit) string {
+var hitTable = table[hit]{"found", "WHAT\tID\tSTATE\tSEE\tFACTS", func(h hit) string {
 	return cells(h.What, &h.ID, &h.State, h.See, factsOf(h.Facts))
 }}
 

@@ -1,4 +1,4 @@
-package find_test
+package cli
 
 import (
 	"slices"
@@ -11,14 +11,11 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/job"
 	"triprize/internal/key"
-	"triprize/internal/maintenance/find"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
-
-func TestMain(m *testing.M) { servers.Main(m) }
 
 // Whatever a complaint names, its job and what belongs to it are found.
 func TestWhateverSomebodyNamesIsFound(t *testing.T) {
@@ -70,14 +67,14 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 		"00000000-0000-7000-8000-00000000": nil,
 		uuid.NewString():                   nil,
 	} {
-		hits, err := find.Look(t.Context(), db, text)
+		hits, err := lookUp(t.Context(), db, text)
 		if err != nil {
 			t.Fatal(text, err)
 		}
 		var got []string
 		for _, h := range hits {
 			got = append(got, h.What+" "+h.ID)
-			if strings.Contains(h.See, "{}") || !slices.Contains(find.Places(), h.What) || strings.Contains(string(h.Facts), "null") {
+			if strings.Contains(h.See, "{}") || !slices.Contains(lookedUp(), h.What) || strings.Contains(string(h.Facts), "null") {
 				t.Errorf("%+v", h)
 			}
 		}
@@ -87,7 +84,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
 	}
-	if hits, err := find.Look(t.Context(), db, refused.ID.String()); err != nil || len(hits) != 1 || hits[0].State != string(job.Failed) || !strings.Contains(string(hits[0].Facts), `"problem":"campaign-paused"`) {
+	if hits, err := lookUp(t.Context(), db, refused.ID.String()); err != nil || len(hits) != 1 || hits[0].State != string(job.Failed) || !strings.Contains(string(hits[0].Facts), `"problem":"campaign-paused"`) {
 		t.Errorf("the refused one: %+v, %v", hits, err)
 	}
 }
@@ -100,7 +97,7 @@ func TestTheWorkerThatDrawsACampaignIsFound(t *testing.T) {
 	fixture.SellOut(t, db, id)
 	claimed := func() string {
 		t.Helper()
-		hits, err := find.Look(t.Context(), db, id.String())
+		hits, err := lookUp(t.Context(), db, id.String())
 		for _, h := range hits {
 			if h.What == "draw" {
 				return string(h.Facts)

@@ -1,8 +1,4 @@
-// Package find says what an id or a word is, whatever it is the id of. It never writes.
-//
-// Each look-up is a query that goes along an index, for one kind of thing. Few ids belong to two
-// kinds, so each look-up is made that the text can be meant for.
-package find
+package cli
 
 import (
 	"context"
@@ -21,8 +17,12 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Hit is one thing that a text names, or that belongs to what it names.
-type Hit struct {
+// The command find says what an id or a word is, whatever it is the id of. Each look-up is a query
+// that goes along an index, for one kind of thing. Few ids belong to two kinds, so each look-up is
+// made that the text can be meant for.
+
+// hit is one thing that a text names, or that belongs to what it names.
+type hit struct {
 	What  string          `json:"what"`  // job, purchase, …
 	ID    string          `json:"id"`    // its own
 	State string          `json:"state"` // empty: it has none
@@ -38,14 +38,14 @@ type lookup struct {
 	id   bool   // only for a text that is a UUID: then $1 is one
 }
 
-// most is how many things of one kind are found, the newest first.
-const most = 10
+// mostHits is how many things of one kind are found, the newest first.
+const mostHits = 10
 
-// Newest is how many jobs are searched for what no index has: the newest ones.
-const Newest = 50_000
+// searchedJobs is how many jobs are searched for what no index has: the newest ones.
+const searchedJobs = 50_000
 
-// Look returns what the text names, in the order of [Places]; of each look-up ten at most, the newest.
-func Look(ctx context.Context, db postgres.DB, text string) ([]Hit, error) {
+// lookUp returns what the text names, in the order of lookups; of each look-up ten at most, the newest.
+func lookUp(ctx context.Context, db postgres.DB, text string) ([]hit, error) {
 	text = strings.TrimSpace(text)
 	if !utf8.ValidString(text) {
 		return nil, nil // the database has no such text
@@ -54,7 +54,7 @@ func Look(ctx context.Context, db postgres.DB, text string) ([]Hit, error) {
 		text = key[1]
 	}
 	id, notID := uuid.Parse(text)
-	var found []Hit
+	var found []hit
 	for _, l := range lookups {
 		var arg any = text
 		if l.id {
@@ -63,17 +63,17 @@ func Look(ctx context.Context, db postgres.DB, text string) ([]Hit, error) {
 			}
 			arg = id
 		}
-		hits, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (Hit, error) {
-			h := Hit{What: l.what}
+		hits, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (hit, error) {
+			h := hit{What: l.what}
 			err := row.Scan(&h.ID, &h.State, &h.Facts)
 			h.See = strings.ReplaceAll(l.see, "{}", h.ID)
 			return h, err
-		}, l.sql, arg, most)
+		}, l.sql, arg, mostHits)
 		if err != nil {
-			return nil, fault.At(err, "find.Look(%s)", l.what)
+			return nil, fault.At(err, "cli.lookUp(%s)", l.what)
 		}
 		for _, h := range hits {
-			if !slices.ContainsFunc(found, func(other Hit) bool {
+			if !slices.ContainsFunc(found, func(other hit) bool {
 				return other.What == h.What && other.ID == h.ID && string(other.Facts) == string(h.Facts)
 			}) {
 				found = append(found, h)
@@ -86,8 +86,8 @@ func Look(ctx context.Context, db postgres.DB, text string) ([]Hit, error) {
 // ofKey is an API key, or what its owner may show of it: the database never gets the secret.
 var ofKey = regexp.MustCompile(`^tp_([0-9a-f]+)(?:_[0-9a-f]*)?$`)
 
-// Places lists the kinds of things that Look finds.
-func Places() (all []string) {
+// lookedUp lists the kinds of things that lookUp finds.
+func lookedUp() (all []string) {
 	seen := make(map[string]bool)
 	for _, l := range lookups {
 		if !seen[l.what] {
@@ -157,7 +157,7 @@ var lookups = []lookup{
 	{"job", jobs(` FROM jobs j WHERE j.id = $1 LIMIT $2`), seeJob, true},
 	{"job", jobs(` FROM (SELECT name FROM api_clients UNION ALL SELECT unnest(ARRAY['` + job.System + `', '` + job.Tool + `'])) c (name)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = c.name AND idempotency_key = $1 OFFSET 0) j LIMIT $2`), seeJob, false},
-	{"job", jobs(fmt.Sprintf(` FROM (SELECT * FROM jobs ORDER BY id DESC LIMIT %d) j WHERE j.request_id = $1 OR j.payload #>> '{payment,reference}' = $1 LIMIT $2`, Newest)), seeJob, false},
+	{"job", jobs(fmt.Sprintf(` FROM (SELECT * FROM jobs ORDER BY id DESC LIMIT %d) j WHERE j.request_id = $1 OR j.payload #>> '{payment,reference}' = $1 LIMIT $2`, searchedJobs)), seeJob, false},
 	{"job", jobs(` FROM jobs j WHERE j.user_id >= $1 AND j.user_id <= $1 ORDER BY j.user_id DESC, j.id DESC LIMIT $2`), seeJob, false},
 	{"purchase", purchases(`p.id = $1 OR p.job_id = $1 LIMIT $2`), seePurchase, true},
 	{"purchase", purchases(`p.payment_reference >= $1 AND p.payment_reference <= $1 ORDER BY p.payment_reference DESC, p.id DESC LIMIT $2`), seePurchase, false},
