@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/entry/upkeep"
 )
 
 // violations returns what the audit finds.
 func (sys *system) violations(ctx context.Context) (wrong []string) {
-	violations, err := audit.Check(ctx, sys.db, violationsShown)
+	violations, err := upkeep.Check(ctx, sys.db, violationsShown)
 	if err != nil {
 		return []string{"audit: " + err.Error()}
 	}

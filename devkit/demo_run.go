@@ -14,7 +14,7 @@ import (
 	"triprize.example/client"
 	"triprize/internal/domain/shape"
 	"triprize/internal/drawing"
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/entry/upkeep"
 )
 
 // demo is one run of the demo.
@@ -204,7 +204,7 @@ func (d *demo) awaitDraw(ctx context.Context) error {
 
 // check compares the database with what Triprize promises.
 func (d *demo) check(ctx context.Context) error {
-	violations, err := audit.Check(ctx, d.db, 5)
+	violations, err := upkeep.Check(ctx, d.db, 5)
 	if err != nil {
 		return err
 	}

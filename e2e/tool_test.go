@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -177,7 +177,7 @@ func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
 	if stdout, stderr, status := run(t, env, "audit", "--stored"); status != 0 || !strings.Contains(stdout, "nothing is stored") {
 		t.Errorf("nobody has looked: status %d, %s%s", status, stdout, stderr)
 	}
-	if _, err := audit.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil {
+	if _, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stdout, stderr, status = run(t, env, "audit", "--stored")

@@ -18,8 +18,8 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/money"
 	"triprize/internal/drawing"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
@@ -258,7 +258,7 @@ func (m *model) checkEnd(rt *rapid.T, c campaign.Campaign) {
 }
 
 func (m *model) check(rt *rapid.T) {
-	violations, err := audit.Check(m.t.Context(), m.db, 3)
+	violations, err := upkeep.Check(m.t.Context(), m.db, 3)
 	if err != nil {
 		rt.Fatal(err)
 	}

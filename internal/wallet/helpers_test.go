@@ -17,8 +17,8 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
@@ -114,7 +114,7 @@ func lapseOne(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 // are not there: this package knows of none.
 func soundButForPurchases(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
-	violations, err := audit.Check(t.Context(), db, 5)
+	violations, err := upkeep.Check(t.Context(), db, 5)
 	if err != nil {
 		t.Fatal(err)
 	}

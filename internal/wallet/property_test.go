@@ -14,7 +14,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
@@ -45,7 +45,7 @@ func TestRandomCommandsDoWhatTheModelDoes(t *testing.T) {
 			}
 			w.check(rt)
 		}
-		violations, err := audit.Check(t.Context(), db, 3)
+		violations, err := upkeep.Check(t.Context(), db, 3)
 		if err != nil {
 			rt.Fatal(err)
 		}

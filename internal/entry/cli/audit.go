@@ -15,8 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/platform/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
@@ -59,7 +60,7 @@ on the running system, a part at a time, and --stored lists what it has found.`,
 		if *stored {
 			return reportStored(cmd, pool, *asJSON)
 		}
-		found, err := audit.Check(cmd.Context(), pool, *limit)
+		found, err := upkeep.Check(cmd.Context(), pool, *limit)
 		if err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
 		if found == nil {
 			found = []audit.Violation{}
 		}
-		err := json.NewEncoder(out).Encode(map[string]any{"ok": len(found) == 0, "invariants": audit.Invariants(), "violations": found})
+		err := json.NewEncoder(out).Encode(map[string]any{"ok": len(found) == 0, "invariants": len(upkeep.Invariants), "violations": found})
 		if err != nil {
 			return err
 		}
@@ -88,7 +89,7 @@ func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
 		return fmt.Errorf("%d violations", len(found))
 	}
 	if !asJSON {
-		say(out, "%d invariants hold; what is sealed was not opened: draw_key_wrong in /readyz tells whether the keys of a process open it", audit.Invariants())
+		say(out, "%d invariants hold; what is sealed was not opened: draw_key_wrong in /readyz tells whether the keys of a process open it", len(upkeep.Invariants))
 	}
 	return nil
 }

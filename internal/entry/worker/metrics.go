@@ -11,9 +11,9 @@ import (
 	"triprize/internal/drawing"
 	"triprize/internal/job"
 	"triprize/internal/lease"
-	"triprize/internal/maintenance/audit"
 	"triprize/internal/payment"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/platform/audit"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/webhook"
 )

@@ -13,11 +13,12 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/drawing"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/audit"
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/platform/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -90,7 +91,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		db:    db, settings: settings, logger: logger, rdb: rdb, holds: holds,
 		client:  queue.NewClient(rdb, namespace),
 		finder:  queue.NewFinder(rdb, namespace),
-		auditor: audit.NewAuditor(db, logger), warnAfter: warnAfter,
+		auditor: upkeep.NewAuditor(db, logger), warnAfter: warnAfter,
 		wallets: wallet.NewExecutor(db, wallet.Documents{}, wallet.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
 			MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MostPerUser: settings.Payments.MaxPositionsPerUser}),

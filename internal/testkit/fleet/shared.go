@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/key"
-	"triprize/internal/maintenance/audit"
 )
 
 // sharing is the systems that several tests use at once.
@@ -135,7 +135,7 @@ func (s *System) isOf(line []byte) bool {
 
 // check audits a shared system that has ended, and says whose test has broken it.
 func (s *System) check() {
-	violations, err := audit.Check(context.Background(), s.DB, 20)
+	violations, err := upkeep.Check(context.Background(), s.DB, 20)
 	if err != nil {
 		s.life.Error(err)
 	}

@@ -1,11 +1,11 @@
-package audit_test
+package upkeep_test
 
 import (
 	"context"
 	"slices"
 	"testing"
 
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/audit"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -43,7 +43,7 @@ func TestTheAuditFindsWhatIsWrongWithACampaignOnSale(t *testing.T) {
 			defer func() { _ = tx.Rollback(context.Background()) }()
 			servers.Exec(t, tx, `ALTER TABLE campaigns DISABLE TRIGGER USER`)
 			servers.Exec(t, tx, sql, id)
-			found, err := audit.CheckAll(t.Context(), tx)
+			found, err := checkIn(t.Context(), tx)
 			if err != nil {
 				t.Fatal(err)
 			}

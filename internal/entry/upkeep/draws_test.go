@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 
 	"triprize/internal/drawing"
 	"triprize/internal/lifecycle"
-	"triprize/internal/maintenance/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
@@ -121,7 +120,7 @@ func foundAfter(t *testing.T, db *pgxpool.Pool, sql string, args ...any) (found 
 		if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
 			return err
 		}
-		violations, err := audit.CheckFreezesAndDraws(t.Context(), tx)
+		violations, err := checkIn(t.Context(), tx)
 		for _, v := range violations {
 			found += v.Invariant + ": " + v.Subject + "\n"
 		}

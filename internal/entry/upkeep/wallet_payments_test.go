@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/audit"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -79,7 +79,7 @@ func damagePaid(t *testing.T, db *pgxpool.Pool, sql string) {
 	if tag, err := tx.Exec(t.Context(), sql); err != nil || tag.RowsAffected() == 0 {
 		t.Fatalf("%d rows, %v", tag.RowsAffected(), err)
 	}
-	violations, err := audit.CheckLedger(t.Context(), tx)
+	violations, err := checkIn(t.Context(), tx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -61,7 +61,7 @@ func TestTheAuditFindsWhatIsWrongWithMoney(t *testing.T) {
 		if tag, err := tx.Exec(t.Context(), d.sql, id); err != nil || tag.RowsAffected() == 0 {
 			t.Fatalf("%s: %d rows, %v", d.sql, tag.RowsAffected(), err)
 		}
-		violations, err := audit.CheckLedger(t.Context(), tx)
+		violations, err := checkIn(t.Context(), tx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"triprize/internal/domain/shape"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/audit"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -25,7 +25,7 @@ type all struct{ tests *testing.M }
 // Run runs the tests. Together they break each invariant.
 func (a all) Run() (status int) {
 	status = a.tests.Run()
-	if unproven := audit.Unproven(); status == 0 && len(unproven) > 0 && flag.Lookup("test.run").Value.String() == "" {
+	if unproven := unproven(); status == 0 && len(unproven) > 0 && flag.Lookup("test.run").Value.String() == "" {
 		fmt.Fprintln(os.Stderr, "no test breaks", unproven)
 		return 1
 	}
@@ -40,7 +40,7 @@ func checkAll(t *testing.T, db *pgxpool.Pool) []audit.Violation {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	found, err := audit.CheckAll(t.Context(), tx)
+	found, err := checkIn(t.Context(), tx)
 	if err != nil {
 		t.Fatal(err)
 	}

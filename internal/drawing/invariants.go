@@ -1,4 +1,4 @@
-package audit
+package drawing
 
 import (
 	"context"
@@ -13,21 +13,40 @@ import (
 	"triprize.example/draw/fairdraw"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/shape"
-	"triprize/internal/drawing"
+	"triprize/internal/platform/audit"
 	"triprize/internal/purchase"
 )
 
-// draws repeats every draw from its commitment, its frozen list and its round, and compares
-// the winners and the awarded prizes. It also checks what is frozen and not drawn.
-var draws = []invariant{
-	{check: "draws", name: "a freeze and a draw can be redone from commitment, sold list and beacon", redo: redo, sql: `
+// Invariants are those of freezes and draws. One repeats every draw from its commitment, its frozen
+// list and its round, and compares the winners and the awarded prizes. It also checks what is frozen
+// and not drawn.
+var Invariants = []audit.Invariant{
+	{Check: "draws", Name: "a freeze and a draw can be redone from commitment, sold list and beacon", Redo: redo, SQL: `
 		SELECT campaign_id::text FROM freezes UNION SELECT campaign_id::text FROM draws ORDER BY 1`},
-	{check: "drawn_twice", name: "a draw awards each prize once, and each position one prize at most", sql: `
+	{Check: "drawn_twice", Name: "a draw awards each prize once, and each position one prize at most", SQL: `
 		SELECT format('campaign %s: prize %s, position %s/%s', d.campaign_id, w.prize, w.layer, w."column")
 		FROM draws d CROSS JOIN LATERAL (
 			SELECT x.*, count(*) OVER (PARTITION BY prize) AS of_prize, count(*) OVER (PARTITION BY layer, "column") AS of_position
 			FROM jsonb_to_recordset(d.winners) AS x (prize int, layer int, "column" int)) w
 		WHERE w.of_prize > 1 OR w."column" IS NOT NULL AND w.of_position > 1`},
+	{Check: "early_freezes", Name: "a list without all positions was frozen after the end of the sale that the rules name", SQL: `
+		SELECT format('campaign %s: %s of %s frozen at %s, it is drawn at %s', c.id, f.sold, c.positions_total, f.frozen_at, c.draws_at)
+		FROM freezes f JOIN campaigns c ON c.id = f.campaign_id
+		WHERE f.sold <> c.positions_total AND NOT coalesce(f.frozen_at >= c.draws_at, false)`},
+	{Check: "frozen_campaigns", Name: "a campaign is frozen only while it is drawing, when it is completed and when its draw is void, and has a draw when it is completed", SQL: `
+		SELECT format('campaign %s is %s; freeze: %s, draw: %s', c.id, c.state, f.campaign_id IS NOT NULL, d.campaign_id IS NOT NULL)
+		FROM campaigns c LEFT JOIN freezes f ON f.campaign_id = c.id LEFT JOIN draws d ON d.campaign_id = c.id
+		WHERE f.campaign_id IS NOT NULL AND c.state NOT IN ('drawing', 'completed')
+		  AND NOT (c.state = 'cancelled' AND c.draw_started_at + interval '24 hours' <= c.cancelled_at AND (f.round IS NULL
+		           OR EXISTS (SELECT FROM draw_voids v WHERE v.campaign_id = c.id AND v.voids_at <= c.cancelled_at)))
+		   OR f.campaign_id IS NULL AND c.state = 'completed'
+		   OR (d.campaign_id IS NOT NULL) <> (c.state = 'completed')`},
+	{Check: "draw_waits", Name: "only a draw under way waits for something", SQL: `
+		SELECT format('campaign %s is %s, and its draw waits: %s', c.id, c.state, w.reason)
+		FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state <> 'drawing'`},
+	{Check: "draw_secrets", Name: "a published campaign has its sealed secret", SQL: `
+		SELECT format('campaign %s', c.campaign_id) FROM commitments c
+		WHERE NOT EXISTS (SELECT FROM draw_secrets s WHERE s.campaign_id = c.campaign_id)`},
 }
 
 // drawRecords is what the tables say of one frozen campaign.
@@ -37,8 +56,8 @@ type drawRecords struct {
 	commitment fairdraw.Hash
 	rules      fairdraw.Rules
 	chain      beacon.Chain // with a beacon in the rules
-	frozen     drawing.Freeze
-	draw       *drawing.Draw // nil: not drawn yet
+	frozen     Freeze
+	draw       *Draw         // nil: not drawn yet
 	round      *beacon.Round // nil: not stored
 	sold       []fairdraw.SoldLine
 }
@@ -64,10 +83,10 @@ func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, 
 	if err := json.Unmarshal(e.bound.Rules, &e.rules); err != nil {
 		return "the rules cannot be read", nil //nolint:nilerr // that is the finding
 	}
-	if e.frozen, ok, err = drawing.FreezeOf(ctx, tx, e.id); err != nil || !ok {
+	if e.frozen, ok, err = FreezeOf(ctx, tx, e.id); err != nil || !ok {
 		return "it is drawn and was never frozen", err
 	}
-	drawn, ok, err := drawing.DrawOf(ctx, tx, e.id)
+	drawn, ok, err := DrawOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
@@ -77,7 +96,7 @@ func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, 
 	if e.rules.Beacon == nil {
 		return "", nil
 	}
-	if e.chain, ok, err = drawing.ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
+	if e.chain, ok, err = ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
 		return "", err
 	}
 	if !ok || e.chain.Hash() != e.rules.Beacon.ChainHash || e.chain.PeriodS != e.rules.Beacon.PeriodS {
@@ -89,7 +108,7 @@ func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, 
 // checkList compares the stored list with the frozen root and its subtrees.
 func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
 	var tree fairdraw.Tree
-	for line, err := range drawing.ListOf(ctx, tx, e.id) {
+	for line, err := range ListOf(ctx, tx, e.id) {
 		if err == nil {
 			err = tree.Append(line)
 		}
@@ -101,7 +120,7 @@ func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, e
 	if tree.Root() != e.frozen.Root || tree.Count() != e.frozen.Count {
 		return "the stored list is not the one that was frozen", nil
 	}
-	stored, err := drawing.SubtreesOf(ctx, tx, e.id)
+	stored, err := SubtreesOf(ctx, tx, e.id)
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +193,7 @@ func (e *drawRecords) checkRounds(ctx context.Context, tx pgx.Tx) (wrong string,
 	if e.frozen.Round == nil {
 		return "", nil
 	}
-	stored, err := drawing.RowsOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
+	stored, err := RowsOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
 	if err != nil {
 		return "", err
 	}

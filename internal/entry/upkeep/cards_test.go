@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/shape"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/audit"
 	"triprize/internal/payment"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
@@ -176,7 +175,7 @@ func TestTheAuditFindsWhatIsWrongWithPurchasesByCard(t *testing.T) {
 			if tag, err := tx.Exec(t.Context(), d.sql, bought[d.buyer]); err != nil || tag.RowsAffected() == 0 {
 				t.Fatalf("%d rows, %v", tag.RowsAffected(), err)
 			}
-			violations, err := audit.CheckCards(t.Context(), tx)
+			violations, err := checkIn(t.Context(), tx)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"triprize/internal/campaign"
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/audit"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -36,7 +36,7 @@ func TestTheAuditFindsLayersThatAreNotWhatIsSold(t *testing.T) {
 			t.Fatal(err)
 		}
 		servers.Exec(t, tx, c.sql, id)
-		violations, err := audit.CheckFreezesAndDraws(t.Context(), tx)
+		violations, err := checkIn(t.Context(), tx)
 		if err != nil || !slices.ContainsFunc(violations, func(v audit.Violation) bool { return strings.Contains(v.Invariant, c.invariant) }) {
 			t.Errorf("%s: %+v, %v", c.sql, violations, err)
 		}
@@ -62,7 +62,7 @@ func TestTheAuditReadsTheRulesOfACampaignOnceHoweverManyLayersItHas(t *testing.T
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	plans, err := audit.Plans(t.Context(), tx)
+	plans, err := plansOf(t.Context(), tx)
 	if err != nil {
 		t.Fatal(err)
 	}

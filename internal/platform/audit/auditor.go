@@ -1,18 +1,10 @@
-// Package audit checks the invariants that hold in the database after every commit.
-//
-// Each invariant is a query for the rows that break it, so a sound database has none. One also
-// repeats every draw and compares the winners. [Check] looks at everything as of one moment and
-// writes nothing. An [Auditor] walks over a running system, a part at a time, with the same
-// queries, and stores what it finds.
 package audit
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,105 +15,15 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Violation is one row that breaks one invariant.
-type Violation struct {
-	Check     string `json:"check"`     // the short name of the invariant, as metrics have it
-	Invariant string `json:"invariant"` // the sentence that is not true
-	Subject   string `json:"subject"`   // what is wrong: ids and numbers
-}
-
-// An invariant is a query that returns one text column, and begins with SELECT or WITH. With
-// redo it returns the ids of the campaigns to repeat.
-type invariant struct {
-	check string // its short name
-	name  string // the sentence that must be true
-	sql   string
-	redo  func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error)
-}
-
-var everything = slices.Concat(cancelledCampaigns, invariants, payments, ledger, webhooks, draws)
-
-const beginSnapshot = `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
-
-// Check returns the violations in one snapshot of the database: at most limit for each
-// query, and every wrong draw.
-func Check(ctx context.Context, db postgres.Beginner, limit int) (found []Violation, err error) {
-	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, beginSnapshot); err != nil {
-			return err
-		}
-		if err := postgres.AllowScans(ctx, tx); err != nil {
-			return err
-		}
-		found, err = check(ctx, tx, everything, limit)
-		return err
-	})
-	if err != nil {
-		return nil, fault.At(err, "audit.Check")
-	}
-	return found, nil
-}
-
-// Invariants returns the number of invariants.
-func Invariants() int { return len(everything) }
-
-// check runs the query of each invariant.
-func check(ctx context.Context, tx pgx.Tx, all []invariant, limit int) (found []Violation, err error) {
-	for _, i := range all {
-		subjects, err := i.broken(ctx, tx, i.sql, limit)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range subjects {
-			found = append(found, Violation{i.check, i.name, s})
-		}
-	}
-	return found, nil
-}
-
-// broken returns what breaks the invariant: the rows of its query sql, which may be narrowed
-// down by args, and at most limit of them.
-func (i invariant) broken(ctx context.Context, tx pgx.Tx, sql string, limit int, args ...any) (subjects []string, err error) {
-	most := &limit
-	if i.redo != nil {
-		most = nil
-	}
-	subjects, err = postgres.Collect(ctx, tx, pgx.RowTo[string], sql+" LIMIT $1", append([]any{most}, args...)...)
-	if err == nil && i.redo != nil {
-		subjects, err = i.redoAll(ctx, tx, subjects)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", i.check, err)
-	}
-	return subjects, nil
-}
-
-// redoAll repeats the draws of campaigns.
-func (i invariant) redoAll(ctx context.Context, tx pgx.Tx, campaigns []string) (subjects []string, err error) {
-	for _, c := range campaigns {
-		id, err := uuid.Parse(c)
-		if err != nil {
-			return nil, err
-		}
-		wrong, err := i.redo(ctx, tx, id)
-		if err != nil {
-			return nil, err
-		}
-		if wrong != "" {
-			subjects = append(subjects, fmt.Sprintf("campaign %s: %s", id, wrong))
-		}
-	}
-	return subjects, nil
-}
-
-// among returns the query of the invariant for a part of the rows: each of parts is a common
-// table expression that hides the table of its name.
-func (i invariant) among(parts string) string {
-	rest, more := strings.CutPrefix(strings.TrimSpace(i.sql), "WITH ")
-	if more {
-		return "WITH " + parts + ", " + rest
-	}
-	return "WITH " + parts + " " + rest
+// Walk goes over what one table has, in the order of ids, a few at a time, and then begins
+// anew. Its queries see only the rows that belong to these few.
+type Walk struct {
+	Name       string
+	Pace       int // the pause after a turn, by the time of the turn
+	Invariants []Invariant
+	Next       string // the ids after $1, or none
+	Recent     string // the ids that have changed lately; empty: Next comes by them as soon
+	Parts      string // the tables, as far as they belong to $2
 }
 
 const (
@@ -138,11 +40,14 @@ const (
 // waits for, and a snapshot ends with its query. All walks together use a hundredth of the time.
 type Auditor struct {
 	db     postgres.Beginner
+	walks  []Walk
 	logger *slog.Logger
 }
 
-// NewAuditor returns an Auditor.
-func NewAuditor(db postgres.Beginner, logger *slog.Logger) *Auditor { return &Auditor{db, logger} }
+// NewAuditor returns an Auditor that goes the walks.
+func NewAuditor(db postgres.Beginner, walks []Walk, logger *slog.Logger) *Auditor {
+	return &Auditor{db, walks, logger}
+}
 
 // Done is what turns have looked at and found.
 type Done struct {
@@ -157,7 +62,7 @@ type Done struct {
 // that fails leaves the others: its invariant is not noted as checked.
 func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
 	failed := []error{a.recheck(ctx, &done)}
-	for _, w := range walks {
+	for _, w := range a.walks {
 		failed = append(failed, a.turn(ctx, w, &done))
 		if ctx.Err() != nil {
 			break
@@ -183,9 +88,9 @@ func (a *Auditor) recheck(ctx context.Context, done *Done) error {
 		if time.Since(start) > recheckFor {
 			break
 		}
-		if at := slices.IndexFunc(walks, func(w walk) bool { return w.name == v.Walk }); at >= 0 {
-			w := walks[at]
-			w.invariants = named(v.Invariant)
+		if at := slices.IndexFunc(a.walks, func(w Walk) bool { return w.Name == v.Walk }); at >= 0 {
+			w := a.walks[at]
+			w.Invariants = slices.DeleteFunc(slices.Clone(w.Invariants), func(i Invariant) bool { return i.Check != v.Invariant })
 			err = errors.Join(err, a.look(ctx, w, []uuid.UUID{v.ID}, done))
 		}
 	}
@@ -193,20 +98,20 @@ func (a *Auditor) recheck(ctx context.Context, done *Done) error {
 }
 
 // turn looks at what has changed lately, and at the next few.
-func (a *Auditor) turn(ctx context.Context, w walk, done *Done) error {
+func (a *Auditor) turn(ctx context.Context, w Walk, done *Done) error {
 	after, due, err := a.claim(ctx, w)
 	if err != nil || !due {
 		return err
 	}
 	start := time.Now()
 	done.Turns++
-	next, err := a.ids(ctx, w.next, after)
+	next, err := a.ids(ctx, w.Next, after)
 	if err == nil && len(next) == 0 {
-		next, err = a.ids(ctx, w.next, uuid.Nil)
+		next, err = a.ids(ctx, w.Next, uuid.Nil)
 	}
 	ids := slices.Clone(next)
-	if err == nil && w.recent != "" {
-		recent, failed := a.ids(ctx, w.recent)
+	if err == nil && w.Recent != "" {
+		recent, failed := a.ids(ctx, w.Recent)
 		ids, err = append(ids, recent...), failed
 	}
 	if err != nil {
@@ -220,17 +125,17 @@ func (a *Auditor) turn(ctx context.Context, w walk, done *Done) error {
 	if len(next) > 0 {
 		after = next[len(next)-1]
 	}
-	pause := min(time.Duration(w.pace)*time.Since(start), longestPause)
+	pause := min(time.Duration(w.Pace)*time.Since(start), longestPause)
 	return errors.Join(err, a.release(context.WithoutCancel(ctx), w, after, pause))
 }
 
 // claim takes a walk whose pause is over.
-func (a *Auditor) claim(ctx context.Context, w walk) (after uuid.UUID, due bool, err error) {
+func (a *Auditor) claim(ctx context.Context, w Walk) (after uuid.UUID, due bool, err error) {
 	err = postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
 		claimed, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 			INSERT INTO audit_walks AS w (walk, after, resume_at) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')
 			ON CONFLICT (walk) DO UPDATE SET resume_at = EXCLUDED.resume_at WHERE w.resume_at <= clock_timestamp() RETURNING after`,
-			w.name, uuid.Nil, turnLease.Seconds())
+			w.Name, uuid.Nil, turnLease.Seconds())
 		if due = len(claimed) > 0; due {
 			after = claimed[0]
 		}
@@ -240,9 +145,9 @@ func (a *Auditor) claim(ctx context.Context, w walk) (after uuid.UUID, due bool,
 }
 
 // release lets the next turn begin after a pause.
-func (a *Auditor) release(ctx context.Context, w walk, after uuid.UUID, pause time.Duration) error {
+func (a *Auditor) release(ctx context.Context, w Walk, after uuid.UUID, pause time.Duration) error {
 	return postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`, w.name, after, pause.Seconds())
+		_, err := tx.Exec(ctx, `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`, w.Name, after, pause.Seconds())
 		return err
 	})
 }
@@ -262,17 +167,17 @@ func (a *Auditor) ids(ctx context.Context, sql string, args ...any) (ids []uuid.
 }
 
 // look checks every invariant of a walk among ids, and stores what it has found.
-func (a *Auditor) look(ctx context.Context, w walk, ids []uuid.UUID, done *Done) error {
-	seen := looked{walk: w.name, ids: ids}
+func (a *Auditor) look(ctx context.Context, w Walk, ids []uuid.UUID, done *Done) error {
+	seen := looked{walk: w.Name, ids: ids}
 	var failed []error
-	for _, i := range w.invariants {
+	for _, i := range w.Invariants {
 		found, err := a.broken(ctx, w, i, ids)
 		if err != nil {
 			failed = append(failed, err)
 			done.Unchecked++
 			continue
 		}
-		seen.checked, seen.found = append(seen.checked, i.check), append(seen.found, found...)
+		seen.checked, seen.found = append(seen.checked, i.Check), append(seen.found, found...)
 	}
 	done.Looked += len(ids)
 	return errors.Join(append(failed, a.keep(context.WithoutCancel(ctx), seen, done))...)
@@ -287,7 +192,7 @@ type finding struct {
 
 // broken checks one invariant. When something is wrong with several ids, it looks at each half:
 // what is stored belongs to one id.
-func (a *Auditor) broken(ctx context.Context, w walk, i invariant, ids []uuid.UUID) ([]finding, error) {
+func (a *Auditor) broken(ctx context.Context, w Walk, i Invariant, ids []uuid.UUID) ([]finding, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -296,14 +201,14 @@ func (a *Auditor) broken(ctx context.Context, w walk, i invariant, ids []uuid.UU
 		if _, err := tx.Exec(ctx, beginPart); err != nil {
 			return err
 		}
-		subjects, err = i.broken(ctx, tx, i.among(w.parts), subjectsKept, ids)
+		subjects, err = i.Broken(ctx, tx, i.Among(w.Parts), subjectsKept, ids)
 		return err
 	})
 	if err != nil || len(subjects) == 0 {
 		return nil, err
 	}
 	if len(ids) == 1 {
-		return []finding{{ids[0], i.check, subjects}}, nil
+		return []finding{{ids[0], i.Check, subjects}}, nil
 	}
 	first, err := a.broken(ctx, w, i, ids[:len(ids)/2])
 	if err != nil {

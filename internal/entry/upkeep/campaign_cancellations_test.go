@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"encoding/json"

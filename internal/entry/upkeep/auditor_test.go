@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/entry/upkeep"
+	"triprize/internal/platform/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
@@ -24,8 +25,8 @@ import (
 // run gives every walk a turn.
 func run(t *testing.T, db *pgxpool.Pool, log *servers.Journal) audit.Done {
 	t.Helper()
-	audit.Begin(t, db)
-	done, err := audit.NewAuditor(db, slog.New(slog.NewTextHandler(log, nil))).Run(t.Context())
+	servers.Exec(t, db, `UPDATE audit_walks SET resume_at = clock_timestamp()`) // ends their pauses
+	done, err := upkeep.NewAuditor(db, slog.New(slog.NewTextHandler(log, nil))).Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestEachPartOfASoundSystemIsSoundByItself(t *testing.T) {
 	}
 	fixture.Sound(t, db)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		broken, err := audit.InParts(t.Context(), tx, 1)
+		broken, err := inParts(t.Context(), tx, 1)
 		for check, is := range broken {
 			if is {
 				t.Errorf("%s is said to be broken", check)
@@ -156,13 +157,16 @@ func TestADrawIsRepeatedAsOfOneMoment(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	const paused = `SELECT count(*) FROM campaigns WHERE paused_at IS NOT NULL`
-	err := audit.Redo(t.Context(), db, id, func(_ context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
-		servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
-		if n := servers.Value[int](t, tx, paused); n != 0 {
+	redo := func(_ context.Context, tx pgx.Tx, of uuid.UUID) (wrong string, err error) {
+		servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, of)
+		if n := servers.Value[int](t, tx, paused); n != 0 || of != id {
 			t.Errorf("it sees what was done since: %d campaigns are paused", n)
 		}
 		return "", nil
-	})
+	}
+	walk := audit.Walk{Name: "campaigns", Next: `SELECT id FROM campaigns WHERE id > $1 ORDER BY id`, Parts: `none AS (SELECT)`,
+		Invariants: []audit.Invariant{{Check: "redo", SQL: `SELECT unnest($2::uuid[])::text`, Redo: redo}}}
+	_, err := audit.NewAuditor(db, []audit.Walk{walk}, servers.Logger(t)).Run(t.Context())
 	if err != nil || servers.Value[int](t, db, paused) != 1 {
 		t.Error(err)
 	}
@@ -176,7 +180,7 @@ func TestAWalkHasNoTurnBeforeItsPauseIsOver(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	servers.Exec(t, db, `UPDATE audit_walks SET resume_at = clock_timestamp() + CASE walk WHEN 'jobs' THEN interval '0' ELSE interval '1 hour' END`)
-	if then, err := audit.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil || then.Turns != 1 {
+	if then, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil || then.Turns != 1 {
 		t.Errorf("%+v, %v", then, err)
 	}
 }
@@ -187,7 +191,7 @@ func TestAnInvariantThatCannotBeCheckedLeavesTheOthers(t *testing.T) {
 	db := servers.DB(t)
 	fixture.Campaign(t, db, fixture.Draft(3))
 	servers.Exec(t, db, `ALTER TABLE layers RENAME COLUMN first_number TO number`) // one reads it
-	done, err := audit.NewAuditor(db, servers.Logger(t)).Run(t.Context())
+	done, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "layers: ") || done.Unchecked != 1 || done.Turns != 6 {
 		t.Errorf("%+v, %v", done, err)
 	}

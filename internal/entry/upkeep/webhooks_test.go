@@ -1,4 +1,4 @@
-package audit_test
+package upkeep_test
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/lease"
-	"triprize/internal/maintenance/audit"
+	"triprize/internal/platform/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"

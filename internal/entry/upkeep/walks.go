@@ -1,54 +1,39 @@
-package audit
+package upkeep
 
 import (
-	"cmp"
-	"context"
 	"slices"
-	"strings"
-	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
-	"triprize/internal/domain/fault"
-	"triprize/internal/domain/uuidv7"
-	"triprize/internal/platform/postgres"
+	"triprize/internal/campaign"
+	"triprize/internal/drawing"
+	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/audit"
+	"triprize/internal/purchase"
+	"triprize/internal/wallet"
+	"triprize/internal/webhook"
 )
 
-// A walk goes over what one table has, in the order of ids, a few at a time, and then begins
-// anew. Its queries see only the rows that belong to these few.
-type walk struct {
-	name       string
-	pace       int // the pause after a turn, by the time of the turn
-	invariants []invariant
-	next       string // the ids after $1, or none
-	recent     string // the ids that have changed lately; empty: next comes by them as soon
-	parts      string // the tables, as far as they belong to $2
-}
-
-// A long wallet is for [Check] alone, and a large campaign has a walk of its own: each look at
+// A long wallet is for [audit.Check] alone, and a large campaign has a walk of its own: each look at
 // it takes seconds, and the walk then pauses for long, see pace.
-var walks = []walk{
-	{name: "campaigns", pace: 200, invariants: ofCampaigns, parts: partsOfCampaigns, next: some + someCampaigns + upTo, recent: some + busyCampaigns + upTo},
-	{name: "wallets", pace: 1000, invariants: ledger, parts: partsOfWallets, next: some + someWallets + upTo, recent: some + busyWallets + upTo},
-	{name: "ledger-entries", pace: 1000, invariants: named("ledger_entries", "entry_currencies"), parts: partsOfEntries,
-		next: `SELECT id FROM ledger_entries WHERE id > $1 ORDER BY id LIMIT 100`, recent: `SELECT id FROM ledger_entries ORDER BY id DESC LIMIT 100`},
-	{name: "jobs", pace: 1000, invariants: named("queued_jobs"), parts: partsOfJobs,
-		next: `SELECT id FROM jobs WHERE id > $1 ORDER BY id LIMIT 200`},
-	{name: "webhook-events", pace: 1000, invariants: webhooks, parts: partsOfEvents, next: someEvents},
-	{name: "large-campaigns", pace: 1000, invariants: ofCampaigns, parts: partsOfCampaigns,
-		next: `SELECT id FROM campaigns WHERE id > $1 AND positions_total > 20000 ORDER BY id LIMIT 1`},
+var walks = []audit.Walk{
+	{Name: "campaigns", Pace: 200, Invariants: ofCampaigns, Parts: partsOfCampaigns, Next: some + someCampaigns + upTo, Recent: some + busyCampaigns + upTo},
+	{Name: "wallets", Pace: 1000, Invariants: wallet.Invariants, Parts: partsOfWallets, Next: some + someWallets + upTo, Recent: some + busyWallets + upTo},
+	{Name: "ledger-entries", Pace: 1000, Invariants: named("ledger_entries", "entry_currencies"), Parts: partsOfEntries,
+		Next: `SELECT id FROM ledger_entries WHERE id > $1 ORDER BY id LIMIT 100`, Recent: `SELECT id FROM ledger_entries ORDER BY id DESC LIMIT 100`},
+	{Name: "jobs", Pace: 1000, Invariants: named("queued_jobs"), Parts: partsOfJobs,
+		Next: `SELECT id FROM jobs WHERE id > $1 ORDER BY id LIMIT 200`},
+	{Name: "webhook-events", Pace: 1000, Invariants: webhook.Invariants, Parts: partsOfEvents, Next: someEvents},
+	{Name: "large-campaigns", Pace: 1000, Invariants: ofCampaigns, Parts: partsOfCampaigns,
+		Next: `SELECT id FROM campaigns WHERE id > $1 AND positions_total > 20000 ORDER BY id LIMIT 1`},
 }
 
-// What wallets paid is in the books of both.
-var ofCampaigns = append(slices.Concat(cancelledCampaigns, without("queued_jobs", invariants), payments, draws), named("wallet_payments")...)
+// Every topic but wallet and webhook has invariants of campaigns. What wallets paid is in the books of both.
+var ofCampaigns = append(slices.DeleteFunc(slices.Concat(job.Invariants, campaign.Invariants, inventory.Invariants, purchase.Invariants,
+	payment.Invariants, drawing.Invariants), func(i audit.Invariant) bool { return i.Check == "queued_jobs" }), named("wallet_payments")...)
 
-func named(checks ...string) []invariant {
-	return slices.DeleteFunc(slices.Clone(everything), func(i invariant) bool { return !slices.Contains(checks, i.check) })
-}
-
-func without(check string, from []invariant) []invariant {
-	return slices.DeleteFunc(slices.Clone(from), func(i invariant) bool { return i.check == check })
+func named(checks ...string) []audit.Invariant {
+	return slices.DeleteFunc(slices.Clone(Invariants), func(i audit.Invariant) bool { return !slices.Contains(checks, i.Check) })
 }
 
 // LATERAL with LIMIT or OFFSET, here and in invariants, looks rows up by their key. As a join, it is a
@@ -170,100 +155,3 @@ const partsOfEvents = `
 	holds AS NOT MATERIALIZED (SELECT * FROM holds WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events))),
 	jobs AS NOT MATERIALIZED (SELECT * FROM jobs WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events))),
 	wallets AS NOT MATERIALIZED (SELECT * FROM wallets WHERE id = ANY(ARRAY(SELECT subject FROM webhook_events)))`
-
-// storedMost bounds what is stored: when so much is wrong, more of it tells nobody more.
-const storedMost = 200
-
-// Stored is a violation that a look at the running system has found, and none has found gone.
-type Stored struct {
-	Check    string    `json:"check"`
-	Walk     string    `json:"walk"`     // campaigns, large-campaigns, wallets, ledger-entries, jobs or webhook-events
-	ID       uuid.UUID `json:"id"`       // of the campaign, wallet, ledger entry, job or event
-	Subjects []string  `json:"subjects"` // the first rows that break the invariant
-	FoundAt  time.Time `json:"found_at"`
-	SeenAt   time.Time `json:"seen_at"`
-}
-
-// ListStored returns the violations that are stored, the oldest first.
-func ListStored(ctx context.Context, db postgres.DB) ([]Stored, error) {
-	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Stored], `
-		SELECT invariant, walk, id, subjects, found_at, seen_at FROM audit_violations ORDER BY found_at, walk, id, invariant`)
-	return all, fault.At(err, "audit.ListStored")
-}
-
-// State is what is known about one invariant.
-type State struct {
-	Check      string
-	LookedAt   time.Time // a part of the rows was checked last
-	Violations int       // stored
-}
-
-// States returns the state of each invariant that was checked on the running system.
-func States(ctx context.Context, db postgres.DB) ([]State, error) {
-	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[State], `
-		SELECT l.invariant, l.looked_at, count(v.id) FROM audit_looks l LEFT JOIN audit_violations v ON v.invariant = l.invariant
-		GROUP BY l.invariant, l.looked_at ORDER BY l.invariant`)
-	return all, fault.At(err, "audit.States")
-}
-
-// looked is the result of one look.
-type looked struct {
-	walk    string
-	ids     []uuid.UUID
-	checked []string
-	found   []finding
-}
-
-// keep stores what a look has found, and deletes what it has found gone. The log has each.
-func (a *Auditor) keep(ctx context.Context, l looked, done *Done) error {
-	type key struct {
-		ID    uuid.UUID
-		Check string
-	}
-	slices.SortFunc(l.found, func(a, b finding) int { return cmp.Or(uuidv7.Compare(a.id, b.id), strings.Compare(a.check, b.check)) })
-	var gone []key
-	var fresh []finding
-	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) (err error) {
-		ids, checks := make([]uuid.UUID, len(l.found)), make([]string, len(l.found))
-		fresh = nil
-		for i, f := range l.found {
-			ids[i], checks[i] = f.id, f.check
-			added, err := postgres.Collect(ctx, tx, pgx.RowTo[bool], `
-				INSERT INTO audit_violations AS v (walk, id, invariant, subjects)
-				SELECT $1, $2, $3, $4
-				WHERE (SELECT count(*) FROM audit_violations) < $5
-				   OR EXISTS (SELECT FROM audit_violations WHERE walk = $1 AND id = $2 AND invariant = $3)
-				ON CONFLICT (walk, id, invariant) DO UPDATE SET subjects = EXCLUDED.subjects, seen_at = clock_timestamp()
-				RETURNING xmax = 0`, l.walk, f.id, f.check, f.subjects, storedMost)
-			if err != nil {
-				return err
-			}
-			if len(added) > 0 && added[0] {
-				fresh = append(fresh, f)
-			}
-		}
-		gone, err = postgres.Collect(ctx, tx, pgx.RowToStructByPos[key], `
-			DELETE FROM audit_violations v WHERE walk = $1 AND id = ANY($2) AND invariant = ANY($3)
-			  AND NOT EXISTS (SELECT FROM unnest($4::uuid[], $5::text[]) AS f (id, invariant) WHERE f.id = v.id AND f.invariant = v.invariant)
-			RETURNING id, invariant`, l.walk, l.ids, l.checked, ids, checks)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `
-			INSERT INTO audit_looks (invariant, looked_at) SELECT i, clock_timestamp() FROM unnest($1::text[]) AS i ORDER BY i
-			ON CONFLICT (invariant) DO UPDATE SET looked_at = EXCLUDED.looked_at`, l.checked)
-		return err
-	})
-	if err != nil {
-		return fault.At(err, "audit.keep")
-	}
-	for _, f := range fresh {
-		a.logger.Error("an invariant is broken", "check", f.check, "walk", l.walk, "id", f.id, "rows", f.subjects)
-	}
-	for _, k := range gone {
-		a.logger.Info("an invariant holds again", "check", k.Check, "walk", l.walk, "id", k.ID)
-	}
-	done.Found += len(fresh)
-	done.Gone += len(gone)
-	return nil
-}

@@ -1,0 +1,4 @@
+package upkeep
+
+// Walks are the walks of an auditor.
+var Walks = walks
