@@ -38,7 +38,7 @@ type endpoints struct {
 // watchEndpoints begins to do that for commits of some pools; close ends it.
 func (p *Process) watchEndpoints(pools ...*pgxpool.Pool) *endpoints {
 	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace)}
-	e.looks = batch.NewQuiet(batch.Options{Size: dueCommits, Every: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout}, e.look)
+	e.looks = batch.NewQuiet(batch.Options{Size: dueCommits, MinInterval: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout}, e.look)
 	for _, pool := range pools {
 		postgres.OnNotice(pool, webhook.DueNotice, func(ids string) { _ = e.looks.Submit(ids) }) // full: the sweep due-items sees to it
 	}

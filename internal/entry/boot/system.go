@@ -146,7 +146,7 @@ func (p *Process) lookAtRedis(ctx context.Context) (l look) {
 	if p.checkRedis(ctx) != nil {
 		return look{}
 	}
-	present, err := queue.ReadPresent(ctx, p.Redis, p.Settings.Redis.Namespace)
+	present, err := queue.ReadProcesses(ctx, p.Redis, p.Settings.Redis.Namespace)
 	if err != nil {
 		return look{}
 	}
@@ -158,10 +158,10 @@ func (p *Process) lookAtRedis(ctx context.Context) (l look) {
 	l.causes = []telemetry.Cause{
 		{Name: causeNoScheduler, Holds: len(schedulers.Alive) == 0},
 		{Name: causeNoWorker, Holds: len(workers.Alive) == 0},
-		{Name: causeWorkerFrozen, Holds: len(workers.Silent) > 0, Details: []any{"workers", workers.Silent}},
+		{Name: causeWorkerFrozen, Holds: len(workers.Stale) > 0, Details: []any{"workers", workers.Stale}},
 	}
 	l.tell(workersAlive, float64(len(workers.Alive)))
-	l.tell(workersSilent, float64(len(workers.Silent)))
+	l.tell(workersSilent, float64(len(workers.Stale)))
 	l.tell(leadersAlive, float64(len(schedulers.Alive)))
 	l.tell(redisKeys, float64(keys))
 	for i, kind := range taskKinds {

@@ -58,7 +58,7 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 	telemetry.Expect(a.accepted, job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation)
 	telemetry.Expect(a.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
 	options := batch.Options{
-		Size: job.MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), InFlight: mostBatches, Late: lateBatch,
+		Size: job.MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), InFlight: mostBatches, OrderTimeout: lateBatch,
 		Pending: acceptPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}
 	a.requests, a.closed = batch.New(options, a.flush), batch.New(options, a.flush)

@@ -79,7 +79,7 @@ func (b *backlog) read(ctx context.Context, logger *slog.Logger) {
 		if ctx.Err() != nil { // each look at a Redis that is silent takes seconds
 			return
 		}
-		wait, err := b.finder.Wait(string(kind))
+		wait, err := b.finder.Latency(string(kind))
 		if err != nil {
 			logger.Debug("a queue cannot be read", "kind", kind, "error", err)
 			wait = unknown

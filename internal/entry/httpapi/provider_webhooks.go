@@ -147,7 +147,7 @@ func (s *Server) openPayments(provider payprovider.Provider) {
 	s.registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
 		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
 	telemetry.Expect(w.outcomes, "stored", "refused", "failed")
-	w.events = batch.New(batch.Options{Size: eventsPerBatch, Every: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: s.settings.Accept.Timeout,
+	w.events = batch.New(batch.Options{Size: eventsPerBatch, MinInterval: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: s.settings.Accept.Timeout,
 		Whole: func(err error) bool { return !errors.Is(err, cards.ErrEvent) }},
 		func(ctx context.Context, list []payprovider.Event) ([]struct{}, error) {
 			open, err := events.Store(postgres.As(ctx, postgres.TxPayment), list)

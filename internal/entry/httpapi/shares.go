@@ -77,19 +77,19 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 			return most, most
 		}
 	}
-	s.reads = fair.New(fair.Options{Total: half, Waiting: settings.API.MaxConnections, MayWait: mayWait(math.MaxInt), Window: func(client string, _ int) int {
+	s.reads = fair.New(fair.Options{Total: half, MaxWaiting: settings.API.MaxConnections, MaxWaitingOf: mayWait(math.MaxInt), Window: func(client string, _ int) int {
 		if client == anonymousClient {
 			return min(anonymousServed, half)
 		}
 		return half
 	}})
-	s.commands = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait(acceptPending), Window: func(client string, others int) int {
+	s.commands = fair.New(fair.Options{MaxWaiting: settings.API.MaxConnections, MaxWaitingOf: mayWait(acceptPending), Window: func(client string, others int) int {
 		if client == anonymousClient {
 			return anonymousServed
 		}
 		return divided(math.MaxInt, others)
 	}})
-	s.jobs = fair.New(fair.Options{Waiting: settings.API.MaxConnections, MayWait: mayWait(acceptPending), Window: s.window})
+	s.jobs = fair.New(fair.Options{MaxWaiting: settings.API.MaxConnections, MaxWaitingOf: mayWait(acceptPending), Window: s.window})
 	for of, semaphore := range map[string]*fair.Semaphore{"reads": s.reads, "commands": s.commands, "jobs": s.jobs} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_share_waiting",
 			Help: "Requests that wait for their turn: others of their client, or of other clients, are served.", ConstLabels: prometheus.Labels{"of": of}},
@@ -104,11 +104,11 @@ func (s *shares) enter(ctx context.Context, of *fair.Semaphore, who call.Caller)
 	if who.Role == resource.Anonymous {
 		caller = fair.Caller{Client: anonymousClient, User: who.Client}
 	}
-	leave, err = of.Enter(ctx, caller)
+	leave, err = of.Acquire(ctx, caller)
 	switch {
-	case errors.Is(err, fair.ErrOwnWaiting) && who.Role == resource.Anonymous:
+	case errors.Is(err, fair.ErrCallerQueueFull) && who.Role == resource.Anonymous:
 		return nil, fault.Wrap(fault.RateLimited, err, "too many requests without a key are waiting; send this one again later")
-	case errors.Is(err, fair.ErrOwnWaiting):
+	case errors.Is(err, fair.ErrCallerQueueFull):
 		return nil, fault.Wrap(fault.RateLimited, err, "too many of your requests are waiting; wait for their answers, and send this one again")
 	case err != nil:
 		return nil, fault.Wrap(fault.Overloaded, err, "too many requests are waiting; send this one again later")

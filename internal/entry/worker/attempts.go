@@ -21,7 +21,7 @@ import (
 )
 
 // finalizeOne finalizes one job in a transaction of its own. job.ErrFinal means that
-// the job was final already; an error wrapped by queue.Later means "not now".
+// the job was final already; an error wrapped by queue.Snooze means "not now".
 type finalizeOne func(ctx context.Context, ref job.Ref) (job.Outcome, error)
 
 // serially finalizes jobs of one kind, one after the other. When one fails it goes on with the others.
@@ -29,7 +29,7 @@ func (w *Worker) serially(kind job.Kind, do finalizeOne) finalize {
 	return func(ctx context.Context, jobs []job.Ref, again bool) error {
 		waiting, err := job.FindQueued(ctx, w.db, kind, jobs)
 		if err != nil {
-			return queue.Later(err)
+			return queue.Snooze(err)
 		}
 		var all attempts
 		for _, one := range waiting {
@@ -40,26 +40,26 @@ func (w *Worker) serially(kind job.Kind, do finalizeOne) finalize {
 }
 
 // attempts is what becomes of jobs that are tried one after the other. When one fails the others go on.
-type attempts struct{ broken, later error }
+type attempts struct{ failed, snoozed error }
 
 func (a *attempts) add(err error) {
 	switch {
 	case err == nil:
-	case errors.Is(err, queue.ErrLater):
-		a.later = queue.Sooner(a.later, err)
+	case errors.Is(err, queue.ErrSnoozed):
+		a.snoozed = queue.EarlierSnooze(a.snoozed, err)
 	case isTransient(err):
-		a.later = queue.Sooner(a.later, queue.Later(err))
+		a.snoozed = queue.EarlierSnooze(a.snoozed, queue.Snooze(err))
 	default:
-		a.broken = errors.Join(a.broken, err)
+		a.failed = errors.Join(a.failed, err)
 	}
 }
 
 // err returns a failure before what was only put off.
 func (a *attempts) err() error {
-	if a.broken != nil {
-		return a.broken
+	if a.failed != nil {
+		return a.failed
 	}
-	return a.later
+	return a.snoozed
 }
 
 // attempt makes one attempt at a job. From the second delivery on, the attempt is
@@ -69,8 +69,8 @@ func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Ref, again 
 	if !again {
 		return try(ctx)
 	}
-	if !w.claim(ctx, one.ID) { // an attempt that is under way is no failure
-		return queue.Later(errElsewhere)
+	if !w.acquire(ctx, one.ID) { // an attempt that is under way is no failure
+		return queue.Snooze(errTaken)
 	}
 	defer w.release(ctx, one.ID)
 	if one.TryAlone() {
@@ -90,7 +90,7 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 		return nil
 	case isTransient(err):
 		w.metrics.faults.Inc()
-		return queue.Later(err)
+		return queue.Snooze(err)
 	case err != nil:
 		return err
 	}
@@ -109,10 +109,10 @@ const campaignCancellationTasks = 2
 func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.canceller.Run(ctx, ref)
 	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
-		return job.Outcome{}, queue.LaterIn(err, wait.After)
+		return job.Outcome{}, queue.SnoozeFor(err, wait.After)
 	}
 	if errors.Is(err, lifecycle.ErrWaiting) {
-		return job.Outcome{}, queue.Later(err)
+		return job.Outcome{}, queue.Snooze(err)
 	}
 	return outcome, err
 }
@@ -123,10 +123,10 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.drawer.Run(ctx, ref)
 	if wait, ok := errors.AsType[*drawing.Waiting](err); ok {
 		w.afterCommit.changed(ref.ID)
-		return job.Outcome{}, queue.LaterIn(err, wait.After)
+		return job.Outcome{}, queue.SnoozeFor(err, wait.After)
 	}
 	if errors.Is(err, drawing.ErrBusy) || errors.Is(err, campaign.ErrFenced) {
-		return job.Outcome{}, queue.Later(err)
+		return job.Outcome{}, queue.Snooze(err)
 	}
 	return outcome, err
 }
@@ -134,23 +134,23 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 // endSale ends the sale of a campaign that is drawn at its end, when somebody asks for the
 // draw before the sweep has ended it.
 func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
-	end, err := w.ender.EndSale(ctx, campaignID)
+	end, err := w.saleEnder.EndSale(ctx, campaignID)
 	w.triggers.Note(end.Messages...)
 	job.LogFinal(ctx, w.logger, end.Finalized)
 	w.dispatcher.Dispatch(job.Tasks(end.Messages)...)
 	return end.Ended, err
 }
 
-// outcomePutOff is the outcome of an attempt at a job that goes on later.
-const outcomePutOff = "put_off"
+// outcomeRequeued is the outcome of an attempt at a job that goes on later.
+const outcomeRequeued = "put_off"
 
 // endSpan ends the span of an attempt at one job.
 func endSpan(span tracing.Span, o *job.Outcome, err error) {
 	switch {
 	case err == nil:
 		span.Set(tracing.Outcome, o.Code())
-	case errors.Is(err, queue.ErrLater):
-		span.Set(tracing.Outcome, outcomePutOff)
+	case errors.Is(err, queue.ErrSnoozed):
+		span.Set(tracing.Outcome, outcomeRequeued)
 		err = nil
 	}
 	span.End(err)
@@ -164,7 +164,7 @@ func (s *finalizer) redelivered(ctx context.Context, jobs []job.Ref) error {
 	w := s.worker
 	waiting, err := job.FindQueued(ctx, w.db, s.kind, jobs)
 	if err != nil {
-		return queue.Later(err)
+		return queue.Snooze(err)
 	}
 	var all attempts
 	locked := &walletsLocked{error: errLocked}
@@ -197,7 +197,7 @@ func groupSize(waiting []job.Ref) int {
 // stand still meanwhile, so there is no wait for a while after one in vain.
 func (s *finalizer) group(ctx context.Context, jobs []job.Ref) error {
 	wait := sale.SkipLocked
-	if ofOneCampaign(jobs) && s.worker.groups.left() {
+	if ofOneCampaign(jobs) && s.worker.groupWaits.allowed() {
 		wait = sale.Wait{Campaign: lockWait}
 	}
 	report, err := s.run(ctx, jobs, wait)
@@ -205,7 +205,7 @@ func (s *finalizer) group(ctx context.Context, jobs []job.Ref) error {
 		return err
 	}
 	if wait != sale.SkipLocked {
-		s.worker.groups.waited(report.GaveUp)
+		s.worker.groupWaits.record(report.GaveUp)
 	}
 	if len(report.Busy) == 0 {
 		return nil
@@ -231,7 +231,7 @@ func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Ref,
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) (err error) {
 	begun := false // it may have been counted
 	defer func() {
-		if begun && (isTransient(err) || errors.Is(err, queue.ErrLater)) {
+		if begun && (isTransient(err) || errors.Is(err, queue.ErrSnoozed)) {
 			w.uncount(ctx, jobs) // when others may run again: it may take long
 		}
 	}()

@@ -65,7 +65,7 @@ func TestACancellationThatFailsDelaysNoOther(t *testing.T) {
 		refs := takeBack(t, w, id, 3)
 		spoil(t, w, refs[0].ID)
 		for _, again := range deliveries {
-			if err := w.cancellations.jobs(t.Context(), refs, again); err == nil || errors.Is(err, queue.ErrLater) {
+			if err := w.cancellations.jobs(t.Context(), refs, again); err == nil || errors.Is(err, queue.ErrSnoozed) {
 				t.Errorf("got %v", err)
 			}
 		}

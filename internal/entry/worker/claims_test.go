@@ -23,7 +23,7 @@ var errPanicked = errors.New("panicked")
 func has(t *testing.T, w *Worker, worker string, ttl time.Duration, task uuid.UUID) {
 	t.Helper()
 	beat := queue.NewHeartbeat(w.rdb, w.namespace, worker, config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: ttl})
-	if mine, err := beat.Claim(t.Context(), task); err != nil || !mine {
+	if mine, err := beat.Acquire(t.Context(), task); err != nil || !mine {
 		t.Fatal(mine, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -31,9 +31,9 @@ func has(t *testing.T, w *Worker, worker string, ttl time.Duration, task uuid.UU
 	beating.Go(func() { beat.Run(ctx, servers.Logger(t)) })
 	t.Cleanup(func() { stop(); beating.Wait() })
 	servers.Eventually(t, "the worker is known", func() bool {
-		present, err := queue.ReadPresent(t.Context(), w.rdb, w.namespace)
+		present, err := queue.ReadProcesses(t.Context(), w.rdb, w.namespace)
 		of := present[queue.RoleWorker]
-		return err == nil && slices.Contains(append(of.Alive, of.Silent...), worker)
+		return err == nil && slices.Contains(append(of.Alive, of.Stale...), worker)
 	})
 }
 
@@ -46,7 +46,7 @@ func TestATaskIsOneWorkersUntilThatIsDead(t *testing.T) {
 	held, orphaned := order(t, w, id, "a"), order(t, w, id, "b")
 	has(t, w, "alive", time.Hour, held.ID)
 	has(t, w, "dead", time.Millisecond, orphaned.ID)
-	if err := deliver(t, w, w.purchases.jobs, held, false); !errors.Is(err, errElsewhere) || !errors.Is(err, queue.ErrLater) {
+	if err := deliver(t, w, w.purchases.jobs, held, false); !errors.Is(err, errTaken) || !errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, w.db, held.Jobs[0].ID, job.Queued, 0)

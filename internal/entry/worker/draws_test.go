@@ -62,7 +62,7 @@ func TestADrawThatAnotherWorkerRunsIsPutOffAndNeverCounted(t *testing.T) {
 	}
 	putOff := func(again bool) {
 		t.Helper()
-		if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, again); !errors.Is(err, queue.ErrLater) || !errors.Is(err, drawing.ErrBusy) {
+		if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, again); !errors.Is(err, queue.ErrSnoozed) || !errors.Is(err, drawing.ErrBusy) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestADrawThatFailsDelaysNoOther(t *testing.T) {
 		broken, good := fixture.Campaign(t, w.db, fixture.Draft(3)), fixture.Campaign(t, w.db, fixture.Draft(3))
 		jobs := []job.Ref{fixture.SellOut(t, w.db, broken), fixture.SellOut(t, w.db, good)}
 		servers.Exec(t, w.db, `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1`, broken)
-		if err := w.serially(job.KindDraw, w.draw)(t.Context(), jobs, again); err == nil || errors.Is(err, queue.ErrLater) {
+		if err := w.serially(job.KindDraw, w.draw)(t.Context(), jobs, again); err == nil || errors.Is(err, queue.ErrSnoozed) {
 			t.Errorf("got %v", err)
 		}
 		if j := fixture.Job(t, w.db, jobs[0].ID); j.State != job.Queued {
@@ -137,7 +137,7 @@ func TestADrawWhoseAttemptCannotBeCountedIsPutOff(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	servers.Exec(t, tx, `SELECT FROM jobs WHERE id = $1 FOR UPDATE`, ref.ID)
-	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("a transient fault counts as a failure of the task: %v", err)
 	}
 }
@@ -153,7 +153,7 @@ func TestADrawThatFailsIsAFailureBesideOneThatIsPutOff(t *testing.T) {
 	if _, ok, err := campaign.Claim(t.Context(), w.db, busy, "a worker", time.Hour); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	if err := w.serially(job.KindDraw, w.draw)(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("the queue takes it for nobody's fault: %v", err)
 	}
 }

@@ -70,7 +70,7 @@ func TestAnAttemptCountsUnlessTheFaultWasTransient(t *testing.T) {
 		"a fault of its own":       {errors.New("a fault"), 3},
 		"a refusal":                {fault.New(fault.SoldOut, "sold out"), 3},
 		"a rule of the database":   {&pgconn.PgError{Code: "23514"}, 3},
-		"not now":                  {queue.Later(errors.New("busy")), 2},
+		"not now":                  {queue.Snooze(errors.New("busy")), 2},
 		"a deadlock":               {&pgconn.PgError{Code: "40P01"}, 2},
 		"a standby":                {&pgconn.PgError{Code: "25006"}, 2},
 		"a lost connection":        {&pgconn.ConnectError{}, 2},

@@ -32,7 +32,7 @@ func TestADrawThatAnotherWorkerTookOverIsPutOffAndNotCounted(t *testing.T) {
 		}
 	})
 	defer remove()
-	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, campaign.ErrFenced) || !errors.Is(err, queue.ErrLater) {
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, campaign.ErrFenced) || !errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, w.db, ref.ID, job.Queued, 2)

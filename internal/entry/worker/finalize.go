@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// mostRetries is how often jobs are tried again whose campaign or wallet another transaction has
+	// maxRetries is how often jobs are tried again whose campaign or wallet another transaction has
 	// locked. With the pauses, from retryPause to longestPause, that is about a second.
-	mostRetries = 10
+	maxRetries = 10
 	// quickRetries is how often a task without a slot for retries tries them: in some 60 ms a job of a
 	// campaign that others sell in has its turn, and the task ends soon.
 	quickRetries = 5
 	retryPause   = 2 * time.Millisecond
-	longestPause = 256 * time.Millisecond
+	maxPause     = 256 * time.Millisecond
 
 	// redisTimeout bounds each optional call to Redis.
 	redisTimeout = time.Second
@@ -39,11 +39,11 @@ const (
 
 // finalizer finalizes jobs of one kind, many in one transaction.
 type finalizer struct {
-	worker   *Worker
-	kind     job.Kind
-	finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
-	retries  *semaphore.Weighted // half of the kind's slots, for tasks that try jobs again
-	every    time.Duration       // a shard begins its batches of this kind so far apart, under load
+	worker      *Worker
+	kind        job.Kind
+	finalize    func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
+	retries     *semaphore.Weighted // half of the kind's slots, for tasks that try jobs again
+	minInterval time.Duration       // a shard begins its batches of this kind so far apart, under load
 }
 
 // newFinalizer returns a finalizer of a kind that has so many slots: none would mean that a setting has no
@@ -56,7 +56,7 @@ func (w *Worker) newFinalizer(kind job.Kind, finalize func(ctx context.Context, 
 }
 
 // errLocked is the error of a task that has ended with jobs whose campaign or wallet stays locked.
-var errLocked = queue.Later(errors.New("wallets or campaigns of these jobs are locked by another transaction"))
+var errLocked = queue.Snooze(errors.New("wallets or campaigns of these jobs are locked by another transaction"))
 
 // walletsLocked is errLocked, and names the jobs whose wallet it is.
 type walletsLocked struct {
@@ -71,7 +71,7 @@ func (e *walletsLocked) Unwrap() error { return e.error }
 func stayLocked(items []*item) error {
 	err := &walletsLocked{error: errLocked}
 	for _, it := range items {
-		if it.verdict == busy {
+		if it.verdict == walletLocked {
 			err.jobs = append(err.jobs, it.ID)
 		}
 	}
@@ -88,7 +88,7 @@ func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error 
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
-	left, err := s.pass(ctx, items)
+	left, err := s.submit(ctx, items)
 	if err != nil || len(left) == 0 {
 		return err
 	}
@@ -96,11 +96,11 @@ func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error 
 	most := quickRetries
 	if len(retried) > 0 && s.retries.TryAcquire(1) {
 		defer s.retries.Release(1)
-		most = mostRetries
+		most = maxRetries
 	}
-	for pause := retryPause; len(retried) > 0; pause = min(2*pause, longestPause) {
+	for pause := retryPause; len(retried) > 0; pause = min(2*pause, maxPause) {
 		if retried[0].retries == most {
-			if most == mostRetries {
+			if most == maxRetries {
 				s.worker.locked.note(retried)
 			}
 			return stayLocked(append(known, retried...))
@@ -111,7 +111,7 @@ func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error 
 		for _, it := range retried {
 			it.retries++
 		}
-		if retried, err = s.pass(ctx, retried); err != nil {
+		if retried, err = s.submit(ctx, retried); err != nil {
 			return err
 		}
 	}
@@ -121,9 +121,9 @@ func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error 
 	return nil
 }
 
-// pass sends items through their shards, again after a transient fault. It returns those whose rows
+// submit sends items through their shards, again after a transient fault. It returns those whose rows
 // are locked. When jobs fail for another reason it returns an error, after the others were tried, too.
-func (s *finalizer) pass(ctx context.Context, items []*item) (left []*item, err error) {
+func (s *finalizer) submit(ctx context.Context, items []*item) (left []*item, err error) {
 	for delays := newBackoff(); ; {
 		verdicts, errs := batch.DoAll(ctx, items, func(it *item) *batch.Coalescer[*item, verdict] {
 			return s.worker.shardOf(it.CampaignID).batches[s.kind]
@@ -152,7 +152,7 @@ func (s *finalizer) pass(ctx context.Context, items []*item) (left []*item, err 
 			s.worker.locked.forget(items)
 			return left, nil
 		case s.kind == job.KindPayment: // it becomes due by itself: no slot waits for the database
-			return nil, queue.Later(errors.New("the database is away, or too busy"))
+			return nil, queue.Snooze(errors.New("the database is away, or too busy"))
 		}
 		if err := s.worker.pause(ctx, delays.NextBackOff()); err != nil {
 			return nil, err
@@ -166,7 +166,7 @@ func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.Wait) (sa
 	w := s.worker
 	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
 	report, err := s.finalize(postgres.As(ctx, transactionsOf(string(s.kind))), refs, wait)
-	tell(spans, report)
+	setOutcomes(spans, report)
 	spans.End(err)
 	if err != nil {
 		if isTransient(err) {
@@ -184,15 +184,15 @@ func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.Wait) (sa
 	w.afterCommit.finalized(report.Finalized)
 	w.metrics.finalized(s.kind, report.Finalized)
 	job.LogFinal(ctx, w.logger, report.Finalized)
-	w.metrics.putOff.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
+	w.metrics.requeued.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)
 	w.holds.Count(inventory.HoldsReclaimed, report.HoldsReclaimed)
 	return report, nil
 }
 
-// tell sets the outcomes of a batch in the spans of its jobs.
-func tell(spans *tracing.Shared, report sale.Report) {
+// setOutcomes sets the outcomes of a batch in the spans of its jobs.
+func setOutcomes(spans *tracing.Shared, report sale.Report) {
 	if spans == nil {
 		return
 	}
@@ -200,7 +200,7 @@ func tell(spans *tracing.Shared, report sale.Report) {
 		spans.Set(report.Finalized[i].ID, tracing.Outcome, report.Finalized[i].Code())
 	}
 	for _, ref := range report.Busy {
-		spans.Set(ref.ID, tracing.Outcome, outcomePutOff)
+		spans.Set(ref.ID, tracing.Outcome, outcomeRequeued)
 	}
 }
 
@@ -225,15 +225,15 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return queue.Later(ctx.Err())
+		return queue.Snooze(ctx.Err())
 	case <-w.draining.Done():
-		return queue.Later(errDraining)
+		return queue.Snooze(errDraining)
 	}
 }
 
 const (
-	lockedFor  = 2 * time.Second
-	lockedMost = 10_000
+	lockedFor = 2 * time.Second
+	maxLocked = 10_000
 )
 
 // lockedCampaigns are those whose jobs this process has put off lately, because they stayed locked:
@@ -253,7 +253,7 @@ func (l *lockedCampaigns) note(items []*item) {
 	}
 	maps.DeleteFunc(l.until, func(_ uuid.UUID, until time.Time) bool { return now.After(until) })
 	for _, it := range items {
-		if _, known := l.until[it.CampaignID]; it.verdict == locked && (known || len(l.until) < lockedMost) {
+		if _, known := l.until[it.CampaignID]; it.verdict == campaignLocked && (known || len(l.until) < maxLocked) {
 			l.until[it.CampaignID] = now.Add(lockedFor)
 		}
 	}
@@ -288,7 +288,7 @@ func (l *lockedCampaigns) forget(items []*item) {
 		return
 	}
 	for _, it := range items {
-		if it.verdict != locked {
+		if it.verdict != campaignLocked {
 			delete(l.until, it.CampaignID)
 		}
 	}

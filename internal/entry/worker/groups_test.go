@@ -45,7 +45,7 @@ func TestAJobThatFailsAgainLeavesTheOthersTheirTurn(t *testing.T) {
 		{0: job.Queued, 1: job.Queued, 2: job.Queued, 3: job.Queued},          // together
 		{0: job.Succeeded, 1: job.Queued, 2: job.Succeeded, 3: job.Succeeded}, // one by one
 	} {
-		if err := w.purchases.jobs(t.Context(), jobs, true); err == nil || errors.Is(err, queue.ErrLater) {
+		if err := w.purchases.jobs(t.Context(), jobs, true); err == nil || errors.Is(err, queue.ErrSnoozed) {
 			t.Errorf("got %v", err)
 		}
 		for i, state := range want {

@@ -74,7 +74,7 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	}
 	made.take()
 	s.retries.Release(1)
-	tried("c", 1+mostRetries)
+	tried("c", 1+maxRetries)
 	if !s.retries.TryAcquire(1) {
 		t.Error("it has kept the slot")
 	}
@@ -90,8 +90,8 @@ func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 	made := record(w.purchases, nil)
 	var mu sync.Mutex
 	deliveries := 0
-	for i, share := range w.shares {
-		w.shares[i].Handle = func(ctx context.Context, task queue.Task, again bool) error {
+	for i, share := range w.consumers {
+		w.consumers[i].Handle = func(ctx context.Context, task queue.Task, again bool) error {
 			mu.Lock()
 			deliveries++
 			mu.Unlock()
@@ -230,7 +230,7 @@ func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 	unlock := lock(t, w, id)
 	message := order(t, w, id, "a", "b")
 	servers.Exec(t, w.db, `ALTER TABLE outbox_messages ADD CONSTRAINT refused CHECK (waits_for IS NULL)`)
-	if err := deliver(t, w, w.purchases.jobs, message, false); !errors.Is(err, queue.ErrLater) || postgres.IsTransient(err) {
+	if err := deliver(t, w, w.purchases.jobs, message, false); !errors.Is(err, queue.ErrSnoozed) || postgres.IsTransient(err) {
 		t.Errorf("got %v", err)
 	}
 	if n := messages(t, w); n != 1 {

@@ -26,7 +26,7 @@ type metrics struct {
 	positions prometheus.Counter
 	batchSize *prometheus.HistogramVec // by kind
 	batchTime *prometheus.HistogramVec // by kind
-	putOff    *prometheus.CounterVec   // by kind
+	requeued  *prometheus.CounterVec   // by kind
 	faults    prometheus.Counter
 	givenUp   *prometheus.CounterVec // by kind
 }
@@ -56,7 +56,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_batch_duration_seconds", Help: "Duration of one batch of a shard, with its waits for locked rows.",
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 13),
 		}, []string{"kind"}),
-		putOff: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requeued: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "triprize_jobs_put_off_total", Help: "Jobs put off to a later batch because their campaign or a wallet was locked, by kind.",
 		}, []string{"kind"}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
@@ -66,8 +66,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_jobs_given_up_total", Help: "Jobs finalized as internal-error after too many deliveries, by kind. Must stay 0.",
 		}, []string{"kind"}),
 	}
-	registry.MustRegister(m.jobs, m.latency, m.attempts, m.underWay, m.positions, m.batchSize, m.batchTime, m.putOff, m.faults, m.givenUp)
-	telemetry.Expect(m.putOff, job.KindPurchase, job.KindCancellation)
+	registry.MustRegister(m.jobs, m.latency, m.attempts, m.underWay, m.positions, m.batchSize, m.batchTime, m.requeued, m.faults, m.givenUp)
+	telemetry.Expect(m.requeued, job.KindPurchase, job.KindCancellation)
 	for _, kind := range []job.Kind{job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation} {
 		m.expect(kind)
 		telemetry.Expect(m.givenUp, kind)
@@ -120,9 +120,9 @@ func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metri
 	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 }
 
-// waitingGauges tells how much money waits for people, which draws wait, and how far the
+// backlogGauges tells how much money waits for people, which draws wait, and how far the
 // agenda is behind, also where cards are switched off.
-func (w *Worker) waitingGauges() prometheus.Collector {
+func (w *Worker) backlogGauges() prometheus.Collector {
 	paid := desc("payments_waiting_for",
 		"Payments that wait, by what for: operator (a person has to see to it, or to the key: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
 	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator has to see to, or to the key: GET /v1/refunds lists them. Should stay 0.")

@@ -32,7 +32,7 @@ type Cards struct {
 type cardTasks struct {
 	runner      *cards.Runner
 	events      *cards.Events
-	conclusions *finalizer
+	settlements *finalizer
 }
 
 // paymentTasks is how many payments a worker has in hand at once.
@@ -42,13 +42,13 @@ const paymentTasks = 64
 // off many events.
 const eventTasks = 2
 
-// concludeEvery is how far apart the batches of conclusions of a shard begin. Payments end
+// settleInterval is how far apart the batches of conclusions of a shard begin. Payments end
 // one by one, at the pace of the provider's calls: each would have a transaction of its
 // own, which costs as much as one for many.
-const concludeEvery = 200 * time.Millisecond
+const settleInterval = 200 * time.Millisecond
 
-// concludeAgain is how long a conclusion is put off whose campaign or payment stays locked.
-const concludeAgain = time.Second
+// settleRetry is how long a conclusion is put off whose campaign or payment stays locked.
+const settleRetry = time.Second
 
 // callMargin is how much longer than its own timeout a call may take, until it is cut
 // off; lease leaves room for it: after that another worker may go on with a payment or refund.
@@ -57,8 +57,8 @@ const (
 	leaseTime  = 15 * time.Second
 )
 
-// refundShare is how many payments in hand stand beside one refund.
-const refundShare = 4
+// paymentsPerRefund is how many payments in hand stand beside one refund.
+const paymentsPerRefund = 4
 
 // TakeCards lets the worker lead payments and make card refunds, with queues, slots and connections of their
 // own, so that a slow provider is felt by nobody else. Call it before Run.
@@ -69,25 +69,25 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		runner: cards.NewRunner(c.DB, c.Provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
 			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
 		events:      cards.NewEvents(c.DB, c.Events, w.logger, registry),
-		conclusions: w.newFinalizer(job.KindPayment, w.seller.Conclude, slots),
+		settlements: w.newFinalizer(job.KindPayment, w.seller.Conclude, slots),
 	}
-	w.cards.conclusions.every = concludeEvery
+	w.cards.settlements.minInterval = settleInterval
 	w.metrics.expect(job.KindPayment)
 	for _, l := range w.shards {
-		l.add(w.cards.conclusions)
+		l.add(w.cards.settlements)
 	}
-	w.shares = append(w.shares,
-		queue.Share{Kind: string(job.KindPayment), Tasks: slots, Handle: w.lead(w.leadPayment)},
-		queue.Share{Kind: string(job.KindEvent), Tasks: eventTasks, Handle: w.finalizeEvents},
-		queue.Share{Kind: string(job.KindRefund), Tasks: max(slots/refundShare, 1),
-			Handle: w.lead(func(ctx context.Context, item lease.Item) error { _, err := refunder.Run(ctx, item); return err })})
+	w.consumers = append(w.consumers,
+		queue.Consumer{Kind: string(job.KindPayment), Concurrency: slots, Handle: w.handleItem(w.processPayment)},
+		queue.Consumer{Kind: string(job.KindEvent), Concurrency: eventTasks, Handle: w.finalizeEvents},
+		queue.Consumer{Kind: string(job.KindRefund), Concurrency: max(slots/paymentsPerRefund, 1),
+			Handle: w.handleItem(func(ctx context.Context, item lease.Item) error { _, err := refunder.Run(ctx, item); return err })})
 	registry.MustRegister(w.paymentGauges(c.DB), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
 		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))
 }
 
-// leadPayment leads a payment as far as it goes now. A call ends by its own timeout, and not
+// processPayment leads a payment as far as it goes now. A call ends by its own timeout, and not
 // with the task; when the worker drains no further one begins.
-func (w *Worker) leadPayment(ctx context.Context, item lease.Item) error {
+func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 	result, err := w.cards.runner.Run(w.draining, item) //nolint:contextcheck // see above
 	if err != nil {
 		return err
@@ -96,12 +96,12 @@ func (w *Worker) leadPayment(ctx context.Context, item lease.Item) error {
 		w.afterCommit.changed(result.Ref.JobID)
 	}
 	if result.Outcome == cards.Conclude {
-		err = w.cards.conclusions.jobs(ctx, []job.Ref{result.Job()}, false)
+		err = w.cards.settlements.jobs(ctx, []job.Ref{result.Job()}, false)
 	}
 	if errors.Is(err, errLocked) {
-		return payment.Agenda.PutOff(ctx, w.db, result.Ref.Item(), concludeAgain)
+		return payment.Agenda.PutOff(ctx, w.db, result.Ref.Item(), settleRetry)
 	}
-	if errors.Is(err, queue.ErrLater) || isTransient(err) { // the worker shuts down, or the database is away
+	if errors.Is(err, queue.ErrSnoozed) || isTransient(err) { // the worker shuts down, or the database is away
 		return nil
 	}
 	return err

@@ -182,17 +182,17 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	ref := reserved(t, w, id)
 	unlock := fixture.LockCampaign(t, w.db, id)
 	for range 2 {
-		if err := w.lead(w.leadPayment)(t.Context(), taskOf(t, ref), false); err != nil {
+		if err := w.handleItem(w.processPayment)(t.Context(), taskOf(t, ref), false); err != nil {
 			t.Fatal(err)
 		}
 		p := paymentOf(t, w, ref)
-		if p.Phase != payment.Captured || p.LeaseUntil != nil || p.DueAt == nil || time.Until(*p.DueAt) > concludeAgain {
+		if p.Phase != payment.Captured || p.LeaseUntil != nil || p.DueAt == nil || time.Until(*p.DueAt) > settleRetry {
 			t.Fatalf("the payment is %s, due at %v, leased until %v", p.Phase, p.DueAt, p.LeaseUntil)
 		}
 		ref = p.Ref()
 	}
 	unlock()
-	if err := w.lead(w.leadPayment)(t.Context(), taskOf(t, ref), false); err != nil {
+	if err := w.handleItem(w.processPayment)(t.Context(), taskOf(t, ref), false); err != nil {
 		t.Fatal(err)
 	}
 	if j := fixture.Job(t, w.db, ref.JobID); j.State != job.Succeeded {
@@ -207,13 +207,13 @@ func TestAConclusionInAnOutageGivesItsSlotBack(t *testing.T) {
 	w := withCards(t, newBank())
 	ref := reserved(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)))
 	tries := 0
-	record(w.cards.conclusions, func(sale.Wait) error {
+	record(w.cards.settlements, func(sale.Wait) error {
 		if tries++; tries == 1 {
 			return context.DeadlineExceeded
 		}
 		return nil
 	})
-	if err := w.lead(w.leadPayment)(t.Context(), taskOf(t, ref), false); err != nil || tries != 1 {
+	if err := w.handleItem(w.processPayment)(t.Context(), taskOf(t, ref), false); err != nil || tries != 1 {
 		t.Errorf("after %d attempts: %v", tries, err)
 	}
 	if p := paymentOf(t, w, ref); p.Phase != payment.Captured || p.DueAt == nil {
@@ -276,7 +276,7 @@ func TestATaskThatNamesNoPaymentIsDropped(t *testing.T) {
 	t.Parallel()
 	w := withCards(t, newBank())
 	for _, payload := range []string{"", "[]", "{}"} {
-		if err := w.lead(w.leadPayment)(t.Context(), queue.Task{ID: uuid.New(), Payload: json.RawMessage(payload)}, false); err != nil {
+		if err := w.handleItem(w.processPayment)(t.Context(), queue.Task{ID: uuid.New(), Payload: json.RawMessage(payload)}, false); err != nil {
 			t.Errorf("%q: %v", payload, err)
 		}
 	}

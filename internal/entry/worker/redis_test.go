@@ -87,12 +87,12 @@ func (s *scene) take(messages ...job.Message) {
 	go beat.Run(ctx, servers.Logger(s.t))
 	took, end := make(chan struct{}, len(messages)), make(chan struct{})
 	server := queue.NewServer(s.w.rdb, s.settings.Redis.Namespace, config.Worker{ShutdownTimeout: servers.Patience}, servers.Logger(s.t),
-		queue.Share{Kind: string(job.KindPurchase), Tasks: len(messages) - 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
+		queue.Consumer{Kind: string(job.KindPurchase), Concurrency: len(messages) - 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
 			if task.ID == messages[0].ID {
 				took <- struct{}{}
-				return queue.LaterIn(context.Canceled, 2*time.Second)
+				return queue.SnoozeFor(context.Canceled, 2*time.Second)
 			}
-			if mine, err := beat.Claim(ctx, task.ID); err != nil || !mine {
+			if mine, err := beat.Acquire(ctx, task.ID); err != nil || !mine {
 				s.t.Error(mine, err)
 			}
 			took <- struct{}{}
@@ -109,8 +109,8 @@ func (s *scene) take(messages ...job.Message) {
 	s.t.Cleanup(func() { close(end); server.Shutdown() })
 	key := "asynq:{" + queue.Name(s.settings.Redis.Namespace, string(job.KindPurchase)) + "}:retry"
 	servers.Eventually(s.t, "one is put off, and the worker is known", func() bool {
-		present, err := queue.ReadPresent(s.t.Context(), s.w.rdb, s.settings.Redis.Namespace)
-		return err == nil && len(present[queue.RoleWorker].Silent) == 1 && s.w.rdb.ZCard(s.t.Context(), key).Val() == 1
+		present, err := queue.ReadProcesses(s.t.Context(), s.w.rdb, s.settings.Redis.Namespace)
+		return err == nil && len(present[queue.RoleWorker].Stale) == 1 && s.w.rdb.ZCard(s.t.Context(), key).Val() == 1
 	})
 }
 

@@ -107,7 +107,7 @@ func TestACalledOffCampaignThatWaitsForMoneyIsPutOffAndNeverCounted(t *testing.T
 	fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	for range 4 {
-		if err := w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrLater) {
+		if err := w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrSnoozed) {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -126,12 +126,12 @@ func TestACalledOffCampaignThatWaitsForABrokenWalletIsTriedSeldom(t *testing.T) 
 	run := func() error {
 		return w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true)
 	}
-	if err := run(); !errors.Is(err, queue.ErrLater) {
+	if err := run(); !errors.Is(err, queue.ErrSnoozed) {
 		t.Fatal(err)
 	}
 	servers.Exec(t, w.db, `UPDATE campaigns SET cancelled_at = cancelled_at - interval '1 hour' WHERE id = $1`, id)
-	sooner := queue.LaterIn(errors.New("sooner"), 4*time.Minute)
-	if err := run(); !errors.Is(err, queue.ErrLater) || !errors.Is(queue.Sooner(err, sooner), sooner) {
+	sooner := queue.SnoozeFor(errors.New("sooner"), 4*time.Minute)
+	if err := run(); !errors.Is(err, queue.ErrSnoozed) || !errors.Is(queue.EarlierSnooze(err, sooner), sooner) {
 		t.Errorf("it comes back too soon: %v", err)
 	}
 	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)
@@ -163,7 +163,7 @@ func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
 	w := newWorker(t, func(s *config.Settings) { s.Payments.Concurrency = 1 })
 	w.TakeCards(Cards{&generous{given: make(map[string]payprovider.Refund)}, stripe.NewReader(false), servers.Pool(t, workerSettings(t))},
 		config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
-	handle := w.shares[len(w.shares)-1].Handle
+	handle := w.consumers[len(w.consumers)-1].Handle
 	for _, payload := range []string{"", "{}", `{"id":"` + uuid.NewString() + `"}`} {
 		if err := handle(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {
 			t.Errorf("%q: %v", payload, err)

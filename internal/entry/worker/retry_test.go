@@ -34,12 +34,12 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	for s, ask := range finalizers {
 		made := record(s, nil)
 		l := w.shards[0]
-		l.campaigns = patience{}
+		l.campaigns = waitBackoff{}
 		var held []*item
 		var unlocks []func()
 		for range 3 {
 			id := fixture.Campaign(t, w.db, fixture.Draft(5))
-			held = append(held, &item{Ref: ask(id), retries: 1, verdict: locked})
+			held = append(held, &item{Ref: ask(id), retries: 1, verdict: campaignLocked})
 			unlocks = append(unlocks, lock(t, w, id))
 		}
 		flush := func(want verdict, waits ...sale.Wait) {
@@ -52,22 +52,22 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 				t.Errorf("%s: the transactions waited %+v", s.kind, got)
 			}
 		}
-		l.campaigns.noneUntil = time.Now().Add(time.Hour)
+		l.campaigns.notBefore = time.Now().Add(time.Hour)
 		for range 3 {
-			flush(locked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked)
+			flush(campaignLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked)
 		}
-		l.campaigns = patience{}
-		flush(locked, forCampaign, forCampaign, sale.SkipLocked, sale.SkipLocked) // first the free one, then in vain
-		if l.campaigns.left() {
+		l.campaigns = waitBackoff{}
+		flush(campaignLocked, forCampaign, forCampaign, sale.SkipLocked, sale.SkipLocked) // first the free one, then in vain
+		if l.campaigns.allowed() {
 			t.Errorf("%s: after a wait in vain it would wait again at once", s.kind)
 		}
 		alone := []*item{{Ref: held[0].Ref}}
-		l.campaigns.noneUntil = time.Now().Add(time.Hour)
+		l.campaigns.notBefore = time.Now().Add(time.Hour)
 		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{sale.SkipLocked}) {
 			t.Errorf("%s: a batch of one campaign waited, %v", s.kind, err)
 		}
-		l.campaigns = patience{}
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{forCampaign}) || l.campaigns.left() {
+		l.campaigns = waitBackoff{}
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{forCampaign}) || l.campaigns.allowed() {
 			t.Errorf("%s: a batch of one campaign, later: %v", s.kind, err)
 		}
 		for _, unlock := range unlocks {
@@ -85,7 +85,7 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 	id, other := fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
 	mina := fixture.Wallet(t, w.db, "mina", 1000)
 	refs := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 6, 1), fixture.PurchaseRequest(t, id, "otto", 6, 1), fixture.PurchaseRequest(t, other, "otto", 6, 1))
-	items := []*item{{Ref: refs[0], retries: walletFrom - 1, verdict: busy}, {Ref: refs[1]}, {Ref: refs[2]}}
+	items := []*item{{Ref: refs[0], retries: walletRetry - 1, verdict: walletLocked}, {Ref: refs[1]}, {Ref: refs[2]}}
 	made := record(w.purchases, nil)
 	unlock := fixture.LockWallet(t, w.db, mina)
 	flush := func(items []*item, want []verdict, waits ...sale.Wait) {
@@ -99,10 +99,10 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 		}
 	}
 	forCampaign, forWallets := sale.Wait{Campaign: lockWait}, sale.Wait{Campaign: lockWait, Wallets: walletWait}
-	flush(items, []verdict{busy, done, done}, sale.SkipLocked, forCampaign) // it is skipped
+	flush(items, []verdict{walletLocked, done, done}, sale.SkipLocked, forCampaign) // it is skipped
 	items[0].retries++
-	flush(items[:1], []verdict{busy}, forWallets)
-	flush(items[:1], []verdict{busy}, sale.SkipLocked) // not again soon
+	flush(items[:1], []verdict{walletLocked}, forWallets)
+	flush(items[:1], []verdict{walletLocked}, sale.SkipLocked) // not again soon
 	unlock()
 	flush(items[:1], []verdict{done}, sale.SkipLocked)
 	expect(t, w.db, refs[0].ID, job.Succeeded, 1)
@@ -111,14 +111,14 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 
 func TestWaitsInVainBecomeRareUntilOneIsNot(t *testing.T) {
 	t.Parallel()
-	var p patience
-	for _, want := range []time.Duration{waitPause, 2 * waitPause, 4 * waitPause, longestWaitPause, longestWaitPause} {
-		if p.waited(true); p.pause != want || p.left() {
-			t.Errorf("a pause of %s, want %s; more waits: %t", p.pause, want, p.left())
+	var p waitBackoff
+	for _, want := range []time.Duration{waitPause, 2 * waitPause, 4 * waitPause, maxWaitPause, maxWaitPause} {
+		if p.record(true); p.pause != want || p.allowed() {
+			t.Errorf("a pause of %s, want %s; more waits: %t", p.pause, want, p.allowed())
 		}
 	}
-	p.waited(false)
-	if p.waited(true); p.pause != waitPause {
+	p.record(false)
+	if p.record(true); p.pause != waitPause {
 		t.Errorf("after one that was not in vain: %s", p.pause)
 	}
 }

@@ -30,13 +30,13 @@ const (
 // batch waits mostWaits times, and after a wait in vain there is none for waitPause, twice as long after the
 // next one, up to longestWaitPause: with many campaigns locked, each of them is waited for in vain.
 const (
-	lockWait   = 100 * time.Millisecond // for a campaign
-	walletWait = 50 * time.Millisecond  // for a wallet, with its campaign locked
-	walletFrom = 5                      // the retry from which on jobs wait for their wallets
-	mostWaits  = 2
+	lockWait    = 100 * time.Millisecond // for a campaign
+	walletWait  = 50 * time.Millisecond  // for a wallet, with its campaign locked
+	walletRetry = 5                      // the retry from which on jobs wait for their wallets
+	maxWaits    = 2
 
-	waitPause        = time.Second
-	longestWaitPause = 8 * time.Second
+	waitPause    = time.Second
+	maxWaitPause = 8 * time.Second
 )
 
 // shard turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
@@ -45,26 +45,26 @@ type shard struct {
 	worker  *Worker
 	batches map[job.Kind]*batch.Coalescer[*item, verdict]
 
-	turn               sync.Mutex // held by the batch that runs; taken after Worker.exclusive
-	campaigns, wallets patience   // under turn
+	running            sync.Mutex  // held by the batch that runs; taken after Worker.exclusive
+	campaigns, wallets waitBackoff // under turn
 }
 
-// patience says whether transactions may wait for locked rows.
-type patience struct {
-	noneUntil time.Time
+// waitBackoff says whether transactions may wait for locked rows.
+type waitBackoff struct {
+	notBefore time.Time
 	pause     time.Duration // after the last wait, if it was in vain
 }
 
-func (p *patience) left() bool { return !time.Now().Before(p.noneUntil) }
+func (p *waitBackoff) allowed() bool { return !time.Now().Before(p.notBefore) }
 
-// waited notes a wait.
-func (p *patience) waited(inVain bool) {
+// record notes a wait.
+func (p *waitBackoff) record(inVain bool) {
 	if !inVain {
 		p.pause = 0
 		return
 	}
-	p.pause = min(max(2*p.pause, waitPause), longestWaitPause)
-	p.noneUntil = time.Now().Add(p.pause)
+	p.pause = min(max(2*p.pause, waitPause), maxWaitPause)
+	p.notBefore = time.Now().Add(p.pause)
 }
 
 // item is one job on its way through a shard.
@@ -78,9 +78,9 @@ type item struct {
 type verdict int
 
 const (
-	done   verdict = iota // final, by this batch or before
-	busy                  // its wallet is locked by another transaction
-	locked                // its campaign is
+	done           verdict = iota // final, by this batch or before
+	walletLocked                  // its wallet is locked by another transaction
+	campaignLocked                // its campaign is
 )
 
 func newShard(w *Worker, finalizers ...*finalizer) *shard {
@@ -96,7 +96,7 @@ func (l *shard) add(s *finalizer) {
 	w := l.worker
 	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
 	l.batches[s.kind] = batch.New(batch.Options{
-		Size: job.MaxJobs, Linger: cmp.Or(w.settings.BatchLinger, time.Millisecond), Every: s.every, InFlight: 1, Pending: shardPending,
+		Size: job.MaxJobs, Linger: cmp.Or(w.settings.BatchLinger, time.Millisecond), MinInterval: s.minInterval, InFlight: 1, Pending: shardPending,
 		Timeout: batchTimeout, Drain: shardDrain, Whole: postgres.IsTransient,
 		Observe: func(items int, took time.Duration) {
 			size.Observe(float64(items))
@@ -130,17 +130,17 @@ type group struct {
 func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
 	defer l.worker.exclusive.RUnlock()
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.running.Lock()
+	defer l.running.Unlock()
 	groups := make(map[group][]*item, 1)
 	for _, it := range items {
 		var g group
 		if it.retries > 0 {
-			g = group{it.CampaignID, it.verdict == busy && it.retries >= walletFrom}
+			g = group{it.CampaignID, it.verdict == walletLocked && it.retries >= walletRetry}
 		}
 		groups[g] = append(groups[g], it)
 	}
-	verdicts, waits := make(map[uuid.UUID]verdict), mostWaits
+	verdicts, waits := make(map[uuid.UUID]verdict), maxWaits
 	if err := l.try(ctx, s, groups[group{}], false, &waits, verdicts); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 	if wallets {
 		wait.Wallets, patience = walletWait, &l.wallets
 	}
-	if *waits == 0 || !ofOneCampaign(refs) || !patience.left() {
+	if *waits == 0 || !ofOneCampaign(refs) || !patience.allowed() {
 		wait = sale.SkipLocked
 	} else {
 		*waits--
@@ -181,13 +181,13 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 		return err
 	}
 	if wait != sale.SkipLocked {
-		patience.waited(report.GaveUp)
+		patience.record(report.GaveUp)
 	}
 	for _, ref := range report.Busy {
-		verdicts[ref.ID] = busy
+		verdicts[ref.ID] = walletLocked
 	}
 	for _, ref := range report.Locked {
-		verdicts[ref.ID] = locked
+		verdicts[ref.ID] = campaignLocked
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func TestAJobThatFailsByItselfIsAnErrorAfterTheOthersHadTheirTurn(t *testing.T) 
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	jobs := order(t, w, id, "a", "b", "c", "d", "e").Jobs
 	spoil(t, w, jobs[1].ID)
-	if err := w.purchases.jobs(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrLater) {
+	if err := w.purchases.jobs(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("got %v", err)
 	}
 	for i, ref := range jobs {
@@ -144,7 +144,7 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	w.drain()
 	select {
 	case err := <-finalized:
-		if !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrLater) {
+		if !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrSnoozed) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(servers.Patience):

@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	errElsewhere = errors.New("another worker has this task or job")
-	errDraining  = errors.New("this worker is shutting down")
+	errTaken    = errors.New("another worker has this task or job")
+	errDraining = errors.New("this worker is shutting down")
 )
 
 // finalize makes jobs final, or returns why it could not. again tells that they were
@@ -36,8 +36,8 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 			w.logger.Error("a task that names no jobs was dropped", "kind", task.Kind, "task", task.ID, "error", err)
 			return nil
 		}
-		if !w.claim(ctx, message.ID) {
-			return queue.Later(errElsewhere)
+		if !w.acquire(ctx, message.ID) {
+			return queue.Snooze(errTaken)
 		}
 		defer w.release(ctx, message.ID)
 		if len(message.Jobs) > 0 {
@@ -45,7 +45,7 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 			defer w.metrics.begun(message.Kind, len(message.Jobs), again)()
 			err := finalize(ctx, message.Jobs, again)
 			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs when their campaigns are free
-				return queue.Later(job.PutOff(ctx, w.db, message.ID, locked.jobs))
+				return queue.Snooze(job.PutOff(ctx, w.db, message.ID, locked.jobs))
 			}
 			if err != nil {
 				return err
@@ -56,11 +56,11 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 	}
 }
 
-// claim reports whether this worker may do a task, or a job that was delivered before. Without Redis it may.
-func (w *Worker) claim(ctx context.Context, id uuid.UUID) bool {
+// acquire reports whether this worker may do a task, or a job that was delivered before. Without Redis it may.
+func (w *Worker) acquire(ctx context.Context, id uuid.UUID) bool {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	mine, err := w.heartbeat.Claim(ctx, id)
+	mine, err := w.heartbeat.Acquire(ctx, id)
 	if err != nil {
 		w.logger.Debug("a task is not claimed in Redis; Postgres decides", "id", id, "error", err)
 	}
@@ -75,11 +75,11 @@ func (w *Worker) release(ctx context.Context, task uuid.UUID) {
 	}
 }
 
-// lead returns the handler of agenda items, which run leads as far as they go now. Their
+// handleItem returns the handler of agenda items, which run leads as far as they go now. Their
 // tasks are no messages of the outbox: nothing is claimed in Redis, no delivery is counted,
 // and a task is never tried again. After any failure the item is due again at some time, and
 // the sweep due-items finds it.
-func (w *Worker) lead(run func(ctx context.Context, item lease.Item) error) queue.Handler {
+func (w *Worker) handleItem(run func(ctx context.Context, item lease.Item) error) queue.Handler {
 	return func(ctx context.Context, task queue.Task, _ bool) error {
 		ctx = postgres.As(ctx, transactionsOf(task.Kind))
 		item, err := lease.ItemOf(task)
@@ -106,7 +106,7 @@ func (w *Worker) lead(run func(ctx context.Context, item lease.Item) error) queu
 // kind: otherwise nobody would take the tasks.
 func (w *Worker) dispatchDue(items []lease.Item) {
 	for _, item := range items {
-		if slices.ContainsFunc(w.shares, func(s queue.Share) bool { return s.Kind == item.Kind }) {
+		if slices.ContainsFunc(w.consumers, func(s queue.Consumer) bool { return s.Kind == item.Kind }) {
 			w.dispatcher.Dispatch(item.Task())
 		}
 	}
@@ -129,21 +129,21 @@ func transactionsOf(kind string) postgres.Transaction {
 // in Redis, and deletes finished messages from the outbox. This work may fail: clients that
 // wait for a job also poll, and the sweep lost-jobs finds messages that were not deleted.
 type afterCommit struct {
-	news     *batch.Coalescer[uuid.UUID, struct{}] // jobs that say something new
-	messages *batch.Coalescer[uuid.UUID, struct{}]
+	announcements *batch.Coalescer[uuid.UUID, struct{}] // jobs that say something new
+	messages      *batch.Coalescer[uuid.UUID, struct{}]
 }
 
 const (
-	newsMost      = 512
-	deleteMost    = 256
-	pendingMost   = 1 << 16
+	announceBatch = 512
+	deleteBatch   = 256
+	maxPending    = 1 << 16
 	deleteLinger  = 50 * time.Millisecond // nothing waits for the deletion, so each takes many along
 	deleteTimeout = 5 * time.Second       // what a shutdown may wait for it; the sweep lost-jobs deletes the rest
 )
 
 func newAfterCommit(db postgres.DB, announcements *job.Announcements, logger *slog.Logger) *afterCommit {
 	return &afterCommit{
-		news: batch.NewQuiet(batch.Options{Size: newsMost, InFlight: 1, Pending: pendingMost, Timeout: redisTimeout},
+		announcements: batch.NewQuiet(batch.Options{Size: announceBatch, InFlight: 1, Pending: maxPending, Timeout: redisTimeout},
 			func(ctx context.Context, ids []uuid.UUID) error {
 				err := announcements.Publish(ctx, ids)
 				if err != nil {
@@ -151,7 +151,7 @@ func newAfterCommit(db postgres.DB, announcements *job.Announcements, logger *sl
 				}
 				return err
 			}),
-		messages: batch.NewQuiet(batch.Options{Size: deleteMost, Linger: deleteLinger, InFlight: 1, Pending: pendingMost, Timeout: deleteTimeout},
+		messages: batch.NewQuiet(batch.Options{Size: deleteBatch, Linger: deleteLinger, InFlight: 1, Pending: maxPending, Timeout: deleteTimeout},
 			func(ctx context.Context, ids []uuid.UUID) error {
 				err := job.DeleteMessages(ctx, db, ids)
 				if err != nil {
@@ -170,7 +170,7 @@ func (a *afterCommit) finalized(outcomes []job.Outcome) {
 
 // changed announces that a job says something new of itself.
 func (a *afterCommit) changed(id uuid.UUID) {
-	_ = a.news.Submit(id) // full: waiters poll
+	_ = a.announcements.Submit(id) // full: waiters poll
 }
 
 func (a *afterCommit) finished(message uuid.UUID) {
@@ -178,6 +178,6 @@ func (a *afterCommit) finished(message uuid.UUID) {
 }
 
 func (a *afterCommit) close() {
-	a.news.Close()
+	a.announcements.Close()
 	a.messages.Close()
 }

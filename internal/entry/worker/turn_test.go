@@ -18,8 +18,8 @@ func TestBatchesOfAShardTakeTurns(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	user, moments := uuid.NewString(), 0
 	alone := func() {
-		if moments++; w.shards[0].turn.TryLock() {
-			w.shards[0].turn.Unlock()
+		if moments++; w.shards[0].running.TryLock() {
+			w.shards[0].running.Unlock()
 			t.Error("somebody else could have the turn")
 		}
 	}

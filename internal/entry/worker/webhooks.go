@@ -23,10 +23,10 @@ import (
 // The slots for webhooks are divided among clients. A worker has more tasks in hand than it
 // has slots, so that it knows which clients wait.
 const (
-	webhookTurn     = 2 * time.Second // as long as a request may take before its endpoint counts as slow
-	tasksPerSlot    = 64
-	webhookTimeout  = 15 * time.Second // one request
-	webhookPatience = time.Minute      // afterwards the next task of the sweep due-items waits in its place
+	webhookRun     = 2 * time.Second // as long as a request may take before its endpoint counts as slow
+	tasksPerSlot   = 64
+	webhookTimeout = 15 * time.Second // one request
+	slotTimeout    = time.Minute      // afterwards the next task of the sweep due-items waits in its place
 )
 
 // TakeWebhooks lets the worker deliver events to apps, with queues and slots of their own. key
@@ -39,19 +39,19 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 	timeout := cmp.Or(settings.Timeout, webhookTimeout)
 	w.sender = sender.NewSender(guard, timeout, sender.Options{})
 	deliverer := webhook.NewDeliverer(w.gate.FirstTry(0), key, w.sender, resource.WebhookDocuments{DB: w.db},
-		webhook.DelivererSettings{Concurrency: cmp.Or(settings.ConcurrencyPerEndpoint, 32), Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: webhookTurn}, w.logger, registry)
+		webhook.DelivererSettings{Concurrency: cmp.Or(settings.ConcurrencyPerEndpoint, 32), Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: webhookRun}, w.logger, registry)
 	registry.MustRegister(w.webhookGauges())
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
-		slots := &webhookSlots{room: fair.NewRoom(int64(settings.Concurrency))}
-		w.shares = append(w.shares, queue.Share{Kind: kind, Tasks: settings.Concurrency * tasksPerSlot,
-			Handle: w.lead(func(ctx context.Context, item lease.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
+		slots := &webhookSlots{pool: fair.NewPool(int64(settings.Concurrency))}
+		w.consumers = append(w.consumers, queue.Consumer{Kind: kind, Concurrency: settings.Concurrency * tasksPerSlot,
+			Handle: w.handleItem(func(ctx context.Context, item lease.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
 	}
 	return nil
 }
 
 // webhookSlots are the slots of one kind of tasks.
 type webhookSlots struct {
-	room    *fair.Room
+	pool    *fair.Pool
 	waiting sync.Map // ids of endpoints: while one waits, the sweep due-items makes more tasks for it
 }
 
@@ -62,9 +62,9 @@ func (s *webhookSlots) acquire(ctx context.Context, endpoint uuid.UUID, client s
 		return nil, false
 	}
 	defer s.waiting.Delete(endpoint)
-	ctx, cancel := context.WithTimeout(ctx, webhookPatience)
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
-	release, err := s.room.Acquire(ctx, client, 1)
+	release, err := s.pool.Acquire(ctx, client, 1)
 	return release, err == nil
 }
 

@@ -71,7 +71,7 @@ func TestEndpointsOfOthersLeaveASlotForAnotherClient(t *testing.T) {
 // handlerOf returns what does the tasks of a kind.
 func (w *Worker) handlerOf(t *testing.T, kind string) queue.Handler {
 	t.Helper()
-	for _, share := range w.shares {
+	for _, share := range w.consumers {
 		if share.Kind == kind {
 			return share.Handle
 		}

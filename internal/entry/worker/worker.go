@@ -35,14 +35,14 @@ type Worker struct {
 
 	rdb         *redis.Client
 	namespace   string
-	shares      []queue.Share
+	consumers   []queue.Consumer
 	heartbeat   *queue.Heartbeat
 	dispatcher  *queue.Dispatcher
 	afterCommit *afterCommit
 	cards       *cardTasks // nil: this worker leads no payments
 	seller      *sale.Seller
 	drawer      *drawing.Drawer
-	ender       *sale.Seller // ends sales for draw jobs
+	saleEnder   *sale.Seller // ends sales for draw jobs
 	canceller   *lifecycle.Canceller
 	gate        *postgres.Gate
 	sender      *sender.Sender // nil: this worker delivers nothing to apps
@@ -50,9 +50,9 @@ type Worker struct {
 	purchases, cancellations *finalizer
 	shards                   []*shard
 
-	locked    lockedCampaigns
-	exclusive sync.RWMutex // batches hold it for reading, attempts of exclusively for writing
-	groups    patience     // under exclusive: of redelivered jobs
+	locked     lockedCampaigns
+	exclusive  sync.RWMutex // batches hold it for reading, attempts of exclusively for writing
+	groupWaits waitBackoff  // under exclusive: of redelivered jobs
 
 	draining context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
 	drain    context.CancelFunc
@@ -72,8 +72,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
 				Turns: inventory.TurnsOf(settings.Holds), Takes: takes}),
-		ender: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
-		gate:  gate,
+		saleEnder: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
+		gate:      gate,
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale, draws.Holder = w.endSale, w.id
@@ -87,12 +87,12 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
 	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
-	registry.MustRegister(w.waitingGauges(), w.auditGauges())
-	w.shares = []queue.Share{
-		{Kind: string(job.KindDraw), Tasks: settings.Worker.Draws, Handle: w.handle(w.serially(job.KindDraw, w.draw))},
-		{Kind: string(job.KindCancellation), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.cancellations.jobs)},
-		{Kind: string(job.KindPurchase), Tasks: settings.Worker.Concurrency, Handle: w.handle(w.purchases.jobs)},
-		{Kind: string(job.KindCampaignCancellation), Tasks: campaignCancellationTasks, Handle: w.handle(w.serially(job.KindCampaignCancellation, w.cancelCampaign))},
+	registry.MustRegister(w.backlogGauges(), w.auditGauges())
+	w.consumers = []queue.Consumer{
+		{Kind: string(job.KindDraw), Concurrency: settings.Worker.Draws, Handle: w.handle(w.serially(job.KindDraw, w.draw))},
+		{Kind: string(job.KindCancellation), Concurrency: settings.Worker.Concurrency, Handle: w.handle(w.cancellations.jobs)},
+		{Kind: string(job.KindPurchase), Concurrency: settings.Worker.Concurrency, Handle: w.handle(w.purchases.jobs)},
+		{Kind: string(job.KindCampaignCancellation), Concurrency: campaignCancellationTasks, Handle: w.handle(w.serially(job.KindCampaignCancellation, w.cancelCampaign))},
 	}
 	return w
 }
@@ -103,7 +103,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
-	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.shares...)
+	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.consumers...)
 	err := server.Start(alive)
 	if err == nil {
 		<-ctx.Done()

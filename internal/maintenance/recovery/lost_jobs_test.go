@@ -32,7 +32,7 @@ func (p *setup) hold(messages []job.Message) (die func()) {
 	die = sync.OnceFunc(func() { end(); beating.Wait() })
 	p.t.Cleanup(die)
 	servers.Eventually(p.t, "the worker is heard", func() bool {
-		present, err := queue.ReadPresent(p.t.Context(), p.rdb, p.settings.Redis.Namespace)
+		present, err := queue.ReadProcesses(p.t.Context(), p.rdb, p.settings.Redis.Namespace)
 		return err == nil && len(present[queue.RoleWorker].Alive) == 1
 	})
 
@@ -41,8 +41,8 @@ func (p *setup) hold(messages []job.Message) (die func()) {
 	settings := p.settings.Worker
 	settings.ShutdownTimeout = servers.Patience
 	server := queue.NewServer(p.rdb, p.settings.Redis.Namespace, settings, servers.Logger(p.t),
-		queue.Share{Kind: string(job.KindPurchase), Tasks: len(messages) + 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
-			if _, err := heartbeat.Claim(ctx, task.ID); err != nil {
+		queue.Consumer{Kind: string(job.KindPurchase), Concurrency: len(messages) + 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
+			if _, err := heartbeat.Acquire(ctx, task.ID); err != nil {
 				p.t.Error(err)
 			}
 			took.Add(1)

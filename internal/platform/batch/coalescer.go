@@ -13,28 +13,28 @@ import (
 	"triprize/internal/domain/uuidv7"
 )
 
-// ErrFull means that too many callers are waiting already; nothing was done.
+// ErrFull means that too many callers already wait; nothing was done.
 var ErrFull = errors.New("batch: too many callers are waiting")
 
-// ErrClosed means that the coalescer takes no more items; nothing was done.
+// ErrClosed means that the coalescer is closed; nothing was done.
 var ErrClosed = errors.New("batch: closed")
 
 // Options bound a Coalescer.
 type Options struct {
-	Size     int              // most items in one flush
-	Linger   time.Duration    // under load, how long a flush waits for more items
-	Every    time.Duration    // a flush that is not full begins so long after the one before it, at the soonest
-	InFlight int              // flushes under way at once
-	Late     time.Duration    // a flush waits for the one before it so long; 0: not at all
-	Pending  int              // callers waiting for a flush; more get ErrFull
-	Timeout  time.Duration    // of one flush
-	Drain    time.Duration    // how long Close goes on flushing; 0: Timeout
-	Whole    func(error) bool // whether an error concerns the whole flush, not one item; nil: none does
-	Observe  func(items int, took time.Duration)
+	Size         int              // most items in one flush
+	Linger       time.Duration    // under load, how long a flush waits for more items
+	MinInterval  time.Duration    // between the starts of two flushes, unless the second is full
+	InFlight     int              // concurrent flushes
+	OrderTimeout time.Duration    // how long a flush waits for the one before it; 0: not at all
+	Pending      int              // callers waiting for a flush; more get ErrFull
+	Timeout      time.Duration    // of one flush
+	Drain        time.Duration    // how long Close goes on flushing; 0: Timeout
+	Whole        func(error) bool // whether an error concerns all items of a flush; nil: never
+	Observe      func(items int, took time.Duration)
 }
 
-// Flush does the work of many callers at once. It returns one result for each
-// item, in order, or an error for all.
+// Flush does the work of many callers at once. It returns one result per item, in order, or an error
+// for all.
 type Flush[T, R any] func(ctx context.Context, items []T) ([]R, error)
 
 // Coalescer collects items and flushes them together.
@@ -44,9 +44,9 @@ type Coalescer[T, R any] struct {
 	pending chan *call[T, R]
 	closing sync.RWMutex // held for reading while sending to pending
 	closed  bool
-	turn    chan struct{}   // full while a flush gathers and runs, for Late at most; nil: flushes take no turns
+	order   chan struct{}   // full while a flush gathers and runs, up to OrderTimeout; nil: flushes are not ordered
 	done    sync.WaitGroup  // the flushers
-	alive   context.Context // ends when Close has waited long enough
+	alive   context.Context // ends when Close has waited for Drain
 	end     context.CancelFunc
 }
 
@@ -54,8 +54,8 @@ type Coalescer[T, R any] struct {
 func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	c := &Coalescer[T, R]{opts: opts, flush: flush, pending: make(chan *call[T, R], opts.Pending)}
 	c.alive, c.end = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
-	if opts.Late > 0 {
-		c.turn = make(chan struct{}, 1)
+	if opts.OrderTimeout > 0 {
+		c.order = make(chan struct{}, 1)
 	}
 	for range opts.InFlight {
 		c.done.Go(c.run)
@@ -63,7 +63,7 @@ func New[T, R any](opts Options, flush Flush[T, R]) *Coalescer[T, R] {
 	return c
 }
 
-// NewQuiet starts a Coalescer whose callers learn only of an error, which concerns the whole flush.
+// NewQuiet starts a Coalescer without results, whose errors concern all items of a flush.
 func NewQuiet[T any](opts Options, flush func(ctx context.Context, items []T) error) *Coalescer[T, struct{}] {
 	opts.Whole = func(error) bool { return true }
 	return New(opts, func(ctx context.Context, items []T) ([]struct{}, error) {
@@ -71,23 +71,22 @@ func NewQuiet[T any](opts Options, flush func(ctx context.Context, items []T) er
 	})
 }
 
-// Do adds one item to a batch and waits for its result. When ctx ends meanwhile,
-// the item may still be flushed: the caller does not know its outcome. When ctx
-// has ended already, nothing is done.
+// Do adds one item to a batch and waits for its result. If ctx ends meanwhile, the item may still be
+// flushed and its outcome is unknown. If ctx has already ended, nothing is done.
 func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 	var none R
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	mine := &call[T, R]{item: item, done: make(chan struct{})}
-	if err := c.submit(mine); err != nil {
+	one := &call[T, R]{item: item, done: make(chan struct{})}
+	if err := c.submit(one); err != nil {
 		return none, err
 	}
-	return mine.wait(ctx)
+	return one.wait(ctx)
 }
 
-// DoAll adds each of many items to its coalescer, and waits for all: they may end up in several flushes.
-// results[i] and errs[i] belong to items[i]. ctx is as with Do.
+// DoAll is Do for many items, each with its own coalescer and possibly in several flushes. results[i] and
+// errs[i] belong to items[i].
 func DoAll[T, R any](ctx context.Context, items []T, of func(T) *Coalescer[T, R]) (results []R, errs []error) {
 	results, errs = make([]R, len(items)), make([]error, len(items))
 	calls := make([]*call[T, R], len(items))
@@ -116,9 +115,8 @@ func (c *Coalescer[T, R]) Submit(item T) error {
 // Pending returns how many items wait for a flush.
 func (c *Coalescer[T, R]) Pending() int { return len(c.pending) }
 
-// Close refuses new items, flushes those that wait, and returns when all is done.
-// When that takes longer than Options.Drain it cancels the flush under way, and
-// the waiting items get ErrClosed.
+// Close rejects new items, flushes the pending ones and waits for all flushes. After Options.Drain it
+// cancels the running flushes, and the pending items get ErrClosed.
 func (c *Coalescer[T, R]) Close() {
 	drain := c.opts.Drain
 	if drain == 0 {
@@ -151,54 +149,50 @@ func (c *Coalescer[T, R]) submit(one *call[T, R]) error {
 
 // run collects and flushes items until pending is closed and empty.
 func (c *Coalescer[T, R]) run() {
-	busy := false // the last flush had several items: there is load, so lingering pays
+	busy := false // the last flush had several items, so it is worth waiting for more
 	var start time.Time
 	for {
-		pass := c.takeTurn()
+		unlock := c.lockOrder()
 		first, open := <-c.pending
 		if !open {
-			pass()
+			unlock()
 			return
 		}
-		calls := c.gather(first, c.patience(busy, start))
+		calls := c.gather(first, c.lingerFor(busy, start))
 		busy = len(calls) > 1
 		start = time.Now()
-		c.flushInTurn(calls, pass)
+		c.flushInOrder(calls, unlock)
 		if c.opts.Observe != nil {
 			c.opts.Observe(len(calls), time.Since(start))
 		}
 	}
 }
 
-func (c *Coalescer[T, R]) flushInTurn(calls []*call[T, R], pass func()) {
-	defer pass()
-	if c.turn != nil {
-		defer time.AfterFunc(c.opts.Late, pass).Stop()
+func (c *Coalescer[T, R]) flushInOrder(calls []*call[T, R], unlock func()) {
+	defer unlock()
+	if c.order != nil {
+		defer time.AfterFunc(c.opts.OrderTimeout, unlock).Stop()
 	}
-	c.flusher().flushCalls(calls)
+	flusher[T, R]{flush: c.flush, alive: c.alive, timeout: c.opts.Timeout, whole: c.opts.Whole}.flushCalls(calls)
 }
 
-// takeTurn waits for the turn of a flush; pass ends it.
-func (c *Coalescer[T, R]) takeTurn() (pass func()) {
-	if c.turn == nil {
+// lockOrder waits until the flush before has ended; unlock admits the next one.
+func (c *Coalescer[T, R]) lockOrder() (unlock func()) {
+	if c.order == nil {
 		return func() {}
 	}
-	c.turn <- struct{}{}
-	return sync.OnceFunc(func() { <-c.turn })
+	c.order <- struct{}{}
+	return sync.OnceFunc(func() { <-c.order })
 }
 
-func (c *Coalescer[T, R]) flusher() flusher[T, R] {
-	return flusher[T, R]{flush: c.flush, alive: c.alive, timeout: c.opts.Timeout, whole: c.opts.Whole}
-}
-
-// patience is how long a flush waits for more items, when the last one began at last.
-func (c *Coalescer[T, R]) patience(busy bool, last time.Time) time.Duration {
+// lingerFor returns how long a flush waits for more items; last is the start of the one before.
+func (c *Coalescer[T, R]) lingerFor(busy bool, last time.Time) time.Duration {
 	var linger time.Duration
 	if busy {
 		linger = c.opts.Linger
 	}
 	if !last.IsZero() {
-		linger = max(linger, c.opts.Every-time.Since(last))
+		linger = max(linger, c.opts.MinInterval-time.Since(last))
 	}
 	return linger
 }
@@ -239,11 +233,11 @@ func (c *Coalescer[T, R]) gather(first *call[T, R], linger time.Duration) []*cal
 
 // call is an item and the caller that waits for it.
 type call[T, R any] struct {
-	item   T
-	result R
-	err    error
-	done   chan struct{}
-	until  time.Time // how long a Queues tries it
+	item     T
+	result   R
+	err      error
+	done     chan struct{}
+	deadline time.Time // of retries in Queues
 }
 
 func (c *call[T, R]) end(result R, err error) {
@@ -251,8 +245,7 @@ func (c *call[T, R]) end(result R, err error) {
 	close(c.done)
 }
 
-// wait returns the result. When ctx ends before it is there, the item may still be
-// flushed.
+// wait returns the result. If ctx ends first, the item may still be flushed.
 func (c *call[T, R]) wait(ctx context.Context) (R, error) {
 	select {
 	case <-c.done:
@@ -266,15 +259,15 @@ func (c *call[T, R]) wait(ctx context.Context) (R, error) {
 // flusher flushes calls and gives each its result.
 type flusher[T, R any] struct {
 	flush   Flush[T, R]
-	alive   context.Context // ends when the flush under way is to be cut off
+	alive   context.Context // ends to cancel a running flush
 	timeout time.Duration
 	whole   func(error) bool
-	putOff  func(error) bool // whether the calls of a flush are to be flushed again; nil: never
+	requeue func(error) bool // whether the calls of a failed flush are flushed again; nil: never
 }
 
-// flushCalls flushes calls and returns those that are put off. When the flush fails
-// it tries each half by itself, unless the error concerns all items.
-func (f flusher[T, R]) flushCalls(calls []*call[T, R]) (putOff []*call[T, R]) {
+// flushCalls flushes calls and returns those to requeue. After a failure it retries each half
+// separately, unless the error concerns all items.
+func (f flusher[T, R]) flushCalls(calls []*call[T, R]) (requeued []*call[T, R]) {
 	items := make([]T, len(calls))
 	for i, one := range calls {
 		items[i] = one.item
@@ -283,9 +276,9 @@ func (f flusher[T, R]) flushCalls(calls []*call[T, R]) (putOff []*call[T, R]) {
 	if err == nil && len(results) != len(items) {
 		err = fmt.Errorf("batch: %d results for %d items", len(results), len(items))
 	}
-	if err != nil && f.putOff != nil && f.alive.Err() == nil && f.putOff(err) {
+	if err != nil && f.requeue != nil && f.alive.Err() == nil && f.requeue(err) {
 		for _, one := range calls {
-			one.err = err // the answer if there is no time left for another flush
+			one.err = err // the result if its deadline ends before another flush
 		}
 		return calls
 	}
@@ -306,7 +299,7 @@ func (f flusher[T, R]) flushCalls(calls []*call[T, R]) (putOff []*call[T, R]) {
 	return nil
 }
 
-// try runs one flush under its timeout and turns a panic into an error.
+// try runs one flush with its timeout and returns a panic as an error.
 func (f flusher[T, R]) try(items []T) (results []R, err error) {
 	if err := f.alive.Err(); err != nil {
 		return nil, err
@@ -321,8 +314,8 @@ func (f flusher[T, R]) try(items []T) (results []R, err error) {
 	return f.flush(ctx, items)
 }
 
-// Shards are several Coalescers. Items of one key are always in the same shard, so
-// with one flush in flush per shard, two flushes never have the same key.
+// Shards are several Coalescers. Items of one key always go to the same shard: with one flush at a time
+// per shard, no two concurrent flushes have the same key.
 type Shards[T, R any] struct{ shards []*Coalescer[T, R] }
 
 // NewShards starts n shards with the same options and flush; Close stops them.
@@ -334,12 +327,12 @@ func NewShards[T, R any](n int, opts Options, flush Flush[T, R]) *Shards[T, R] {
 	return l
 }
 
-// Of returns the shard of a key, always the same one.
+// Of returns the shard of a key.
 func (l *Shards[T, R]) Of(key uuid.UUID) *Coalescer[T, R] {
 	return l.shards[uuidv7.Spread(key, len(l.shards))]
 }
 
-// Close closes all shards at the same time.
+// Close closes all shards concurrently.
 func (l *Shards[T, R]) Close() {
 	var closing sync.WaitGroup
 	for _, shard := range l.shards {

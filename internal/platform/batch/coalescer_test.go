@@ -97,7 +97,7 @@ func TestFlushesBeginApartUnlessTheyAreFull(t *testing.T) {
 		g := newGate()
 		g.pass(100)
 		opts := options()
-		opts.Every = time.Second
+		opts.MinInterval = time.Second
 		c := New(opts, g.flush)
 		began := time.Now()
 		submit := func(n int) {
@@ -148,7 +148,7 @@ func TestAFlushThatHangsHoldsUpTheNextForATimeOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		opts := options()
-		opts.InFlight, opts.Late = 2, time.Second
+		opts.InFlight, opts.OrderTimeout = 2, time.Second
 		c := New(opts, g.flush)
 		submit := func(n int) {
 			for range n {
@@ -164,11 +164,11 @@ func TestAFlushThatHangsHoldsUpTheNextForATimeOnly(t *testing.T) {
 		}
 		submit(3)
 		waits(t, c, 3)
-		if n := <-g.entered; n != 3 || time.Since(began) != opts.Late {
+		if n := <-g.entered; n != 3 || time.Since(began) != opts.OrderTimeout {
 			t.Errorf("after %s a flush of %d items", time.Since(began), n)
 		}
 		submit(1)
-		time.Sleep(opts.Late)
+		time.Sleep(opts.OrderTimeout)
 		waits(t, c, 1) // two hang
 		g.pass(1)
 		if n := <-g.entered; n != 1 {

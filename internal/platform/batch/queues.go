@@ -12,34 +12,33 @@ import (
 type QueueOptions struct {
 	Size     int           // most items in one flush
 	Linger   time.Duration // under load, how long a flush waits for more items of its key
-	InFlight int           // flushes under way at once, without those of keys that were put off
-	Retrying int           // flushes under way at once of keys that were put off
-	Backoff  time.Duration // how long a key that was put off waits before it is flushed again
+	InFlight int           // concurrent flushes, except retries
+	Retrying int           // concurrent retries
+	Backoff  time.Duration // between a requeue and the retry of the key
 	Pending  int           // callers without a result; more get ErrFull
-	Timeout  time.Duration // of one flush; and how long an item is put off until it fails
+	Timeout  time.Duration // of one flush, and of an item with all its retries
 	Drain    time.Duration // how long Close goes on flushing
 	Whole    func(error) bool
-	PutOff   func(error) bool // whether an error means that nothing was done, and that the key is to be flushed again later
+	Requeue  func(error) bool // whether an error means that nothing was done and the flush is retried later
 }
 
 // FlushInfo describes one flush of Queues.
 type FlushInfo[K comparable] struct {
 	Key     K
-	Retry   bool // the flush before it was put off
-	Waiting int  // keys that wait for a flush
+	Retry   bool // the flush before it was requeued
+	Waiting int  // keys waiting for a flush
 }
 
-// Queues collects items by key. The items of a key form one queue, which is flushed
-// by one flush at a time. A key that is put off occupies nothing during its backoff,
-// and then has only the Retrying flushes: however many keys are put off, and however
-// often, the others have the InFlight flushes to themselves.
+// Queues collects items by key. The items of a key form one queue, which has one flush at a time. A
+// requeued key occupies no slot during its backoff, and is retried in one of the Retrying slots: however
+// many keys are requeued, the others have all InFlight slots.
 type Queues[K comparable, T, R any] struct {
 	opts            QueueOptions
 	flush           func(ctx context.Context, f FlushInfo[K], items []T) ([]R, error)
-	firsts, retries *semaphore.Weighted // of flushes: first come, first served
+	firsts, retries *semaphore.Weighted // slots for flushes, in order of arrival
 
 	mu      sync.Mutex
-	queues  map[K]*queue[T, R] // those with items or a flush; each has a goroutine
+	queues  map[K]*queue[T, R] // of keys with items or a flush; each has a goroutine
 	waiting int                // keys that wait for one of firsts
 	pending int                // items without a result
 	closed  bool
@@ -48,7 +47,7 @@ type Queues[K comparable, T, R any] struct {
 	end     context.CancelFunc
 }
 
-// queue is the items of a key.
+// queue has the items of a key.
 type queue[T, R any] struct{ calls []*call[T, R] }
 
 // NewQueues returns Queues; Close closes them.
@@ -59,32 +58,32 @@ func NewQueues[K comparable, T, R any](opts QueueOptions, flush func(ctx context
 	return q
 }
 
-// Do adds one item to the queue of a key and waits for its result. When ctx ends
-// meanwhile, the item may still be flushed: the caller does not know its outcome.
+// Do adds one item to the queue of a key and waits for its result. If ctx ends meanwhile, the item may
+// still be flushed and its outcome is unknown.
 func (q *Queues[K, T, R]) Do(ctx context.Context, key K, item T) (R, error) {
 	var none R
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	mine := &call[T, R]{item: item, done: make(chan struct{}), until: time.Now().Add(q.opts.Timeout)}
-	if err := q.submit(key, mine); err != nil {
+	one := &call[T, R]{item: item, done: make(chan struct{}), deadline: time.Now().Add(q.opts.Timeout)}
+	if err := q.submit(key, one); err != nil {
 		return none, err
 	}
-	return mine.wait(ctx)
+	return one.wait(ctx)
 }
 
 // Pending returns how many items of a key wait for a flush.
 func (q *Queues[K, T, R]) Pending(key K) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if its := q.queues[key]; its != nil {
-		return len(its.calls)
+	if queue := q.queues[key]; queue != nil {
+		return len(queue.calls)
 	}
 	return 0
 }
 
-// Close refuses new items and returns when all others have their results. When that
-// takes longer than Drain, it cuts off what is under way: the rest gets ErrClosed.
+// Close rejects new items and waits until all others have their results. After Drain it cancels the
+// running flushes, and the remaining items get ErrClosed.
 func (q *Queues[K, T, R]) Close() {
 	defer q.end()
 	defer time.AfterFunc(q.opts.Drain, q.end).Stop()
@@ -103,51 +102,52 @@ func (q *Queues[K, T, R]) submit(key K, one *call[T, R]) error {
 	case q.pending >= q.opts.Pending:
 		return ErrFull
 	}
-	its := q.queues[key]
-	if its != nil && len(its.calls) >= (q.opts.Pending+1)/2 { // one queue leaves room for others
+	items := q.queues[key]
+	if items != nil && len(items.calls) >= (q.opts.Pending+1)/2 { // no queue may take all of Pending
 		return ErrFull
 	}
-	if its == nil {
-		its = &queue[T, R]{}
-		q.queues[key] = its
-		q.running.Go(func() { q.serve(key, its) })
+	if items == nil {
+		items = &queue[T, R]{}
+		q.queues[key] = items
+		q.running.Go(func() { q.serve(key, items) })
 	}
 	q.pending++
-	its.calls = append(its.calls, one)
+	items.calls = append(items.calls, one)
 	return nil
 }
 
 // serve flushes the items of a key until there are none.
-func (q *Queues[K, T, R]) serve(key K, its *queue[T, R]) {
+func (q *Queues[K, T, R]) serve(key K, items *queue[T, R]) {
 	info := FlushInfo[K]{Key: key}
-	crowded := false // the last flush had several items: lingering pays
+	busy := false // the last flush had several items, so it is worth waiting for more
 	for {
-		release := q.enter(&info)
-		if crowded && !info.Retry {
+		release := q.acquire(&info)
+		if busy && !info.Retry {
 			time.Sleep(q.opts.Linger)
 		}
 		q.mu.Lock()
-		n := min(len(its.calls), q.opts.Size)
-		calls := its.calls[:n:n]
-		its.calls = its.calls[n:]
+		n := min(len(items.calls), q.opts.Size)
+		calls := items.calls[:n:n]
+		items.calls = items.calls[n:]
 		q.mu.Unlock()
-		putOff := flusher[T, R]{
+		requeued := flusher[T, R]{
 			flush: func(ctx context.Context, items []T) ([]R, error) { return q.flush(ctx, info, items) },
-			alive: q.alive, timeout: q.opts.Timeout, whole: q.opts.Whole, putOff: q.opts.PutOff,
+			alive: q.alive, timeout: q.opts.Timeout, whole: q.opts.Whole, requeue: q.opts.Requeue,
 		}.flushCalls(calls)
 		release()
-		crowded, info.Retry = len(calls) > 1, len(putOff) > 0
-		if q.finish(key, its, len(calls), putOff) {
+		busy, info.Retry = len(calls) > 1, len(requeued) > 0
+		if q.finish(key, items, len(calls), requeued) {
 			return
 		}
 	}
 }
 
-// enter waits for a flush of a key: when Close cuts off it may begin, and ends at once.
-func (q *Queues[K, T, R]) enter(info *FlushInfo[K]) (release func()) {
-	permits, waiting := q.firsts, 1
+// acquire waits for a slot for a flush of a key. After Close has canceled flushes it returns without
+// one, and the flush fails at once.
+func (q *Queues[K, T, R]) acquire(info *FlushInfo[K]) (release func()) {
+	slots, waiting := q.firsts, 1
 	if info.Retry {
-		permits, waiting = q.retries, 0
+		slots, waiting = q.retries, 0
 		select {
 		case <-time.After(q.opts.Backoff):
 		case <-q.alive.Done():
@@ -156,7 +156,7 @@ func (q *Queues[K, T, R]) enter(info *FlushInfo[K]) (release func()) {
 	q.mu.Lock()
 	q.waiting += waiting
 	q.mu.Unlock()
-	err := permits.Acquire(q.alive, 1)
+	err := slots.Acquire(q.alive, 1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting -= waiting
@@ -164,33 +164,33 @@ func (q *Queues[K, T, R]) enter(info *FlushInfo[K]) (release func()) {
 	if err != nil {
 		return func() {}
 	}
-	return func() { permits.Release(1) }
+	return func() { slots.Release(1) }
 }
 
-// finish takes the items of a key back that were put off, but those whose time is over before the next flush,
-// or all when Close cuts off. It reports whether none is left.
-func (q *Queues[K, T, R]) finish(key K, its *queue[T, R], flushed int, putOff []*call[T, R]) (over bool) {
+// finish requeues items of a key. Those whose deadline is before the next flush fail, and after Close has
+// canceled flushes all do. It reports whether the queue is empty.
+func (q *Queues[K, T, R]) finish(key K, items *queue[T, R], flushed int, requeued []*call[T, R]) (isEmpty bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.pending -= flushed - len(putOff)
-	all := append(putOff, its.calls...)
-	its.calls = nil
+	q.pending -= flushed - len(requeued)
+	all := append(requeued, items.calls...)
+	items.calls = nil
 	next := time.Now().Add(q.opts.Backoff)
 	for _, one := range all {
 		var none R
 		switch {
 		case q.alive.Err() != nil:
 			one.end(none, ErrClosed)
-		case len(putOff) > 0 && !one.until.After(next):
-			one.end(none, putOff[0].err)
+		case len(requeued) > 0 && !one.deadline.After(next):
+			one.end(none, requeued[0].err)
 		default:
-			its.calls = append(its.calls, one)
+			items.calls = append(items.calls, one)
 			continue
 		}
 		q.pending--
 	}
-	if len(its.calls) == 0 {
+	if len(items.calls) == 0 {
 		delete(q.queues, key)
 	}
-	return len(its.calls) == 0
+	return len(items.calls) == 0
 }

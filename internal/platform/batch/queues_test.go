@@ -53,7 +53,7 @@ func (r *rows) flush(_ context.Context, f FlushInfo[string], items []int) ([]int
 func queues(r *rows, change ...func(*QueueOptions)) *Queues[string, int, int] {
 	r.at = make(map[string]int)
 	o := QueueOptions{Size: 4, InFlight: 2, Retrying: 1, Backoff: 100 * time.Millisecond, Pending: 100, Timeout: time.Second, Drain: time.Minute,
-		PutOff: func(err error) bool { return errors.Is(err, errLocked) }}
+		Requeue: func(err error) bool { return errors.Is(err, errLocked) }}
 	for _, c := range change {
 		c(&o)
 	}

@@ -1,16 +1,15 @@
-// Package fair divides what a process has among its clients, so that a greedy one leaves some to
-// the next.
+// Package fair divides the capacity of a process among its clients, so that none takes all of it.
 //
-// A [Semaphore] lets a bounded number of requests in, and makes those that wait take turns:
+// A [Semaphore] limits active requests and admits waiting ones round robin:
 //
 //	client a: user 1 ▮▮▮▮▮▮▮▮  ┐
-//	          user 2 ▮         ├─▶ a.1, b.3, a.2, b.3, a.1, …  at most Total at once
+//	          user 2 ▮         ├─▶ a.1, b.3, a.2, b.3, a.1, …  at most Total active
 //	client b: user 3 ▮▮        ┘
 //
-// Clients take turns; within a client its users do; within a user the order
-// is that of arrival. A client that is alone has everything. A client whose window is full
-// waits, and others go on.
+// Clients alternate, then the users of a client; requests of one user are served in the order
+// of arrival. A client that is alone has all slots. A client whose window is full waits without
+// blocking others.
 //
-// A [Room] is for what is kept for long, and cannot be taken back: slots, and bytes. It is
-// never all one owner's.
+// A [Pool] is for slots and bytes that are held for long and cannot be revoked. No owner can take all
+// of it in several requests.
 package fair

@@ -8,65 +8,65 @@ import (
 	"time"
 )
 
-// ErrOwnWaiting means that as many requests of the caller wait as may; nothing was done.
-var ErrOwnWaiting = errors.New("fair: too many requests of the caller are waiting")
+// ErrCallerQueueFull means that too many requests of the caller wait; nothing was done.
+var ErrCallerQueueFull = errors.New("fair: too many requests of the caller are waiting")
 
-// ErrAllWaiting means that as many requests wait as may; nothing was done.
-var ErrAllWaiting = errors.New("fair: too many requests are waiting")
+// ErrQueueFull means that too many requests of all callers wait; nothing was done.
+var ErrQueueFull = errors.New("fair: too many requests are waiting")
 
-// Caller is a client, and the user of a client that has users.
+// Caller is a client, and its user if it has users.
 type Caller struct{ Client, User string }
 
 // Options bound a Semaphore.
 type Options struct {
-	Total   int // inside at once; 0: no bound
-	Waiting int // of all callers
-	// Window returns how many of a client may be inside at once, when so many other clients
-	// are here or were lately.
+	Total      int // active requests; 0: no limit
+	MaxWaiting int // of all callers
+	// Window returns how many requests of a client may be active, given the number of other clients
+	// that are active, waiting, or were recently.
 	Window func(client string, others int) int
-	// MayWait returns how many of the caller's client, and of the caller itself, may wait.
-	MayWait func(caller Caller) (ofClient, ofCaller int)
+	// MaxWaitingOf returns how many requests of the caller's client and of the caller itself may wait.
+	MaxWaitingOf func(caller Caller) (ofClient, ofCaller int)
 }
 
-// lately is how long a client that has come counts as present.
-const lately = 5 * time.Second
+// recentFor is how long a client counts as present after its last request.
+const recentFor = 5 * time.Second
 
-// Semaphore lets callers in. It is safe for concurrent use.
+// Semaphore limits active requests. It is safe for concurrent use.
 type Semaphore struct {
 	options Options
 
-	mu      sync.Mutex
-	clients map[string]*client // those inside or waiting
-	turns   list.List          // of *client: those that wait
-	inside  int
-	waiting int
-	seen    [2]presence // the last two different clients
+	mu       sync.Mutex
+	clients  map[string]*client // with active or waiting requests
+	rotation list.List          // of *client, those with waiting requests
+	active   int
+	waiting  int
+	seen     [2]arrival // the last two different clients
 }
 
-type presence struct {
+type arrival struct {
 	client string
 	at     time.Time
 }
 
 type client struct {
-	name    string
-	inside  int
-	waiting int
-	users   map[string]*user
-	turns   list.List     // of *user: those that wait
-	place   *list.Element // in Semaphore.turns; nil: none waits
+	name     string
+	active   int
+	waiting  int
+	users    map[string]*user
+	rotation list.List     // of *user, those with waiting requests
+	element  *list.Element // in Semaphore.rotation; nil: none waits
 }
 
 type user struct {
 	name    string
 	waiters list.List // of *waiter
-	place   *list.Element
+	element *list.Element
 }
 
 type waiter struct {
-	caller Caller
-	place  *list.Element
-	letIn  chan struct{} // closed when it is in
+	caller   Caller
+	element  *list.Element
+	admitted chan struct{} // closed when the request becomes active
 }
 
 // New returns a Semaphore.
@@ -74,161 +74,161 @@ func New(options Options) *Semaphore {
 	return &Semaphore{options: options, clients: make(map[string]*client)}
 }
 
-// Enter waits until the caller may go in. leave lets the next one in; a second call does
-// nothing. The error is ErrOwnWaiting, ErrAllWaiting, or that of ctx.
-func (s *Semaphore) Enter(ctx context.Context, caller Caller) (leave func(), err error) {
-	leave = sync.OnceFunc(func() { s.leave(caller.Client) })
+// Acquire waits until a request of the caller may become active. release ends the request and is
+// idempotent. The error is ErrCallerQueueFull, ErrQueueFull, or that of ctx.
+func (s *Semaphore) Acquire(ctx context.Context, caller Caller) (release func(), err error) {
+	release = sync.OnceFunc(func() { s.release(caller.Client) })
 	s.mu.Lock()
-	its := s.present(caller.Client)
-	if its.waiting == 0 && s.hasRoom(its) {
-		its.inside++
-		s.inside++
+	c := s.arrive(caller.Client)
+	if c.waiting == 0 && s.hasSlot(c) {
+		c.active++
+		s.active++
 		s.mu.Unlock()
-		return leave, nil
+		return release, nil
 	}
-	w, err := s.join(its, caller)
+	w, err := s.enqueue(c, caller)
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-w.letIn:
-		return leave, nil
+	case <-w.admitted:
+		return release, nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.letIn: // at the same moment
-		return leave, nil
+	case <-w.admitted: // meanwhile
+		return release, nil
 	default:
 	}
-	s.remove(its, w)
-	s.forget(its)
+	s.dequeue(c, w)
+	s.forget(c)
 	return nil, ctx.Err()
 }
 
-// Waiting returns how many wait.
+// Waiting returns how many requests wait.
 func (s *Semaphore) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waiting
 }
 
-// present returns a client and notes that it has come.
-func (s *Semaphore) present(name string) *client {
+// arrive returns a client and records its arrival.
+func (s *Semaphore) arrive(name string) *client {
 	now := time.Now()
 	if s.seen[0].client != name {
 		s.seen[1] = s.seen[0]
 		s.seen[0].client = name
 	}
 	s.seen[0].at = now
-	its := s.clients[name]
-	if its == nil {
-		its = &client{name: name, users: make(map[string]*user)}
-		s.clients[name] = its
+	c := s.clients[name]
+	if c == nil {
+		c = &client{name: name, users: make(map[string]*user)}
+		s.clients[name] = c
 	}
-	return its
+	return c
 }
 
-// others returns how many clients but name are here, or at least that one was lately.
+// others returns how many clients except name are present. One that was recently counts if there is none.
 func (s *Semaphore) others(name string) int {
 	n := len(s.clients)
 	if s.clients[name] != nil {
 		n--
 	}
 	for _, p := range s.seen {
-		if n == 0 && p.client != name && !p.at.IsZero() && time.Since(p.at) < lately {
+		if n == 0 && p.client != name && !p.at.IsZero() && time.Since(p.at) < recentFor {
 			n = 1
 		}
 	}
 	return n
 }
 
-func (s *Semaphore) hasRoom(its *client) bool {
-	if s.options.Total > 0 && s.inside >= s.options.Total {
+func (s *Semaphore) hasSlot(c *client) bool {
+	if s.options.Total > 0 && s.active >= s.options.Total {
 		return false
 	}
-	return s.options.Window == nil || its.inside < s.options.Window(its.name, s.others(its.name))
+	return s.options.Window == nil || c.active < s.options.Window(c.name, s.others(c.name))
 }
 
-// join makes a caller wait.
-func (s *Semaphore) join(its *client, caller Caller) (*waiter, error) {
-	who := its.users[caller.User]
+// enqueue adds a waiting request.
+func (s *Semaphore) enqueue(c *client, caller Caller) (*waiter, error) {
+	u := c.users[caller.User]
 	waiting := 0
-	if who != nil {
-		waiting = who.waiters.Len()
+	if u != nil {
+		waiting = u.waiters.Len()
 	}
-	ofClient, ofCaller := s.options.MayWait(caller)
+	ofClient, ofCaller := s.options.MaxWaitingOf(caller)
 	switch {
-	case its.waiting >= ofClient || waiting >= ofCaller:
-		s.forget(its)
-		return nil, ErrOwnWaiting
-	case s.waiting >= s.options.Waiting:
-		s.forget(its)
-		return nil, ErrAllWaiting
+	case c.waiting >= ofClient || waiting >= ofCaller:
+		s.forget(c)
+		return nil, ErrCallerQueueFull
+	case s.waiting >= s.options.MaxWaiting:
+		s.forget(c)
+		return nil, ErrQueueFull
 	}
-	if who == nil {
-		who = &user{name: caller.User}
-		its.users[caller.User] = who
-		who.place = its.turns.PushBack(who)
+	if u == nil {
+		u = &user{name: caller.User}
+		c.users[caller.User] = u
+		u.element = c.rotation.PushBack(u)
 	}
-	w := &waiter{caller: caller, letIn: make(chan struct{})}
-	w.place = who.waiters.PushBack(w)
+	w := &waiter{caller: caller, admitted: make(chan struct{})}
+	w.element = u.waiters.PushBack(w)
 	s.waiting++
-	if its.waiting++; its.place == nil {
-		its.place = s.turns.PushBack(its)
+	if c.waiting++; c.element == nil {
+		c.element = s.rotation.PushBack(c)
 	}
 	return w, nil
 }
 
-// remove ends the wait of one.
-func (s *Semaphore) remove(its *client, w *waiter) {
-	who := its.users[w.caller.User]
-	who.waiters.Remove(w.place)
+// dequeue removes a waiting request.
+func (s *Semaphore) dequeue(c *client, w *waiter) {
+	u := c.users[w.caller.User]
+	u.waiters.Remove(w.element)
 	s.waiting--
-	if who.waiters.Len() == 0 {
-		its.turns.Remove(who.place)
-		delete(its.users, who.name)
+	if u.waiters.Len() == 0 {
+		c.rotation.Remove(u.element)
+		delete(c.users, u.name)
 	}
-	if its.waiting--; its.waiting == 0 {
-		s.turns.Remove(its.place)
-		its.place = nil
-	}
-}
-
-func (s *Semaphore) forget(its *client) {
-	if its.inside == 0 && its.waiting == 0 {
-		delete(s.clients, its.name)
+	if c.waiting--; c.waiting == 0 {
+		s.rotation.Remove(c.element)
+		c.element = nil
 	}
 }
 
-func (s *Semaphore) leave(name string) {
+func (s *Semaphore) forget(c *client) {
+	if c.active == 0 && c.waiting == 0 {
+		delete(s.clients, c.name)
+	}
+}
+
+func (s *Semaphore) release(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	its := s.clients[name]
-	its.inside--
-	s.inside--
-	s.letIn()
-	s.forget(its)
+	c := s.clients[name]
+	c.active--
+	s.active--
+	s.admit()
+	s.forget(c)
 }
 
-// letIn lets in as many as there is room for, in turn.
-func (s *Semaphore) letIn() {
-	for blocked := 0; blocked < s.turns.Len() && (s.options.Total == 0 || s.inside < s.options.Total); {
-		its := s.turns.Front().Value.(*client) //nolint:forcetypeassert // it has no other, here and below
-		s.turns.MoveToBack(its.place)
-		if !s.hasRoom(its) {
+// admit makes waiting requests active while there are slots, round robin.
+func (s *Semaphore) admit() {
+	for blocked := 0; blocked < s.rotation.Len() && (s.options.Total == 0 || s.active < s.options.Total); {
+		c := s.rotation.Front().Value.(*client) //nolint:forcetypeassert // it has no other, here and below
+		s.rotation.MoveToBack(c.element)
+		if !s.hasSlot(c) {
 			blocked++
 			continue
 		}
 		blocked = 0
-		who := its.turns.Front().Value.(*user) //nolint:forcetypeassert // as above
-		its.turns.MoveToBack(who.place)
-		w := who.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // as above
-		s.remove(its, w)
-		its.inside++
-		s.inside++
-		close(w.letIn)
+		u := c.rotation.Front().Value.(*user) //nolint:forcetypeassert // as above
+		c.rotation.MoveToBack(u.element)
+		w := u.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // as above
+		s.dequeue(c, w)
+		c.active++
+		s.active++
+		close(w.admitted)
 	}
 }

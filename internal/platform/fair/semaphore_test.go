@@ -17,14 +17,14 @@ func open(Caller) (ofClient, ofCaller int) { return math.MaxInt, math.MaxInt }
 // after the other.
 func queued(t *testing.T, s *Semaphore, callers ...Caller) (order []Caller) {
 	t.Helper()
-	leave, err := s.Enter(t.Context(), Caller{Client: "first"})
+	leave, err := s.Acquire(t.Context(), Caller{Client: "first"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	for _, c := range callers {
 		all.Go(func() {
-			leave, err := s.Enter(t.Context(), c)
+			leave, err := s.Acquire(t.Context(), c)
 			if err != nil {
 				t.Error(err)
 				return
@@ -42,14 +42,14 @@ func queued(t *testing.T, s *Semaphore, callers ...Caller) (order []Caller) {
 func TestClientsTakeTurnsAndWithinOneItsUsers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Options{Total: 1, Waiting: 100, MayWait: open})
+		s := New(Options{Total: 1, MaxWaiting: 100, MaxWaitingOf: open})
 		a1, a2, b := Caller{"a", "1"}, Caller{"a", "2"}, Caller{Client: "b"}
 		order := queued(t, s, a1, a1, a1, a1, a2, b, b)
 		if want := []Caller{a1, b, a2, b, a1, a1, a1}; !slices.Equal(order, want) {
 			t.Errorf("they came in as %v", order)
 		}
-		if len(s.clients) != 0 || s.inside != 0 || s.waiting != 0 {
-			t.Errorf("afterwards %d clients, %d inside, %d waiting", len(s.clients), s.inside, s.waiting)
+		if len(s.clients) != 0 || s.active != 0 || s.waiting != 0 {
+			t.Errorf("afterwards %d clients, %d inside, %d waiting", len(s.clients), s.active, s.waiting)
 		}
 	})
 }
@@ -63,12 +63,12 @@ func TestAFullWindowLetsOthersPast(t *testing.T) {
 			}
 			return 5
 		}
-		s := New(Options{Waiting: 100, Window: window, MayWait: open})
+		s := New(Options{MaxWaiting: 100, Window: window, MaxWaitingOf: open})
 		var leave []func()
 		enter := func(client string) (isIn bool) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
-			l, err := s.Enter(ctx, Caller{Client: client})
+			l, err := s.Acquire(ctx, Caller{Client: client})
 			if err == nil {
 				leave = append(leave, l)
 			}
@@ -95,7 +95,7 @@ func TestAFullWindowLetsOthersPast(t *testing.T) {
 			l()
 			l() // counts once
 		}
-		time.Sleep(2 * lately)
+		time.Sleep(2 * recentFor)
 		leave = nil
 		for i := range 6 {
 			if enter("flood") != (i < 5) {
@@ -108,8 +108,8 @@ func TestAFullWindowLetsOthersPast(t *testing.T) {
 func TestWaitingHasBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Options{Total: 1, Waiting: 3, MayWait: func(Caller) (int, int) { return 2, 1 }})
-		leave, err := s.Enter(t.Context(), Caller{Client: "a"})
+		s := New(Options{Total: 1, MaxWaiting: 3, MaxWaitingOf: func(Caller) (int, int) { return 2, 1 }})
+		leave, err := s.Acquire(t.Context(), Caller{Client: "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,10 +117,10 @@ func TestWaitingHasBounds(t *testing.T) {
 		for _, step := range []struct {
 			caller Caller
 			want   error
-		}{{Caller{"a", "1"}, context.Canceled}, {Caller{"a", "1"}, ErrOwnWaiting}, {Caller{"a", "2"}, context.Canceled}, {Caller{"a", "3"}, ErrOwnWaiting},
-			{Caller{Client: "b"}, context.Canceled}, {Caller{Client: "c"}, ErrAllWaiting}} {
+		}{{Caller{"a", "1"}, context.Canceled}, {Caller{"a", "1"}, ErrCallerQueueFull}, {Caller{"a", "2"}, context.Canceled}, {Caller{"a", "3"}, ErrCallerQueueFull},
+			{Caller{Client: "b"}, context.Canceled}, {Caller{Client: "c"}, ErrQueueFull}} {
 			go func() {
-				if _, err := s.Enter(ctx, step.caller); !errors.Is(err, step.want) {
+				if _, err := s.Acquire(ctx, step.caller); !errors.Is(err, step.want) {
 					t.Errorf("%v: %v, want %v", step.caller, err, step.want)
 				}
 			}()
@@ -129,8 +129,8 @@ func TestWaitingHasBounds(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		leave()
-		if len(s.clients) != 0 || s.inside != 0 || s.waiting != 0 || s.turns.Len() != 0 {
-			t.Errorf("afterwards %d clients, %d inside, %d waiting", len(s.clients), s.inside, s.waiting)
+		if len(s.clients) != 0 || s.active != 0 || s.waiting != 0 || s.rotation.Len() != 0 {
+			t.Errorf("afterwards %d clients, %d inside, %d waiting", len(s.clients), s.active, s.waiting)
 		}
 	})
 }

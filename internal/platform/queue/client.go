@@ -16,19 +16,18 @@ import (
 	"triprize/internal/platform/batch"
 )
 
-// Task tells a worker that there is work.
+// Task notifies a worker that there is work.
 type Task struct {
 	ID      uuid.UUID // chosen by the caller, so that the task can be found later
 	Kind    string    // also names the queue
 	Payload []byte
 }
 
-// maxRetry is how often asynq may deliver a task again after a failure. It is only
-// a bound: attempts are counted in Postgres, which decides when to give up.
+// maxRetry is a safety limit on asynq's retries. Postgres counts attempts and decides when to give up.
 const maxRetry = 1000
 
-// registerEvery is how often a client tells Redis again which queues exist. asynq
-// does so once per client, and its tools would not see the queues after a FLUSHALL.
+// registerEvery is how often a client registers its queues in Redis. asynq does so once per client,
+// so after a FLUSHALL its tools would not see them.
 const registerEvery = 5 * time.Second
 
 // Client enqueues tasks.
@@ -41,7 +40,7 @@ type Client struct {
 	renewed time.Time
 }
 
-// taskTimeout is how long a worker may have a task, for example because Postgres is away; then it goes back to the queue.
+// taskTimeout is how long a worker may hold a task, for example while Postgres is down. Then asynq requeues it.
 const taskTimeout = 5 * time.Minute
 
 // NewClient returns a Client.
@@ -49,8 +48,8 @@ func NewClient(rdb redis.UniversalClient, namespace string) *Client {
 	return &Client{rdb: rdb, namespace: namespace}
 }
 
-// Enqueue puts a task in its queue. Enqueuing an ID twice is no error: after a
-// network fault the first attempt may have arrived.
+// Enqueue enqueues a task. Enqueuing an ID twice is no error: after a network fault the first
+// attempt may have succeeded.
 func (c *Client) Enqueue(ctx context.Context, t Task) error {
 	_, err := c.client().EnqueueContext(ctx, asynq.NewTask(t.Kind, t.Payload),
 		asynq.Queue(Name(c.namespace, t.Kind)), asynq.TaskID(t.ID.String()),
@@ -65,7 +64,7 @@ func (c *Client) client() *asynq.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := time.Now(); c.current == nil || now.Sub(c.renewed) > registerEvery {
-		c.current, c.renewed = asynq.NewClientFromRedisClient(ringer{c.rdb, c.namespace}), now
+		c.current, c.renewed = asynq.NewClientFromRedisClient(notifier{c.rdb, c.namespace}), now
 	}
 	return c.current
 }
@@ -75,13 +74,12 @@ func Name(namespace, kind string) string { return namespace + "-" + kind }
 
 const (
 	dispatchInFlight = 8     // tasks enqueued at the same time
-	dispatchPending  = 16384 // tasks that wait; any more are left to the sweeps
+	dispatchPending  = 16384 // tasks waiting to be enqueued; the sweeps enqueue any more
 	dispatchTimeout  = 2 * time.Second
 )
 
-// Dispatcher enqueues tasks in the background, so that nobody waits for Redis. The work of
-// a task that it cannot enqueue stays in Postgres, where the sweeps lost-jobs and due-items
-// find it.
+// Dispatcher enqueues tasks in the background, so that no caller waits for Redis. If it cannot enqueue
+// a task, the sweeps lost-jobs and due-items find the work in Postgres.
 type Dispatcher struct {
 	tasks  *batch.Coalescer[Task, struct{}]
 	missed prometheus.Counter
@@ -99,27 +97,26 @@ func NewDispatcher(client *Client, logger *slog.Logger, registry prometheus.Regi
 		func(ctx context.Context, tasks []Task) error {
 			err := client.Enqueue(ctx, tasks[0])
 			if err != nil {
-				d.miss(tasks[0], err)
+				d.logMissed(tasks[0], err)
 			}
 			return err
 		})
 	return d
 }
 
-// Dispatch takes tasks whose work is committed, and enqueues them in the background. It
-// never waits.
+// Dispatch enqueues tasks in the background, after the commit of their work. It never blocks.
 func (d *Dispatcher) Dispatch(tasks ...Task) {
 	for _, task := range tasks {
 		if err := d.tasks.Submit(task); err != nil {
-			d.miss(task, err)
+			d.logMissed(task, err)
 		}
 	}
 }
 
-// Close enqueues the tasks that Dispatch has taken, and returns.
+// Close enqueues the remaining tasks and returns.
 func (d *Dispatcher) Close() { d.tasks.Close() }
 
-func (d *Dispatcher) miss(task Task, err error) {
+func (d *Dispatcher) logMissed(task Task, err error) {
 	d.missed.Inc()
 	d.logger.Warn("a task is not enqueued; a sweep will enqueue it", "kind", task.Kind, "task", task.ID, "error", err)
 }

@@ -12,14 +12,14 @@ func (c *Client) Age() {
 	c.renewed = c.renewed.Add(-registerEvery)
 }
 
-// ErrorPause is the wait after an error of Redis.
-const ErrorPause = errorPause
+// ErrorBackoff is the wait after an error of Redis.
+const ErrorBackoff = errorBackoff
 
 // Timing lets a server that is not started poll and look into empty queues at other times.
 func (s *Server) Timing(poll, wait time.Duration) *Server {
 	s.pollEvery = poll
 	for _, one := range s.kinds {
-		one.waiter.longest = wait
+		one.waiter.maxWait = wait
 	}
 	return s
 }

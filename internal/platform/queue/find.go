@@ -13,18 +13,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TaskState is where a task is.
+// TaskState is the state of a task in Redis.
 type TaskState int
 
 // The states of a task.
 const (
 	Missing  TaskState = iota // not in Redis: lost, or never enqueued
-	Pending                   // in the queue, or waiting for its next delivery
-	Active                    // with a worker that is alive
-	Orphaned                  // delivered, but its worker is dead or asynq has given it up
+	Pending                   // in the queue, or snoozed
+	Active                    // held by a worker that is alive
+	Orphaned                  // delivered, but its worker is dead or asynq has given up
 )
 
-// Finder looks tasks up.
+// Finder looks up tasks.
 type Finder struct {
 	rdb       redis.UniversalClient
 	namespace string
@@ -36,9 +36,9 @@ func NewFinder(rdb redis.UniversalClient, namespace string) *Finder {
 	return &Finder{rdb: rdb, namespace: namespace, inspector: asynq.NewInspectorFromRedisClient(rdb)}
 }
 
-// Find returns the states of tasks of one kind. It goes by what a worker would get, and not by
-// what asynq has noted of a task: one that says it waits is missing when it is in no list. An
-// error means that the states are unknown; it does not mean that a task is lost.
+// Find returns the states of tasks of one kind. It reads the lists that workers take tasks from and
+// not only asynq's record: a task recorded as pending is missing if no list contains it. After an
+// error the states are unknown; no task counts as lost.
 func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uuid.UUID]TaskState, error) {
 	states, err := f.find(ctx, kind, ids)
 	if err != nil {
@@ -47,8 +47,8 @@ func (f *Finder) Find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 	return states, nil
 }
 
-// record is what Redis says of one task. A key of another type says nothing.
-type record struct {
+// taskRecord is what Redis has about one task. Keys of another type are ignored.
+type taskRecord struct {
 	size    *redis.IntCmd // of its message
 	state   *redis.StringCmd
 	retry   *redis.FloatCmd
@@ -61,36 +61,36 @@ func (f *Finder) find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 	if len(ids) == 0 {
 		return states, nil
 	}
-	pending, err := f.pending(ctx, kind) // first: a task may be taken from it meanwhile, and then its record says so
+	pending, err := f.pending(ctx, kind) // first: a task that is taken meanwhile is active in its record
 	if err != nil {
 		return nil, err
 	}
-	records := make([]record, len(ids))
+	records := make([]taskRecord, len(ids))
 	commands, err := f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		key := func(part string) string { return asynqKey(f.namespace, kind, part) }
 		for i, id := range ids {
 			task := key("t:" + id.String())
-			records[i] = record{pipe.HStrLen(ctx, task, "msg"), pipe.HGet(ctx, task, "state"),
+			records[i] = taskRecord{pipe.HStrLen(ctx, task, "msg"), pipe.HGet(ctx, task, "state"),
 				pipe.ZScore(ctx, key("retry"), id.String()), pipe.ZScore(ctx, key("scheduled"), id.String()), pipe.Get(ctx, activeTaskKey(f.namespace, id))}
 		}
 		return nil
 	})
-	if err := unanswered(commands, err); err != nil {
+	if err := pipelineError(commands, err); err != nil {
 		return nil, err
 	}
-	present, err := ReadPresent(ctx, f.rdb, f.namespace)
+	processes, err := ReadProcesses(ctx, f.rdb, f.namespace)
 	if err != nil {
 		return nil, err
 	}
 	for i, id := range ids {
 		r := records[i]
-		waits := pending[id.String()] || r.retry.Err() == nil || r.delayed.Err() == nil
+		isPending := pending[id.String()] || r.retry.Err() == nil || r.delayed.Err() == nil
 		switch state := r.state.Val(); {
-		case waits && r.size.Val() > 0:
+		case isPending && r.size.Val() > 0:
 			states[id] = Pending
-		case state == "active" && slices.Contains(present[RoleWorker].Alive, holderOf(r.worker.Val())):
+		case state == "active" && slices.Contains(processes[RoleWorker].Alive, workerOf(r.worker.Val())):
 			states[id] = Active
-		case state == "active", state == "archived", state == "completed": // asynq will not deliver it again, or is too slow
+		case state == "active", state == "archived", state == "completed": // asynq will not redeliver it, or only much later
 			states[id] = Orphaned
 		default:
 			states[id] = Missing
@@ -99,11 +99,11 @@ func (f *Finder) find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 	return states, nil
 }
 
-// pendingPage is how many ids one command reads of a list.
+// pendingPage is how many ids one command reads from a list.
 const pendingPage = 10_000
 
-// pending returns the ids in the list that workers take tasks from. Tasks are taken from its
-// end, so reading from its beginning misses none that stays.
+// pending returns the ids in the list that workers take tasks from. Workers take from its end, so
+// a read from its start misses no task that stays.
 func (f *Finder) pending(ctx context.Context, kind string) (map[string]bool, error) {
 	all := make(map[string]bool)
 	for from := int64(0); ; from += pendingPage {
@@ -123,9 +123,8 @@ func (f *Finder) pending(ctx context.Context, kind string) (map[string]bool, err
 // wrongType begins the error of a command on a key of another type.
 const wrongType = "WRONGTYPE"
 
-// unanswered returns the error of a pipeline, or the first of its commands that says more than
-// that a key is not there, or is of another type.
-func unanswered(commands []redis.Cmder, err error) error {
+// pipelineError returns the first error of a pipeline, except that a key is missing or of another type.
+func pipelineError(commands []redis.Cmder, err error) error {
 	for _, command := range commands {
 		if err := command.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, wrongType) {
 			return err
@@ -137,7 +136,7 @@ func unanswered(commands []redis.Cmder, err error) error {
 	return err
 }
 
-// Forget deletes the idempotency keys of these tasks, and asynq's of those that are missing.
+// Forget deletes the idempotency keys of tasks, and asynq's keys of the missing ones.
 func (f *Finder) Forget(ctx context.Context, kind string, states map[uuid.UUID]TaskState) error {
 	var keys []string
 	for id, state := range states {
@@ -152,15 +151,14 @@ func (f *Finder) Forget(ctx context.Context, kind string, states map[uuid.UUID]T
 	return f.rdb.Del(ctx, keys...).Err()
 }
 
-// Wait returns how long the oldest waiting task of a kind has been waiting; 0 when
-// none waits.
-func (f *Finder) Wait(kind string) (time.Duration, error) {
+// Latency returns the age of the oldest pending task of a kind; 0 if there is none.
+func (f *Finder) Latency(kind string) (time.Duration, error) {
 	info, err := f.inspector.GetQueueInfo(Name(f.namespace, kind))
 	if err != nil && strings.Contains(err.Error(), "NOT_FOUND") { // no task of the kind was ever enqueued; asynq exports no error for it
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("queue.Wait(%s): %w", kind, err)
+		return 0, fmt.Errorf("queue.Latency(%s): %w", kind, err)
 	}
 	return info.Latency, nil
 }

@@ -88,7 +88,7 @@ func TestTasksHandedOutAreToldApartByTheirWorkers(t *testing.T) {
 	want := make(map[uuid.UUID]queue.TaskState)
 	note := func(id uuid.UUID, worker *queue.Heartbeat, state queue.TaskState) {
 		if worker != nil {
-			if _, err := worker.Claim(t.Context(), id); err != nil {
+			if _, err := worker.Acquire(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -126,7 +126,7 @@ func TestATaskIsNoLongerActiveOnceItIsFinishedOrForgotten(t *testing.T) {
 	s.handOut(dropped, forgotten, kept)
 	p := s.beat()
 	for _, id := range []uuid.UUID{dropped, forgotten, kept} {
-		if _, err := p.Claim(t.Context(), id); err != nil {
+		if _, err := p.Acquire(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		servers.Eventually(t, "the task is held", func() bool { return s.states(id)[id] == queue.Active })
@@ -179,7 +179,7 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	id := s.enqueue(purchase)
-	if _, err := s.beat().Claim(t.Context(), id); err != nil {
+	if _, err := s.beat().Acquire(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	s.handOut(id)

@@ -58,9 +58,9 @@ func (s *space) heard() string {
 }
 
 // present returns what is known of the workers of the namespace.
-func (s *space) present() queue.Present {
+func (s *space) present() queue.Processes {
 	s.t.Helper()
-	roles, err := queue.ReadPresent(s.t.Context(), s.rdb, s.namespace)
+	roles, err := queue.ReadProcesses(s.t.Context(), s.rdb, s.namespace)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -133,11 +133,11 @@ func TestAWorkerThatDoesNotBeatIsSilentAndThenGone(t *testing.T) {
 	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
 	id := s.heard()
 	s.age(time.Hour)
-	if p := s.present(); len(p.Alive) > 0 || len(p.Silent) != 1 || p.Silent[0] != id {
+	if p := s.present(); len(p.Alive) > 0 || len(p.Stale) != 1 || p.Stale[0] != id {
 		t.Errorf("after its time it is %+v", p)
 	}
 	s.age(10 * time.Minute)
-	if p := s.present(); len(p.Alive)+len(p.Silent) > 0 {
+	if p := s.present(); len(p.Alive)+len(p.Stale) > 0 {
 		t.Errorf("ten minutes later it is %+v", p)
 	}
 	s.beat() // of another
@@ -171,12 +171,12 @@ func TestAWorkerForgetsThoseOfItsHostThatHaveEnded(t *testing.T) {
 	s.announced(beating, time.Hour)
 	s.beat()
 	servers.Eventually(t, "the worker is heard", func() bool { return len(s.present().Alive) == 2 })
-	servers.Eventually(t, "those that have ended are forgotten", func() bool { return len(s.present().Silent) <= 2 })
+	servers.Eventually(t, "those that have ended are forgotten", func() bool { return len(s.present().Stale) <= 2 })
 	p := s.present()
-	slices.Sort(p.Silent)
+	slices.Sort(p.Stale)
 	want := []string{frozen, elsewhere}
 	slices.Sort(want)
-	if !slices.Equal(p.Silent, want) || !slices.Contains(p.Alive, beating) {
+	if !slices.Equal(p.Stale, want) || !slices.Contains(p.Alive, beating) {
 		t.Errorf("%+v, want %v to be silent", p, want)
 	}
 }
@@ -221,7 +221,7 @@ func TestAWorkerThatEndsSaysFarewell(t *testing.T) {
 	_, end := s.beatUntil(s.rdb, servers.Patience, time.Hour)
 	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
 	end()
-	if p := s.present(); len(p.Alive)+len(p.Silent) > 0 {
+	if p := s.present(); len(p.Alive)+len(p.Stale) > 0 {
 		t.Errorf("after its end it is %+v", p)
 	}
 }
@@ -237,7 +237,7 @@ func TestAWorkerIsHeardAgainAfterAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the worker is heard again", func() bool {
-		roles, err := queue.ReadPresent(t.Context(), s.rdb, s.namespace)
+		roles, err := queue.ReadProcesses(t.Context(), s.rdb, s.namespace)
 		return err == nil && len(roles[queue.RoleWorker].Alive) == 1
 	})
 }
@@ -257,7 +257,7 @@ func TestKeysOfHeartbeatsAreThoseOfItsNamespace(t *testing.T) {
 	s := newSpace(t)
 	p := s.beat()
 	task := uuid.New()
-	if _, err := p.Claim(t.Context(), task); err != nil {
+	if _, err := p.Acquire(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
@@ -279,7 +279,7 @@ func TestARecordOfATaskEndsByItself(t *testing.T) {
 	s := newSpace(t)
 	worker, task := s.beat(), s.enqueue(purchase)
 	s.handOut(task)
-	if _, err := worker.Claim(t.Context(), task); err != nil {
+	if _, err := worker.Acquire(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
 	servers.Eventually(t, "the task is held", func() bool { return s.states(task)[task] == queue.Active })
@@ -304,7 +304,7 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 	task := uuid.New()
 	claim := func(worker *queue.Heartbeat, want bool) {
 		t.Helper()
-		if mine, err := worker.Claim(t.Context(), task); err != nil || mine != want {
+		if mine, err := worker.Acquire(t.Context(), task); err != nil || mine != want {
 			t.Errorf("it has the task: %v, %v", mine, err)
 		}
 	}

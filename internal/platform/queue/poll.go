@@ -9,26 +9,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pollEvery is how often a server looks after all its queues: for tasks without a ring, as
-// after a pause or a lost one, and for delays that are over.
+// pollEvery is how often a server polls its queues for tasks without a wakeup and for delays that are over.
 const pollEvery = time.Second
 
 // asynqQueues is the key of asynq's set of queues.
 const asynqQueues = "asynq:queues"
 
-// unreadable is how long after the end of its lease a task is deleted. asynq's recoverer, which
-// looks once a minute, takes one that it can read 30 seconds after the end.
-const unreadable = 3 * time.Minute
+// unreadableAfter is how long after the expiry of its lease a task is deleted as unreadable. asynq's
+// recoverer runs once a minute and takes a readable task 30 seconds after the expiry.
+const unreadableAfter = 3 * time.Minute
 
-// pollScript looks after queues, and rings for those that have tasks and no ring. It deletes
-// what would keep asynq from all other tasks: a key of another type, a delayed task whose
-// record is no hash, a task that asynq's recoverer has not been able to read. What they stood
-// for is in Postgres, and is issued again.
+// pollScript checks queues and pushes a wakeup for each that has pending tasks and no wakeup. It deletes
+// what would block asynq: keys of another type, delayed tasks whose record is no hash, and tasks that
+// asynq's recoverer could not read. Their work is in Postgres, and a sweep issues it again.
 //
-//	KEYS     asynq's set of queues; for each queue: pending, paused, scheduled, retry, bell, active, lease
-//	ARGV     how long after its lease a task is unreadable, in s; for each queue: what its keys of tasks begin with
+//	KEYS     asynq's set of queues; for each queue: pending, paused, scheduled, retry, wakeup, active, lease
+//	ARGV     how long after its lease a task is unreadable, in s; for each queue: the prefix of its task keys
 //	result   for each queue: 1 if a task can be taken, else 0; when the first delay is over
-//	         (Unix time, in s), -1 if none
+//	         (Unix time, in s), or -1
 var pollScript = redis.NewScript(`
 local function read(command, key, ...) -- a key of another type is deleted first
 	local answer = redis.pcall(command, key, ...)
@@ -43,17 +41,17 @@ end
 local result, now = {}, tonumber(redis.call('TIME')[1])
 read('SCARD', KEYS[1])
 for i = 2, #KEYS, 7 do
-	local waits, due, task = 0, -1, ARGV[(i + 12) / 7]
+	local ready, due, task = 0, -1, ARGV[(i + 12) / 7]
 	read('LLEN', KEYS[i + 5])
 	for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[i + 6], '-inf', now - ARGV[1], 'LIMIT', 0, 100)) do
 		redis.call('LREM', KEYS[i + 5], 0, id)
 		redis.call('ZREM', KEYS[i + 6], id)
 		redis.call('DEL', task .. id)
 	end
-	local rings = read('LLEN', KEYS[i + 4])
+	local wakeups = read('LLEN', KEYS[i + 4])
 	if read('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
-		waits = 1
-		if rings == 0 then
+		ready = 1
+		if wakeups == 0 then
 			redis.call('LPUSH', KEYS[i + 4], '')
 		end
 	end
@@ -72,7 +70,7 @@ for i = 2, #KEYS, 7 do
 			due = math.max(at, 0)
 		end
 	end
-	result[#result + 1] = waits
+	result[#result + 1] = ready
 	result[#result + 1] = due
 end
 return result`)
@@ -91,57 +89,56 @@ func (s *Server) poll(ctx context.Context) {
 	}
 }
 
-// pollOnce looks after all queues. When Redis does not answer, what it would have said is
-// unknown, and asynq's own scripts pass through.
+// pollOnce polls all queues. Without an answer of Redis the state is unknown, and asynq runs its own scripts.
 func (s *Server) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pollEvery)
 	defer cancel()
-	keys, args := []string{asynqQueues}, []any{int(unreadable.Seconds())}
+	keys, args := []string{asynqQueues}, []any{int(unreadableAfter.Seconds())}
 	for _, one := range s.kinds {
 		key := func(part string) string { return asynqKey(s.namespace, one.kind, part) }
-		keys = append(keys, key("pending"), key("paused"), key("scheduled"), key("retry"), bellKey(s.namespace, one.kind), key("active"), key("lease"))
+		keys = append(keys, key("pending"), key("paused"), key("scheduled"), key("retry"), wakeupKey(s.namespace, one.kind), key("active"), key("lease"))
 		args = append(args, key("t:"))
 	}
 	began := time.Now()
 	answer, err := pollScript.Run(ctx, s.rdb, keys, args...).Int64Slice()
 	if err == nil && len(answer) != 2*len(s.kinds) {
-		err = fmt.Errorf("queue: a poll of %d queues has %d answers", len(s.kinds), len(answer))
+		err = fmt.Errorf("queue: a poll of %d queues returned %d values", len(s.kinds), len(answer))
 	}
 	if err != nil {
 		return
 	}
 	for i, one := range s.kinds {
 		if answer[2*i] > 0 {
-			one.waiter.pending()
+			one.waiter.notePending()
 		}
-		one.waiter.delayed.found(began, answer[2*i+1])
+		one.waiter.delayed.update(began, answer[2*i+1])
 	}
 }
 
-// delayedTasks is what the last poll has found of the tasks of a kind that are delayed.
+// delayedTasks is what the last poll found about the delayed tasks of a kind.
 type delayedTasks struct {
-	mu     sync.Mutex
-	polled time.Time // when the poll began
-	due    int64     // when the first delay is over, in s; -1: there is none
-	last   time.Time // when this process has last put a task in
+	mu        sync.Mutex
+	polled    time.Time // when the poll began
+	due       int64     // when the first delay is over, in s; -1: no task is delayed
+	delayedAt time.Time // when this process last delayed a task
 }
 
-func (d *delayedTasks) found(began time.Time, due int64) {
+func (d *delayedTasks) update(began time.Time, due int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.polled, d.due = began, due
 }
 
-// put notes that this process has delayed a task.
-func (d *delayedTasks) put() {
+// noteDelayed records that this process delayed a task: the last poll is out of date.
+func (d *delayedTasks) noteDelayed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.last = time.Now()
+	d.delayedAt = time.Now()
 }
 
-// none tells whether no delay is over, as far as a poll knows that is fresh.
-func (d *delayedTasks) none(now time.Time) bool {
+// noneDue reports whether a recent poll shows that no delay is over.
+func (d *delayedTasks) noneDue(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return now.Sub(d.polled) < 2*pollEvery && d.polled.After(d.last) && (d.due < 0 || d.due > now.Unix())
+	return now.Sub(d.polled) < 2*pollEvery && d.polled.After(d.delayedAt) && (d.due < 0 || d.due > now.Unix())
 }

@@ -17,82 +17,79 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// Handler does the work of a task. redelivered tells that an earlier delivery of
-// the same task failed. An error wrapped by Later means "not now" and is no
-// failure; neither is the end of a context. Any other error is one.
+// Handler runs a task. redelivered means that an earlier delivery of the task failed. An error
+// wrapped by Snooze and the end of a context are no failures; any other error is one.
 type Handler func(ctx context.Context, t Task, redelivered bool) error
 
-// ErrLater is in the chain of every error that Later returns.
-var ErrLater = errors.New("not now")
+// ErrSnoozed is in the chain of every error from Snooze and SnoozeFor.
+var ErrSnoozed = errors.New("not now")
 
-// Later marks err as no failure of the work: the task is delivered again, and the
-// delivery does not count.
-func Later(err error) error {
+// Snooze wraps err so that asynq delivers the task again without counting a failure.
+func Snooze(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrLater, err)
+	return fmt.Errorf("%w: %w", ErrSnoozed, err)
 }
 
-// LaterIn is Later with the time until the next delivery.
-func LaterIn(err error, after time.Duration) error {
+// SnoozeFor is Snooze with the delay until the next delivery.
+func SnoozeFor(err error, after time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &delayed{error: Later(err), after: after}
+	return &snoozed{error: Snooze(err), after: after}
 }
 
-// delayed is an error of Later that says when.
-type delayed struct {
+// snoozed is an error of SnoozeFor.
+type snoozed struct {
 	error
 	after time.Duration
 }
 
-// Unwrap returns the error.
-func (d *delayed) Unwrap() error { return d.error }
+// Unwrap returns the wrapped error.
+func (d *snoozed) Unwrap() error { return d.error }
 
-// Sooner returns that of two errors of Later or LaterIn whose next delivery comes first;
-// nil stands for none. One of Later comes at the usual delays, and before any of LaterIn
-// that is not shorter than the first of these.
-func Sooner(a, b error) error {
+// EarlierSnooze returns the one of two errors from Snooze or SnoozeFor whose next delivery comes first.
+// Either may be nil. Snooze counts as its shortest delay, a second.
+func EarlierSnooze(a, b error) error {
 	switch {
 	case a == nil:
 		return b
 	case b == nil:
 		return a
-	case afterOf(b) < afterOf(a):
+	case snoozeOf(b) < snoozeOf(a):
 		return b
 	}
 	return a
 }
 
-func afterOf(err error) time.Duration {
-	if d, ok := errors.AsType[*delayed](err); ok {
+func snoozeOf(err error) time.Duration {
+	if d, ok := errors.AsType[*snoozed](err); ok {
 		return d.after
 	}
 	return time.Second
 }
 
-// Share is how many tasks of a kind a process has in hand at once, and what does them.
-type Share struct {
-	Kind   string
-	Tasks  int
-	Handle Handler
+// Consumer handles the tasks of a kind, up to Concurrency at once.
+type Consumer struct {
+	Kind        string
+	Concurrency int
+	Handle      Handler
 }
 
-// Server delivers tasks to handlers. Every kind has an asynq server of its own, so
-// that a backlog of one kind takes no slot of another.
+// Server delivers tasks to handlers. Every kind has its own asynq server, so a backlog of one
+// kind takes no slot of another.
 type Server struct {
 	rdb       *redis.Client
 	namespace string
-	kinds     []delivery
-	pollEvery time.Duration // see the constant
+	kinds     []consumer
+	pollEvery time.Duration
 	polling   sync.WaitGroup
-	endPolls  context.CancelFunc // nil: not started
+	stopPolls context.CancelFunc // nil: not started
 }
 
-// delivery is the asynq server of one kind, and the Redis client that it waits with.
-type delivery struct {
+// consumer is the asynq server of one kind, and the Redis client that it waits on.
+type consumer struct {
 	kind   string
 	server *asynq.Server
 	waiter *waiter
@@ -100,21 +97,21 @@ type delivery struct {
 }
 
 // NewServer returns a Server for the tasks of some kinds. Shutdown closes it, started or not.
-func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logger *slog.Logger, shares ...Share) *Server {
+func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logger *slog.Logger, consumers ...Consumer) *Server {
 	s := &Server{rdb: rdb, namespace: namespace, pollEvery: pollEvery}
-	for _, share := range shares {
-		waiter := newWaiter(rdb, namespace, share.Kind)
-		s.kinds = append(s.kinds, delivery{
-			kind: share.Kind, waiter: waiter,
-			handle: asynq.HandlerFunc(deliver(share.Handle)),
+	for _, c := range consumers {
+		waiter := newWaiter(rdb, namespace, c.Kind)
+		s.kinds = append(s.kinds, consumer{
+			kind: c.Kind, waiter: waiter,
+			handle: asynq.HandlerFunc(deliver(c.Handle)),
 			server: asynq.NewServerFromRedisClient(waiter, asynq.Config{
-				Concurrency:              share.Tasks,
-				TaskCheckInterval:        emptyPause,
+				Concurrency:              c.Concurrency,
+				TaskCheckInterval:        emptySleep,
 				DelayedTaskCheckInterval: time.Second,
-				JanitorInterval:          time.Hour, // it deletes tasks that are kept when they are done: none of ours is
+				JanitorInterval:          time.Hour, // it deletes completed tasks that are retained: ours are not
 				RetryDelayFunc:           retryDelay,
-				IsFailure:                func(err error) bool { return !isLater(err) },
-				Queues:                   map[string]int{Name(namespace, share.Kind): 1},
+				IsFailure:                func(err error) bool { return !isSnoozed(err) },
+				Queues:                   map[string]int{Name(namespace, c.Kind): 1},
 				ErrorHandler:             asynq.ErrorHandlerFunc(logFailure(logger)),
 				Logger:                   asynqLog{logger},
 				ShutdownTimeout:          cmp.Or(settings.ShutdownTimeout, config.ShutdownTimeout),
@@ -123,10 +120,10 @@ func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logg
 	return s
 }
 
-// Start starts delivering. If Redis is away, deliveries begin when it is back.
-// Call Shutdown before ctx ends: the polls end with it.
+// Start starts delivery. If Redis is down, delivery begins when it is back. The polls stop when ctx
+// ends, so call Shutdown before.
 func (s *Server) Start(ctx context.Context) error {
-	ctx, s.endPolls = context.WithCancel(ctx)
+	ctx, s.stopPolls = context.WithCancel(ctx)
 	s.polling.Go(func() { s.poll(ctx) })
 	for _, kind := range s.kinds {
 		if err := kind.server.Start(kind.handle); err != nil {
@@ -137,14 +134,13 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Shutdown waits for the tasks under way, of all kinds together up to the shutdown
-// timeout, and gives the rest back to the queue.
+// Shutdown waits for running tasks of all kinds, up to the shutdown timeout, and requeues the rest.
 func (s *Server) Shutdown() {
 	for _, kind := range s.kinds {
 		kind.waiter.close()
 	}
-	if s.endPolls != nil {
-		s.endPolls()
+	if s.stopPolls != nil {
+		s.stopPolls()
 	}
 	s.polling.Wait()
 	var all sync.WaitGroup
@@ -166,15 +162,14 @@ func deliver(handle Handler) func(context.Context, *asynq.Task) error {
 	}
 }
 
-func isLater(err error) bool {
-	return errors.Is(err, ErrLater) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+func isSnoozed(err error) bool {
+	return errors.Is(err, ErrSnoozed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// retryDelay is what LaterIn says. Otherwise it is 1, 2, 4 … 30 s by the number of
-// failures so far, plus up to a quarter, so that tasks that failed together do not come
-// back together.
+// retryDelay returns the delay of SnoozeFor, or 1, 2, 4 … 30 s by the number of failures so far, plus
+// up to a quarter, so that tasks which failed together are not redelivered together.
 func retryDelay(failures int, err error, _ *asynq.Task) time.Duration {
-	if d, ok := errors.AsType[*delayed](err); ok {
+	if d, ok := errors.AsType[*snoozed](err); ok {
 		return max(d.after, 0)
 	}
 	delay := min(time.Second<<min(failures, 5), 30*time.Second)
@@ -185,7 +180,7 @@ func logFailure(logger *slog.Logger) func(context.Context, *asynq.Task, error) {
 	return func(ctx context.Context, t *asynq.Task, err error) {
 		id, _ := asynq.GetTaskID(ctx)
 		level := slog.LevelError
-		if isLater(err) {
+		if isSnoozed(err) {
 			level = slog.LevelInfo
 		}
 		logger.Log(ctx, level, "task not done", "task", id, "kind", t.Type(), "error", err)

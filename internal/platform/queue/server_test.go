@@ -24,8 +24,8 @@ import (
 var workerSettings = config.Worker{ShutdownTimeout: servers.Patience}
 
 // share returns a share that no test uses up.
-func share(kind string, handle queue.Handler) queue.Share {
-	return queue.Share{Kind: kind, Tasks: 10, Handle: handle}
+func share(kind string, handle queue.Handler) queue.Consumer {
+	return queue.Consumer{Kind: kind, Concurrency: 10, Handle: handle}
 }
 
 // serve starts a server of purchase tasks and shuts it down when the test ends.
@@ -98,15 +98,15 @@ func TestABacklogOfAKindTakesNoSlotOfAnother(t *testing.T) {
 		<-end
 		return nil
 	})
-	purchases.Tasks = 2
+	purchases.Concurrency = 2
 	draws := share(draw, func(_ context.Context, t queue.Task, _ bool) error {
 		drawn <- t.ID
 		return nil
 	})
-	draws.Tasks = 1
+	draws.Concurrency = 1
 	s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), purchases, draws))
 	t.Cleanup(func() { close(end) })
-	for range purchases.Tasks {
+	for range purchases.Concurrency {
 		receive(t, held)
 	}
 	for range 10 {
@@ -141,8 +141,8 @@ func TestATaskThatIsPutOffComesBackAndDoesNotCountAsFailed(t *testing.T) {
 	s := newSpace(t)
 	cause := errors.New("the campaign is busy")
 	faults := map[uuid.UUID]error{
-		s.enqueue(purchase): queue.Later(cause),
-		s.enqueue(purchase): fmt.Errorf("sell: %w", queue.Later(cause)),
+		s.enqueue(purchase): queue.Snooze(cause),
+		s.enqueue(purchase): fmt.Errorf("sell: %w", queue.Snooze(cause)),
 		s.enqueue(purchase): fmt.Errorf("sell: %w", context.Canceled),
 		s.enqueue(purchase): fmt.Errorf("sell: %w", context.DeadlineExceeded),
 	}
@@ -209,10 +209,10 @@ func TestAnyOtherErrorCountsAsAFailureAndTheRedeliverySaysSo(t *testing.T) {
 func TestLaterKeepsItsCause(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
-	if err := queue.Later(cause); !errors.Is(err, cause) || !errors.Is(err, queue.ErrLater) {
+	if err := queue.Snooze(cause); !errors.Is(err, cause) || !errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("got %v", err)
 	}
-	if err := queue.Later(nil); err != nil {
+	if err := queue.Snooze(nil); err != nil {
 		t.Errorf("nothing is later: %v", err)
 	}
 }

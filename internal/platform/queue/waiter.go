@@ -12,53 +12,48 @@ import (
 )
 
 const (
-	// longestWait bounds a wait for a bell. asynq counts the lease of a task, 30 s, from
-	// before the wait.
-	longestWait = 10 * time.Second
-	// errorPause is a wait after an error of Redis. asynq has none (hibiken/asynq#1058).
-	errorPause = 200 * time.Millisecond
-	// lateWait is how much longer than longestWait a wait may take. One that took longer was
-	// that of a process that stood still.
-	lateWait = 5 * time.Second
-	// emptyPause is how long asynq sleeps after it has found its queue empty, before it comes
-	// to wait for a bell.
-	emptyPause = time.Millisecond
+	// maxWait bounds a wait for a wakeup. asynq counts the lease of a task, 30 s, from before the wait.
+	maxWait = 10 * time.Second
+	// errorBackoff is the pause after a Redis error. asynq has none (hibiken/asynq#1058).
+	errorBackoff = 200 * time.Millisecond
+	// waitGrace is how much longer than maxWait a wait may take. If it took longer, the process was frozen.
+	waitGrace = 5 * time.Second
+	// emptySleep is how long asynq sleeps after an empty queue, before it waits for a wakeup.
+	emptySleep = time.Millisecond
 )
 
-// waiter is the Redis client of one kind's asynq server. It lets the server wait for the bell
-// before it looks again into a queue that was empty, and answers for Redis that no delay is
-// over yet. Everything else passes through, and never waits.
+// waiter is the Redis client of one kind's asynq server. After an empty queue it blocks until a wakeup
+// before the next take, and it skips forwarding while no delay is over. All other commands pass through.
 type waiter struct {
-	ringer
+	notifier
 	rdb        *redis.Client
 	kind       string
-	keys       []string      // of the script that takes a task
-	longest    time.Duration // see longestWait
+	keys       []string // of the script that takes a task
+	maxWait    time.Duration
 	now        func() time.Time
 	empty      bool // only asynq's processor, one goroutine, uses it and the next
-	unrecorded bool // the next task had no record after the last look
+	unrecorded bool // the next task had no record after the last take
 	closed     chan struct{}
 
-	mu       sync.Mutex
-	blocking *redis.Client // its one connection is for the wait
-	shut     bool
-	waits    int // counts them
-	waiting  bool
-	inVain   int // the wait during which a poll has already found a pending task
+	mu         sync.Mutex
+	blocking   *redis.Client // its single connection waits for wakeups
+	isClosed   bool
+	waits      int // their number so far
+	waiting    bool
+	missedWait int // the wait during which a poll already found a pending task
 
 	delayed delayedTasks
 }
 
 func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
-	w := &waiter{ringer: ringer{rdb, namespace}, rdb: rdb, kind: kind, longest: longestWait, now: time.Now, closed: make(chan struct{}), blocking: blockingClient(rdb)}
+	w := &waiter{notifier: notifier{rdb, namespace}, rdb: rdb, kind: kind, maxWait: maxWait, now: time.Now, closed: make(chan struct{}), blocking: blockingClient(rdb)}
 	for _, part := range []string{"pending", "paused", "active", "lease"} {
 		w.keys = append(w.keys, asynqKey(namespace, kind, part))
 	}
 	return w
 }
 
-// blockingClient returns a client with one connection. Its commands fail at once when it is
-// closed meanwhile.
+// blockingClient returns a client with one connection. Close makes its running command fail at once.
 func blockingClient(rdb *redis.Client) *redis.Client {
 	options := *rdb.Options()
 	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
@@ -70,7 +65,7 @@ func (w *waiter) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	return w.run(ctx, keys, func(c redis.Scripter) *redis.Cmd { return c.EvalSha(ctx, sha, keys, args...) })
 }
 
-// Eval runs a script that Redis does not have yet.
+// Eval runs a script that Redis has not cached yet.
 func (w *waiter) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return w.run(ctx, keys, func(c redis.Scripter) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
 }
@@ -82,19 +77,19 @@ func (w *waiter) run(ctx context.Context, keys []string, eval func(redis.Scripte
 	case forwards(w.namespace, keys):
 		return w.forward(ctx, eval)
 	case slices.Contains(keys, asynqKey(w.namespace, w.kind, "retry")):
-		defer w.delayed.put()
+		defer w.delayed.noteDelayed()
 	}
-	return w.ringer.run(ctx, keys, eval)
+	return w.notifier.run(ctx, keys, eval)
 }
 
-// take runs the script that takes a task. When its last run found none, it first waits for
-// the bell. After a wait that took too long the lease that asynq has counted may be over: asynq
-// hears that there is no task, and comes again at once.
+// take runs the script that takes a task. If its last run found none, it first waits for a wakeup.
+// After too long a wait the lease that asynq counts may have expired: take then reports no task, and
+// asynq retries at once.
 func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
 	if w.empty {
-		began := w.now().Round(0) // by the clock on the wall: the other one stands still with the machine
+		began := w.now().Round(0) // wall clock: the monotonic clock stops while the machine sleeps
 		w.wait(ctx)
-		if w.now().Round(0).Sub(began) > w.longest+lateWait {
+		if w.now().Round(0).Sub(began) > w.maxWait+waitGrace {
 			w.empty = false
 			return redis.NewCmdResult(nil, redis.Nil)
 		}
@@ -107,16 +102,16 @@ func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd)
 	cmd := eval(w.UniversalClient)
 	err := cmd.Err()
 	none := errors.Is(err, redis.Nil)
-	w.empty = none && !w.more(ctx)
+	w.empty = none && !w.hasMore(ctx)
 	if err != nil && !none && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		w.pause()
 	}
 	return cmd
 }
 
-// more tells whether to look again: the script says "none" also of a task without a record, which
-// it takes away, and others stand behind it. One with a record has a ring of its own.
-func (w *waiter) more(ctx context.Context) bool {
+// hasMore reports whether to take again at once. The script reports no task also after it removed one
+// without a record, although others follow. Those with a record have a wakeup of their own.
+func (w *waiter) hasMore(ctx context.Context) bool {
 	var next *redis.StringCmd
 	var paused *redis.IntCmd
 	_, err := w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -128,14 +123,13 @@ func (w *waiter) more(ctx context.Context) bool {
 	return w.unrecorded || before && err == nil && paused.Val() == 0
 }
 
-// wait returns when the bell has rung for this worker, when it is time to look anyway, or
-// when the waiter is closed.
+// wait blocks until a wakeup, maxWait, or close.
 func (w *waiter) wait(ctx context.Context) {
 	w.mu.Lock()
 	client := w.blocking
 	w.waits, w.waiting = w.waits+1, true
 	w.mu.Unlock()
-	err := client.BLPop(ctx, w.longest, bellKey(w.namespace, w.kind)).Err()
+	err := client.BLPop(ctx, w.maxWait, wakeupKey(w.namespace, w.kind)).Err()
 	w.mu.Lock()
 	cut := client != w.blocking
 	w.waiting = false
@@ -147,91 +141,87 @@ func (w *waiter) wait(ctx context.Context) {
 
 func (w *waiter) pause() {
 	select {
-	case <-time.After(errorPause):
+	case <-time.After(errorBackoff):
 	case <-w.closed:
 	}
 }
 
-// pending notes that a poll has found a pending task, and has rung for it. When the bell has
-// not reached this worker until the next poll, its connection is dead: it gets a new one.
-func (w *waiter) pending() {
+// notePending records that a poll found a pending task and pushed a wakeup. If this worker has not
+// received it by the next poll, its connection is dead and is replaced.
+func (w *waiter) notePending() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waiting && w.inVain == w.waits && !w.shut {
+	if w.waiting && w.missedWait == w.waits && !w.isClosed {
 		_ = w.blocking.Close()
 		w.blocking = blockingClient(w.rdb)
 	}
-	w.inVain = w.waits
+	w.missedWait = w.waits
 }
 
-// close ends the wait, and no further task is taken. A ring that comes at this moment is
-// lost, which a poll notices.
+// close ends the wait; no further task is taken. A wakeup that arrives now is lost until the next poll.
 func (w *waiter) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.shut {
-		w.shut = true
+	if !w.isClosed {
+		w.isClosed = true
 		close(w.closed)
 		_ = w.blocking.Close()
 	}
 }
 
-// forward runs the script that moves tasks whose delay is over, if there can be any, and
-// rings for each.
+// forward runs asynq's script that enqueues tasks whose delay is over, unless there are none, and pushes a wakeup for each.
 func (w *waiter) forward(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	if w.delayed.none(time.Now()) {
+	if w.delayed.noneDue(time.Now()) {
 		return redis.NewCmdResult(int64(0), nil)
 	}
 	cmd := eval(w.UniversalClient)
 	if n, _ := cmd.Int(); n > 0 {
 		_, _ = w.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			ring(ctx, pipe, bellKey(w.namespace, w.kind), n)
+			wake(ctx, pipe, wakeupKey(w.namespace, w.kind), n)
 			return nil
 		})
 	}
 	return cmd
 }
 
-// mostRings bounds a bell: these are the rings that nobody waited for. A worker that finds
-// one looks into the queue in vain.
-const mostRings = 16
+// maxWakeups bounds a wakeup list. A leftover wakeup costs one take from an empty queue.
+const maxWakeups = 16
 
-// ringer is a Redis client for asynq. A script that enqueues a task or gives one back also
-// rings the bell of the kind, in the same round trip.
-type ringer struct {
+// notifier is a Redis client for asynq. With a script that enqueues or requeues a task it pushes a
+// wakeup for the kind, in the same round trip.
+type notifier struct {
 	redis.UniversalClient
 	namespace string
 }
 
 // EvalSha runs a script of asynq.
-func (r ringer) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (r notifier) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	return r.run(ctx, keys, func(c redis.Scripter) *redis.Cmd { return c.EvalSha(ctx, sha, keys, args...) })
 }
 
-// Eval runs a script that Redis does not have yet.
-func (r ringer) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+// Eval runs a script that Redis has not cached yet.
+func (r notifier) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return r.run(ctx, keys, func(c redis.Scripter) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
 }
 
-// run rings also when the script has put nothing in: a ring too many costs one look.
-func (r ringer) run(ctx context.Context, keys []string, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	kind, ok := r.puts(keys)
+// run pushes a wakeup even if the script enqueues nothing: a spurious one costs one take.
+func (r notifier) run(ctx context.Context, keys []string, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
+	kind, ok := r.enqueues(keys)
 	if !ok {
 		return eval(r.UniversalClient)
 	}
 	var cmd *redis.Cmd
 	_, _ = r.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		cmd = eval(pipe)
-		ring(ctx, pipe, bellKey(r.namespace, kind), 1)
+		wake(ctx, pipe, wakeupKey(r.namespace, kind), 1)
 		return nil
 	})
 	return cmd
 }
 
-// puts tells whether a script with these keys enqueues a task or gives one back, and its
-// kind: their last or last but one key is the list. Enqueue: t:<task>, pending. Requeue:
-// active, lease, pending, t:<task>.
-func (r ringer) puts(keys []string) (kind string, ok bool) {
+// enqueues reports whether a script with these keys enqueues or requeues a task, and of which kind.
+// Enqueue: t:<task>, pending. Requeue: active, lease, pending, t:<task>.
+func (r notifier) enqueues(keys []string) (kind string, ok bool) {
 	for i, key := range keys {
 		if kind, ok := cutKey(r.namespace, key, "pending"); ok {
 			return kind, i > 0 && !forwards(r.namespace, keys)
@@ -240,8 +230,7 @@ func (r ringer) puts(keys []string) (kind string, ok bool) {
 	return "", false
 }
 
-// forwards tells whether a script with these keys moves tasks whose delay is over: scheduled
-// or retry, pending.
+// forwards reports whether a script with these keys enqueues tasks whose delay is over: scheduled or retry, pending.
 func forwards(namespace string, keys []string) bool {
 	if len(keys) != 2 {
 		return false
@@ -251,24 +240,24 @@ func forwards(namespace string, keys []string) bool {
 	return scheduled || retry
 }
 
-// ring wakes up to n workers of the kinds that wait, those that have waited longest.
-func ring(ctx context.Context, c redis.Cmdable, bell string, n int) {
-	rings := make([]any, min(n, mostRings))
-	for i := range rings {
-		rings[i] = ""
+// wake wakes up to n workers, those that have waited longest.
+func wake(ctx context.Context, c redis.Cmdable, key string, n int) {
+	wakeups := make([]any, min(n, maxWakeups))
+	for i := range wakeups {
+		wakeups[i] = ""
 	}
-	c.LPush(ctx, bell, rings...)
-	c.LTrim(ctx, bell, 0, mostRings-1)
+	c.LPush(ctx, key, wakeups...)
+	c.LTrim(ctx, key, 0, maxWakeups-1)
 }
 
-func bellKey(namespace, kind string) string { return namespace + ":bell:" + kind }
+func wakeupKey(namespace, kind string) string { return namespace + ":wakeup:" + kind }
 
-// asynqKey returns a key of asynq's for the queue of a kind.
+// asynqKey returns asynq's key for a part of the queue of a kind.
 func asynqKey(namespace, kind, part string) string {
 	return "asynq:{" + Name(namespace, kind) + "}:" + part
 }
 
-// cutKey returns the kind that a key of asynq's belongs to, if it is that part of a queue.
+// cutKey returns the kind in a key of asynq, if it is this part of a queue.
 func cutKey(namespace, key, part string) (kind string, ok bool) {
 	if kind, ok = strings.CutPrefix(key, "asynq:{"+Name(namespace, "")); ok {
 		kind, ok = strings.CutSuffix(kind, "}:"+part)

@@ -21,8 +21,8 @@ func TestAfterAProcessStoodStillNoTaskIsTakenWithAnOldLease(t *testing.T) {
 	t.Cleanup(w.close)
 	w.empty = true
 	now := time.Now()
-	w.now = func() time.Time { now = now.Add(longestWait + lateWait + 1); return now }
-	ring(t.Context(), rdb, bellKey(settings.Redis.Namespace, "purchase"), 1)
+	w.now = func() time.Time { now = now.Add(maxWait + waitGrace + 1); return now }
+	wake(t.Context(), rdb, wakeupKey(settings.Redis.Namespace, "purchase"), 1)
 	runs := 0
 	eval := func(redis.Scripter) *redis.Cmd { runs++; return redis.NewCmdResult("task", nil) }
 	if cmd := w.take(t.Context(), eval); runs != 0 || !errors.Is(cmd.Err(), redis.Nil) {
@@ -68,13 +68,13 @@ func TestAPauseAfterAnErrorIsForErrorsOnlyAndEndsWithTheWaiter(t *testing.T) {
 			w.take(t.Context(), func(redis.Scripter) *redis.Cmd { return redis.NewCmdResult(nil, err) })
 			return time.Since(began)
 		}
-		for err, want := range map[error]time.Duration{answer("NOSCRIPT No matching script."): 0, answer("LOADING"): errorPause, redis.Nil: 0} {
+		for err, want := range map[error]time.Duration{answer("NOSCRIPT No matching script."): 0, answer("LOADING"): errorBackoff, redis.Nil: 0} {
 			if took := paused(err); took != want {
 				t.Errorf("after %v a pause of %s", err, took)
 			}
 		}
-		time.AfterFunc(errorPause/2, w.close)
-		if took := paused(answer("LOADING")); took != errorPause/2 {
+		time.AfterFunc(errorBackoff/2, w.close)
+		if took := paused(answer("LOADING")); took != errorBackoff/2 {
 			t.Errorf("after the close the pause went on, %s", took)
 		}
 	})

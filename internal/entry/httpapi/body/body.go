@@ -49,14 +49,14 @@ const (
 type Bodies struct {
 	wait   time.Duration   // for room, for a turn
 	arrive time.Duration   // how long one may take that has its room; 0: as long as the pace of its connection allows
-	room   *fair.Room      // bytes of long bodies
+	room   *fair.Pool      // bytes of long bodies
 	turn   *fair.Semaphore // bodies that are checked at once: half of the processors is for others
 }
 
 // New returns Bodies, of which so many bytes are in memory at once.
 func New(room int64, wait, arrive time.Duration) Bodies {
-	return Bodies{wait, arrive, fair.NewRoom(room), fair.New(fair.Options{Total: max(1, runtime.GOMAXPROCS(0)/2), Waiting: math.MaxInt,
-		MayWait: func(fair.Caller) (ofClient, ofCaller int) { return math.MaxInt, math.MaxInt }})} // the connections bound them
+	return Bodies{wait, arrive, fair.NewPool(room), fair.New(fair.Options{Total: max(1, runtime.GOMAXPROCS(0)/2), MaxWaiting: math.MaxInt,
+		MaxWaitingOf: func(fair.Caller) (ofClient, ofCaller int) { return math.MaxInt, math.MaxInt }})} // the connections bound them
 }
 
 // Bounds are those of the body of an operation: what the contract says, or less where
@@ -126,7 +126,7 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, owner string, limit int,
 	if len(body) > smallBody {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.wait) // the body may have taken long to arrive
 		defer cancel()
-		leave, err := b.turn.Enter(ctx, fair.Caller{Client: owner})
+		leave, err := b.turn.Acquire(ctx, fair.Caller{Client: owner})
 		if err != nil {
 			return tooMany(err)
 		}

@@ -45,7 +45,7 @@ func (l *looks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			})
 		}
 		switch {
-		case ends(":bell:" + purchase):
+		case ends(":wakeup:" + purchase):
 			defer l.polls.Add(1)
 			if l.unpolled.Load() {
 				cmd.SetErr(errAway)
@@ -140,7 +140,7 @@ func TestAWorkerWhoseSlotsAreFullLeavesTheRingToAnother(t *testing.T) {
 		<-end
 		return nil
 	})
-	hold.Tasks = 1
+	hold.Concurrency = 1
 	s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), hold).Timing(never, never))
 	t.Cleanup(func() { close(end) })
 	s.enqueue(purchase)
@@ -173,7 +173,7 @@ func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
 		if before.Swap(true) {
 			return nil
 		}
-		return queue.Later(errAway)
+		return queue.Snooze(errAway)
 	})
 	first.Shutdown()
 	for range 2 {
@@ -199,14 +199,14 @@ func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	s := newSpace(t)
 	server := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil), share(draw, nil))
 	t.Cleanup(server.Shutdown)
-	if err := s.rdb.Set(t.Context(), s.namespace+":bell:"+purchase, "of another type", 0).Err(); err != nil {
+	if err := s.rdb.Set(t.Context(), s.namespace+":wakeup:"+purchase, "of another type", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.unrung()
 	s.unrungOf(draw)
 	for range 2 {
 		server.Poll(t.Context())
-		if n, err := s.rdb.LLen(t.Context(), s.namespace+":bell:"+draw).Result(); err != nil || n != 1 {
+		if n, err := s.rdb.LLen(t.Context(), s.namespace+":wakeup:"+draw).Result(); err != nil || n != 1 {
 			t.Errorf("the bell has %d rings, %v", n, err)
 		}
 	}
@@ -310,7 +310,7 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 		"no task can be taken": func(_ *space, l *looks) { l.refused.Store(true) },
 		"no bell can ring": func(s *space, l *looks) {
 			l.unpolled.Store(true) // a poll would delete the key
-			if err := s.rdb.Set(s.t.Context(), s.namespace+":bell:"+purchase, "of another type", 0).Err(); err != nil {
+			if err := s.rdb.Set(s.t.Context(), s.namespace+":wakeup:"+purchase, "of another type", 0).Err(); err != nil {
 				s.t.Fatal(err)
 			}
 		},
@@ -324,7 +324,7 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 			began := time.Now()
 			s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, into(delivered))).Timing(never, never))
 			servers.Eventually(t, "three looks", func() bool { return looks.takes.Load() > 2 })
-			if n, most := looks.takes.Load(), 2+int64(time.Since(began)/queue.ErrorPause); n > most {
+			if n, most := looks.takes.Load(), 2+int64(time.Since(began)/queue.ErrorBackoff); n > most {
 				t.Errorf("%d looks instead of %d", n, most)
 			}
 			looks.refused.Store(false)

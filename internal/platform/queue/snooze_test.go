@@ -10,8 +10,8 @@ import (
 func TestATaskThatIsPutOffUntilATimeComesBackThen(t *testing.T) {
 	t.Parallel()
 	why := errors.New("not due")
-	err := fmt.Errorf("a handler: %w", LaterIn(why, 42*time.Minute))
-	if !errors.Is(err, ErrLater) || !errors.Is(err, why) || !isLater(err) {
+	err := fmt.Errorf("a handler: %w", SnoozeFor(why, 42*time.Minute))
+	if !errors.Is(err, ErrSnoozed) || !errors.Is(err, why) || !isSnoozed(err) {
 		t.Errorf("%v is a failure", err)
 	}
 	for failures := range 3 {
@@ -19,13 +19,13 @@ func TestATaskThatIsPutOffUntilATimeComesBackThen(t *testing.T) {
 			t.Errorf("after %d failures it comes back in %s", failures, got)
 		}
 	}
-	if got := retryDelay(0, LaterIn(why, -time.Hour), nil); got != 0 {
+	if got := retryDelay(0, SnoozeFor(why, -time.Hour), nil); got != 0 {
 		t.Errorf("what was due an hour ago comes back in %s", got)
 	}
-	if got := retryDelay(0, Later(why), nil); got < time.Second || got > 2*time.Second {
+	if got := retryDelay(0, Snooze(why), nil); got < time.Second || got > 2*time.Second {
 		t.Errorf("what has no time comes back in %s", got)
 	}
-	if LaterIn(nil, time.Hour) != nil {
+	if SnoozeFor(nil, time.Hour) != nil {
 		t.Error("no error became one")
 	}
 }
@@ -49,9 +49,9 @@ func TestPausesDoubleUpToTheirLongest(t *testing.T) {
 // A task of several jobs comes back when the first of them can go on.
 func TestTheSoonerOfTwoDelaysCounts(t *testing.T) {
 	t.Parallel()
-	far, near, soon := LaterIn(errors.New("far"), time.Hour), LaterIn(errors.New("near"), time.Minute), Later(errors.New("soon"))
+	far, near, soon := SnoozeFor(errors.New("far"), time.Hour), SnoozeFor(errors.New("near"), time.Minute), Snooze(errors.New("soon"))
 	for _, c := range []struct{ a, b, want error }{{nil, far, far}, {far, nil, far}, {far, near, near}, {near, far, near}, {far, soon, soon}, {soon, far, soon}, {nil, nil, nil}} {
-		if got := Sooner(c.a, c.b); got != c.want { //nolint:errorlint // the very same
+		if got := EarlierSnooze(c.a, c.b); got != c.want { //nolint:errorlint // the very same
 			t.Errorf("of %v and %v: %v", c.a, c.b, got)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func TestAGreedyOwnerLeavesRoomForTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, got := NewRoom(16), map[string]int{}
+		r, got := NewPool(16), map[string]int{}
 		ask := func(owner string, times int) {
 			for range times {
 				go func() {
@@ -37,7 +37,7 @@ func TestAGreedyOwnerLeavesRoomForTheNext(t *testing.T) {
 func TestTurnsGoRoundByOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRoom(1)
+		r := NewPool(1)
 		release, _ := r.Acquire(t.Context(), "greedy", 1)
 		entered := make(chan string)
 		wait := func(owner string, times int) {
@@ -68,7 +68,7 @@ func TestTurnsGoRoundByOwner(t *testing.T) {
 			<-entered
 		}
 		synctest.Wait()
-		if r.free != 1 || len(r.held)+len(r.waiting)+len(r.turns) != 0 {
+		if r.free != 1 || len(r.held)+len(r.waiting)+len(r.order) != 0 {
 			t.Errorf("left are %+v", r)
 		}
 	})
@@ -78,7 +78,7 @@ func TestTurnsGoRoundByOwner(t *testing.T) {
 func TestTheLargeAreNotOvertaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRoom(10)
+		r := NewPool(10)
 		release, _ := r.Acquire(t.Context(), "first", 5)
 		ctx, giveUp := context.WithCancel(t.Context())
 		var large error
