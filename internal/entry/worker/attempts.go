@@ -20,26 +20,26 @@ import (
 	"triprize/internal/sale"
 )
 
-// finalizeOne finalizes one job in a transaction of its own. job.ErrFinal means that
-// the job was final already; an error wrapped by queue.Snooze means "not now".
+// finalizeOne finalizes one job in its own transaction. job.ErrFinal means that the job was already
+// final. An error wrapped by queue.Snooze is no failure.
 type finalizeOne func(ctx context.Context, ref job.Ref) (job.Outcome, error)
 
-// serially finalizes jobs of one kind, one after the other. When one fails it goes on with the others.
+// serially finalizes jobs of one kind one after the other, also after one fails.
 func (w *Worker) serially(kind job.Kind, do finalizeOne) finalize {
-	return func(ctx context.Context, jobs []job.Ref, again bool) error {
-		waiting, err := job.FindQueued(ctx, w.db, kind, jobs)
+	return func(ctx context.Context, jobs []job.Ref, redelivered bool) error {
+		queued, err := job.FindQueued(ctx, w.db, kind, jobs)
 		if err != nil {
 			return queue.Snooze(err)
 		}
 		var all attempts
-		for _, one := range waiting {
-			all.add(w.attempt(ctx, kind, one, again, do))
+		for _, one := range queued {
+			all.add(w.attempt(ctx, kind, one, redelivered, do))
 		}
 		return all.err()
 	}
 }
 
-// attempts is what becomes of jobs that are tried one after the other. When one fails the others go on.
+// attempts collects the errors of jobs that are tried one after the other.
 type attempts struct{ failed, snoozed error }
 
 func (a *attempts) add(err error) {
@@ -54,7 +54,7 @@ func (a *attempts) add(err error) {
 	}
 }
 
-// err returns a failure before what was only put off.
+// err returns the failures, or the earliest snooze if there are none.
 func (a *attempts) err() error {
 	if a.failed != nil {
 		return a.failed
@@ -62,25 +62,24 @@ func (a *attempts) err() error {
 	return a.snoozed
 }
 
-// attempt makes one attempt at a job. From the second delivery on, the attempt is
-// counted first; from the third on, no batch runs meanwhile.
-func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Ref, again bool, do finalizeOne) error {
+// attempt makes one attempt at a job. From the second delivery on it counts the attempt first; from the
+// third on no batch runs meanwhile.
+func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Ref, redelivered bool, do finalizeOne) error {
 	try := func(ctx context.Context) error { return w.finish(ctx, kind, one, do) }
-	if !again {
+	if !redelivered {
 		return try(ctx)
 	}
-	if !w.acquire(ctx, one.ID) { // an attempt that is under way is no failure
+	if !w.acquire(ctx, one.ID) { // another attempt is running, which is no failure
 		return queue.Snooze(errTaken)
 	}
 	defer w.release(ctx, one.ID)
 	if one.TryAlone() {
 		return w.exclusively(ctx, kind, []job.Ref{one}, try)
 	}
-	return w.counted(ctx, kind, []job.Ref{one}, &sync.Mutex{}, try) // others may run beside it
+	return w.counted(ctx, kind, []job.Ref{one}, &sync.Mutex{}, try) // concurrently with others
 }
 
-// finish finalizes a job and does the work that follows. It is no failure when the
-// job was final already.
+// finish finalizes a job and does the work after its commit. A job that was already final is no failure.
 func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do finalizeOne) error {
 	ctx, span := tracing.Continue(ctx, ref.Trace, string(kind), tracing.JobID, ref.ID.String())
 	outcome, err := do(ctx, ref)
@@ -104,8 +103,7 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 // campaignCancellationTasks is how many campaigns a worker cancels at once.
 const campaignCancellationTasks = 2
 
-// cancelCampaign does a job as far as it goes now. While it waits for money its task holds no
-// slot.
+// cancelCampaign advances a job as far as possible. While it waits for refunds its task holds no slot.
 func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.canceller.Run(ctx, ref)
 	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
@@ -117,8 +115,8 @@ func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, 
 	return outcome, err
 }
 
-// draw runs one draw job as far as it goes now. It is no failure when another worker runs
-// the draw or has taken it over, nor when the draw waits: then it comes back at that time.
+// draw advances one draw job as far as possible. It snoozes while another worker runs the draw or has
+// taken it over, and while the draw is blocked.
 func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.drawer.Run(ctx, ref)
 	if wait, ok := errors.AsType[*drawing.Waiting](err); ok {
@@ -131,8 +129,8 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	return outcome, err
 }
 
-// endSale ends the sale of a campaign that is drawn at its end, when somebody asks for the
-// draw before the sweep has ended it.
+// endSale ends the sale of a campaign that is drawn at its end, if the draw is requested before the sweep
+// has ended the sale.
 func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
 	end, err := w.saleEnder.EndSale(ctx, campaignID)
 	w.triggers.Note(end.Messages...)
@@ -141,7 +139,7 @@ func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool,
 	return end.Ended, err
 }
 
-// outcomeRequeued is the outcome of an attempt at a job that goes on later.
+// outcomeRequeued is the outcome, in traces, of an attempt at a job that was snoozed or requeued.
 const outcomeRequeued = "put_off"
 
 // endSpan ends the span of an attempt at one job.
@@ -156,21 +154,20 @@ func endSpan(span tracing.Span, o *job.Outcome, err error) {
 	span.End(err)
 }
 
-// redelivered finalizes jobs that were delivered before: one of them may be what
-// kills its workers. They are tried while no batch runs in this process: together, or one by one
-// if they were tried so already. Those with the fewest attempts come first, so that a job that kills
-// every worker does not delay jobs that were tried less often.
+// redelivered finalizes redelivered jobs: one of them may be what kills its workers. They are tried while
+// no batch runs in this process: together, or one by one if that was tried before. Those with the fewest
+// attempts come first, so that a job that kills every worker does not delay jobs that were tried less often.
 func (s *finalizer) redelivered(ctx context.Context, jobs []job.Ref) error {
 	w := s.worker
-	waiting, err := job.FindQueued(ctx, w.db, s.kind, jobs)
+	queued, err := job.FindQueued(ctx, w.db, s.kind, jobs)
 	if err != nil {
 		return queue.Snooze(err)
 	}
 	var all attempts
 	locked := &walletsLocked{error: errLocked}
-	for len(waiting) > 0 {
-		group := waiting[:groupSize(waiting)]
-		waiting = waiting[len(group):]
+	for len(queued) > 0 {
+		group := queued[:groupSize(queued)]
+		queued = queued[len(group):]
 		err := w.exclusively(ctx, s.kind, group, func(ctx context.Context) error { return s.group(ctx, group) })
 		if one, ok := errors.AsType[*walletsLocked](err); ok {
 			locked.jobs = append(locked.jobs, one.jobs...)
@@ -183,18 +180,17 @@ func (s *finalizer) redelivered(ctx context.Context, jobs []job.Ref) error {
 	return locked
 }
 
-// groupSize returns how many of the waiting jobs, which are sorted by attempts, are
-// tried next.
-func groupSize(waiting []job.Ref) int {
+// groupSize returns how many of the queued jobs, sorted by attempts, are tried together next.
+func groupSize(queued []job.Ref) int {
 	n := 0
-	for n < len(waiting) && !waiting[n].TryAlone() {
+	for n < len(queued) && !queued[n].TryAlone() {
 		n++
 	}
 	return max(n, 1)
 }
 
-// group finalizes jobs together. It waits for their campaign, if it is one: all shards
-// stand still meanwhile, so there is no wait for a while after one in vain.
+// group finalizes jobs together. It waits for the lock of their campaign if they have the same one. All
+// shards are blocked meanwhile, so after a timeout it does not wait for a while.
 func (s *finalizer) group(ctx context.Context, jobs []job.Ref) error {
 	wait := sale.SkipLocked
 	if ofOneCampaign(jobs) && s.worker.groupWaits.allowed() {
@@ -219,20 +215,20 @@ func (s *finalizer) group(ctx context.Context, jobs []job.Ref) error {
 	return locked
 }
 
-// exclusively makes one attempt at jobs while no batch, and no other such attempt, runs in
-// this process. Draws go on: one may take a minute, and all shards would wait for it.
+// exclusively makes one attempt at jobs while no batch and no other such attempt runs in this process.
+// Draws keep running: one may take a minute, and all shards would wait for it.
 func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Ref, try func(ctx context.Context) error) error {
 	return w.counted(ctx, kind, jobs, &w.exclusive, try)
 }
 
-// counted makes one attempt at jobs under a lock. The attempt is counted and committed
-// first. When the count exceeds job.MaxDeliveries, the jobs are finalized as failed
-// instead. When the attempt fails through its surroundings, the count is taken back.
+// counted makes one attempt at jobs with a lock held. It first counts the attempt and commits that. If the
+// count exceeds job.MaxDeliveries, the jobs are finalized as failed instead. If the attempt ends with a
+// transient error or a snooze, the count is reverted.
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) (err error) {
-	begun := false // it may have been counted
+	begun := false // the attempt may have been counted
 	defer func() {
 		if begun && (isTransient(err) || errors.Is(err, queue.ErrSnoozed)) {
-			w.uncount(ctx, jobs) // when others may run again: it may take long
+			w.uncount(ctx, jobs) // after the unlock, because it may take long
 		}
 	}()
 	lock.Lock()
@@ -251,9 +247,8 @@ func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, loc
 	return try(ctx)
 }
 
-// uncount takes back the count of an attempt. The cause of the failure may go on, so
-// this is tried until it is done: meanwhile the handler keeps the task, and nobody else
-// counts the next attempt.
+// uncount reverts the count of an attempt. It retries until it succeeds, because the cause of the failure
+// may persist. Meanwhile the handler holds the task, so no other worker counts the next attempt.
 func (w *Worker) uncount(ctx context.Context, jobs []job.Ref) {
 	delays := newBackoff()
 	for {
@@ -270,7 +265,7 @@ func (w *Worker) uncount(ctx context.Context, jobs []job.Ref) {
 	}
 }
 
-// uncountTimeout bounds one attempt to take back counts.
+// uncountTimeout bounds one try to revert counts.
 const uncountTimeout = 5 * time.Second
 
 func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Ref) error {
@@ -279,16 +274,16 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Ref) erro
 		ids[i] = one.ID
 	}
 	problem := job.ProblemOf(fault.New(fault.InternalError, "the job could not be done in %d attempts; it has been reported", w.settings.MaxDeliveries))
-	given, err := job.GiveUp(ctx, w.db, ids, problem)
-	if err != nil || len(given) == 0 {
+	failed, err := job.GiveUp(ctx, w.db, ids, problem)
+	if err != nil || len(failed) == 0 {
 		return err
 	}
-	for _, o := range given {
+	for _, o := range failed {
 		w.logger.Error("job given up: every worker that tried it failed", "job", o.ID, "kind", kind, "attempts", w.settings.MaxDeliveries)
 	}
-	w.metrics.givenUp.WithLabelValues(string(kind)).Add(float64(len(given)))
-	w.metrics.finalized(kind, given)
-	job.LogFinal(ctx, w.logger, given)
-	w.afterCommit.finalized(given)
+	w.metrics.givenUp.WithLabelValues(string(kind)).Add(float64(len(failed)))
+	w.metrics.finalized(kind, failed)
+	job.LogFinal(ctx, w.logger, failed)
+	w.afterCommit.finalized(failed)
 	return nil
 }

@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// maxRetries is how often jobs are tried again whose campaign or wallet another transaction has
-	// locked. With the pauses, from retryPause to longestPause, that is about a second.
+	// maxRetries bounds the retries of jobs whose campaign or wallet is locked. With the pauses, from
+	// retryPause to maxPause, they take about a second.
 	maxRetries = 10
-	// quickRetries is how often a task without a slot for retries tries them: in some 60 ms a job of a
-	// campaign that others sell in has its turn, and the task ends soon.
+	// quickRetries bounds them for a task without a retry slot: about 60 ms, enough to get the lock of a
+	// campaign that other workers sell.
 	quickRetries = 5
 	retryPause   = 2 * time.Millisecond
 	maxPause     = 256 * time.Millisecond
@@ -42,12 +42,11 @@ type finalizer struct {
 	worker      *Worker
 	kind        job.Kind
 	finalize    func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
-	retries     *semaphore.Weighted // half of the kind's slots, for tasks that try jobs again
-	minInterval time.Duration       // a shard begins its batches of this kind so far apart, under load
+	retries     *semaphore.Weighted // half of the kind's slots, for tasks that retry jobs
+	minInterval time.Duration       // between the starts of two batches of this kind in a shard
 }
 
-// newFinalizer returns a finalizer of a kind that has so many slots: none would mean that a setting has no
-// default, and that all tasks had one slot for retries.
+// newFinalizer returns a finalizer of a kind with slots. It panics without slots: a setting lacks its default.
 func (w *Worker) newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), slots int) *finalizer {
 	if slots < 1 {
 		panic("worker: a finalizer without slots")
@@ -55,10 +54,10 @@ func (w *Worker) newFinalizer(kind job.Kind, finalize func(ctx context.Context, 
 	return &finalizer{worker: w, kind: kind, finalize: finalize, retries: semaphore.NewWeighted(int64(max(slots/2, 1)))}
 }
 
-// errLocked is the error of a task that has ended with jobs whose campaign or wallet stays locked.
+// errLocked is the error of a task with jobs whose campaign or wallet stays locked.
 var errLocked = queue.Snooze(errors.New("wallets or campaigns of these jobs are locked by another transaction"))
 
-// walletsLocked is errLocked, and names the jobs whose wallet it is.
+// walletsLocked is errLocked with the jobs whose wallet is locked.
 type walletsLocked struct {
 	error
 	jobs []uuid.UUID
@@ -67,8 +66,8 @@ type walletsLocked struct {
 // Unwrap returns errLocked.
 func (e *walletsLocked) Unwrap() error { return e.error }
 
-// stayLocked returns the error of a task with items that stay locked.
-func stayLocked(items []*item) error {
+// lockedError returns the error of a task with items that stay locked.
+func lockedError(items []*item) error {
 	err := &walletsLocked{error: errLocked}
 	for _, it := range items {
 		if it.verdict == walletLocked {
@@ -78,21 +77,21 @@ func stayLocked(items []*item) error {
 	return err
 }
 
-// jobs finalizes jobs through the shards. Jobs with locked rows are tried again for about a second, while
-// half of the slots are left for other tasks; those of a campaign that has just stayed locked are not.
-func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error {
-	if again {
+// jobs finalizes jobs through the shards. Jobs with locked rows are retried for about a second, in at most
+// half of the slots. Those of a campaign that recently stayed locked are not retried.
+func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, redelivered bool) error {
+	if redelivered {
 		return s.redelivered(ctx, jobs)
 	}
 	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
 		items[i] = &item{Ref: ref}
 	}
-	left, err := s.submit(ctx, items)
-	if err != nil || len(left) == 0 {
+	blocked, err := s.submit(ctx, items)
+	if err != nil || len(blocked) == 0 {
 		return err
 	}
-	retried, known := s.worker.locked.others(left)
+	retried, known := s.worker.locked.split(blocked)
 	most := quickRetries
 	if len(retried) > 0 && s.retries.TryAcquire(1) {
 		defer s.retries.Release(1)
@@ -103,7 +102,7 @@ func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error 
 			if most == maxRetries {
 				s.worker.locked.note(retried)
 			}
-			return stayLocked(append(known, retried...))
+			return lockedError(append(known, retried...))
 		}
 		if err := s.worker.pause(ctx, pause/2+rand.N(pause)); err != nil { //nolint:gosec // a jitter is no secret
 			return err
@@ -116,52 +115,52 @@ func (s *finalizer) jobs(ctx context.Context, jobs []job.Ref, again bool) error 
 		}
 	}
 	if len(known) > 0 {
-		return stayLocked(known)
+		return lockedError(known)
 	}
 	return nil
 }
 
-// submit sends items through their shards, again after a transient fault. It returns those whose rows
-// are locked. When jobs fail for another reason it returns an error, after the others were tried, too.
-func (s *finalizer) submit(ctx context.Context, items []*item) (left []*item, err error) {
+// submit sends items through their shards and retries after transient faults. It returns the items whose
+// rows are locked. If jobs fail otherwise it returns an error, after it has tried all.
+func (s *finalizer) submit(ctx context.Context, items []*item) (blocked []*item, err error) {
 	for delays := newBackoff(); ; {
 		verdicts, errs := batch.DoAll(ctx, items, func(it *item) *batch.Coalescer[*item, verdict] {
 			return s.worker.shardOf(it.CampaignID).batches[s.kind]
 		})
-		left = nil
-		var broken []error
+		blocked = nil
+		var failed []error
 		transient := false
 		for i, it := range items {
 			switch err := errs[i]; {
 			case err == nil:
 				if it.verdict = verdicts[i]; it.verdict != done {
-					left = append(left, it)
+					blocked = append(blocked, it)
 				}
 			case isTransient(err):
-				left, transient = append(left, it), true
+				blocked, transient = append(blocked, it), true
 			default:
-				broken = append(broken, err)
+				failed = append(failed, err)
 			}
 		}
 		switch {
-		case len(broken) > 0:
-			return nil, fmt.Errorf("%d jobs not done: %w", len(broken), broken[0])
+		case len(failed) > 0:
+			return nil, fmt.Errorf("%d jobs failed: %w", len(failed), failed[0])
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case !transient:
 			s.worker.locked.forget(items)
-			return left, nil
-		case s.kind == job.KindPayment: // it becomes due by itself: no slot waits for the database
-			return nil, queue.Snooze(errors.New("the database is away, or too busy"))
+			return blocked, nil
+		case s.kind == job.KindPayment: // it becomes due automatically, so no slot waits for the database
+			return nil, queue.Snooze(errors.New("the database is down or overloaded"))
 		}
 		if err := s.worker.pause(ctx, delays.NextBackOff()); err != nil {
 			return nil, err
 		}
-		items = left
+		items = blocked
 	}
 }
 
-// run runs one transaction and the work that follows its commit.
+// run runs one transaction and the work after its commit.
 func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
 	w := s.worker
 	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
@@ -175,7 +174,7 @@ func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.Wait) (sa
 		return sale.Report{}, err
 	}
 	for _, err := range report.Broken {
-		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err.Error()) // a text: another wallet is another line
+		w.logger.Error("a wallet is broken: its job failed", "kind", s.kind, "error", err.Error()) // as text, so that each wallet has its own line
 	}
 	w.triggers.Note(report.Messages...)
 	w.dispatcher.Dispatch(job.Tasks(report.Messages)...)
@@ -204,20 +203,19 @@ func setOutcomes(spans *tracing.Shared, report sale.Report) {
 	}
 }
 
-// isTransient tells whether an error is transient, and not the fault of a job.
+// isTransient reports whether an error is transient and not caused by the job.
 func isTransient(err error) bool {
 	return postgres.IsTransient(err) || errors.Is(err, batch.ErrFull)
 }
 
-// newBackoff returns the delays between attempts after transient faults: 1, 2, 4
-// … 30 s, each with a jitter.
+// newBackoff returns the delays after transient faults: 1, 2, 4 … 30 s, each with jitter.
 func newBackoff() *backoff.ExponentialBackOff {
 	delay := backoff.NewExponentialBackOff()
 	delay.InitialInterval, delay.Multiplier, delay.MaxInterval = time.Second, 2, 30*time.Second
 	return delay
 }
 
-// pause waits for d. It returns an error when ctx ends or the worker shuts down.
+// pause waits for d. It returns an error if ctx ends or the worker shuts down.
 func (w *Worker) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -236,14 +234,14 @@ const (
 	maxLocked = 10_000
 )
 
-// lockedCampaigns are those whose jobs this process has put off lately, because they stayed locked:
-// their jobs are tried once.
+// lockedCampaigns are campaigns that recently stayed locked through all retries of this process: their
+// jobs are tried only once.
 type lockedCampaigns struct {
 	mu    sync.Mutex
 	until map[uuid.UUID]time.Time
 }
 
-// note notes the campaigns of items that found them locked.
+// note records the campaigns of items that are locked.
 func (l *lockedCampaigns) note(items []*item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,9 +257,9 @@ func (l *lockedCampaigns) note(items []*item) {
 	}
 }
 
-// others returns the items whose campaigns are not known to be locked, and those whose campaigns are: it
-// notes these again.
-func (l *lockedCampaigns) others(items []*item) (others, known []*item) {
+// split returns the items whose campaigns are not known to be locked, and those whose campaigns are. It
+// records the latter again.
+func (l *lockedCampaigns) split(items []*item) (others, known []*item) {
 	for _, it := range items {
 		if l.has(it.CampaignID) {
 			known = append(known, it)
@@ -280,7 +278,7 @@ func (l *lockedCampaigns) has(id uuid.UUID) bool {
 	return known && time.Now().Before(until)
 }
 
-// forget forgets the campaigns of items that found them free.
+// forget removes the campaigns of items that are not locked.
 func (l *lockedCampaigns) forget(items []*item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -41,10 +41,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .15, .25, .4, .75, 1, 1.5, 3, 6, 15, 60},
 		}, []string{"kind", "outcome"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_job_attempts_total", Help: "Jobs that this worker took in hand, by kind and delivery: first, or again (a worker has failed with them before).",
+			Name: "triprize_job_attempts_total", Help: "Jobs that this worker began to process, by kind and delivery: first, or again (an earlier delivery failed).",
 		}, []string{"kind", "delivery"}),
 		underWay: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "triprize_jobs_under_way", Help: "Jobs that this worker has in hand, by kind.",
+			Name: "triprize_jobs_under_way", Help: "Jobs that this worker is processing, by kind.",
 		}, []string{"kind"}),
 		positions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_positions_sold_total", Help: "Positions sold by this worker.",
@@ -53,14 +53,14 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "triprize_batch_jobs", Help: "Jobs in one batch of a shard.", Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 		}, []string{"kind"}),
 		batchTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "triprize_batch_duration_seconds", Help: "Duration of one batch of a shard, with its waits for locked rows.",
+			Name: "triprize_batch_duration_seconds", Help: "Duration of one batch of a shard, including its waits for locked rows.",
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 13),
 		}, []string{"kind"}),
 		requeued: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_jobs_put_off_total", Help: "Jobs put off to a later batch because their campaign or a wallet was locked, by kind.",
+			Name: "triprize_jobs_put_off_total", Help: "Jobs requeued to a later batch because their campaign or a wallet was locked, by kind.",
 		}, []string{"kind"}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_transient_faults_total", Help: "Attempts put off by a transient fault, such as a lost connection.",
+			Name: "triprize_transient_faults_total", Help: "Attempts that a transient fault interrupted, such as a lost connection.",
 		}),
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "triprize_jobs_given_up_total", Help: "Jobs finalized as internal-error after too many deliveries, by kind. Must stay 0.",
@@ -77,7 +77,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// expect lets the metrics of a kind's outcomes begin at 0.
+// expect initializes the metrics of a kind's outcomes to 0.
 func (m *metrics) expect(kind job.Kind) {
 	m.jobs.WithLabelValues(string(kind), string(job.Succeeded))
 	for _, outcome := range []job.State{job.Succeeded, job.Failed} {
@@ -85,10 +85,10 @@ func (m *metrics) expect(kind job.Kind) {
 	}
 }
 
-// begun counts jobs that are taken in hand, until ended is called.
-func (m *metrics) begun(kind job.Kind, jobs int, again bool) (ended func()) {
+// begun counts jobs that are being processed until ended is called.
+func (m *metrics) begun(kind job.Kind, jobs int, redelivered bool) (ended func()) {
 	delivery, n := "first", float64(jobs)
-	if again {
+	if redelivered {
 		delivery = "again"
 	}
 	m.attempts.WithLabelValues(string(kind), delivery).Add(n)
@@ -110,27 +110,27 @@ func (m *metrics) finalized(kind job.Kind, outcomes []job.Outcome) {
 	}
 }
 
-// desc describes a gauge that is read from Postgres: every worker tells the same, so take the maximum over
-// workers, not the sum.
+// desc describes a gauge that is read from Postgres: every worker reports the same value, so take the
+// maximum over workers, not the sum.
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("triprize_"+name, help+" Every worker tells the same.", labels, nil)
+	return prometheus.NewDesc("triprize_"+name, help+" Every worker reports the same value.", labels, nil)
 }
 
 func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 }
 
-// backlogGauges tells how much money waits for people, which draws wait, and how far the
-// agenda is behind, also where cards are switched off.
+// backlogGauges reports payments and refunds that wait for an operator, open discrepancies, blocked draws
+// and the age of due items, also where cards are disabled.
 func (w *Worker) backlogGauges() prometheus.Collector {
 	paid := desc("payments_waiting_for",
-		"Payments that wait, by what for: operator (a person has to see to it, or to the key: see GET /v1/payments), key (cards are switched off), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
-	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator has to see to, or to the key: GET /v1/refunds lists them. Should stay 0.")
-	differences := desc("payment_differences_open",
-		"What the provider's books and ours disagree about and no operator has explained, by kind: GET /v1/payment-differences lists it. Should stay 0.", "kind")
-	draws := desc("draws_waiting", "Draws that wait for a round of the beacon, or whose last attempt failed: GET /v1/campaigns/{id}/draw says for what.")
+		"Payments that wait, by what for: operator (a person must resolve the payment or the key: see GET /v1/payments), key (cards are disabled), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
+	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator must resolve, or whose key an operator must fix: GET /v1/refunds lists them. Should stay 0.")
+	discrepancies := desc("payment_differences_open",
+		"Discrepancies between the provider's ledger and ours that no operator has resolved, by kind: GET /v1/payment-differences lists them. Should stay 0.", "kind")
+	draws := desc("draws_waiting", "Draws that wait for a beacon round, or whose last attempt failed: GET /v1/campaigns/{id}/draw has the reason.")
 	oldest := desc("agenda_oldest_due_seconds",
-		"For how long the oldest item is due for which no task was made, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
+		"For how long the oldest item without a task has been due, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
 	return telemetry.ReadGauges(func(ctx context.Context) (all []prometheus.Metric, err error) {
 		counts, err := payment.CountWaiting(ctx, w.db)
 		if err != nil {
@@ -139,18 +139,18 @@ func (w *Worker) backlogGauges() prometheus.Collector {
 		for waiter, n := range counts {
 			all = append(all, gauge(paid, float64(n), string(waiter)))
 		}
-		stuck, err := payment.CountRefundsForOperator(ctx, w.db)
+		refundCount, err := payment.CountRefundsForOperator(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
-		differ, err := reconciliation.CountOpen(ctx, w.db)
+		open, err := reconciliation.CountOpen(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
-		for kind, n := range differ {
-			all = append(all, gauge(differences, float64(n), string(kind)))
+		for kind, n := range open {
+			all = append(all, gauge(discrepancies, float64(n), string(kind)))
 		}
-		waits, err := drawing.CountWaits(ctx, w.db)
+		drawCount, err := drawing.CountWaits(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
@@ -161,27 +161,27 @@ func (w *Worker) backlogGauges() prometheus.Collector {
 			}
 			all = append(all, gauge(oldest, age.Seconds(), table.Name))
 		}
-		return append(all, gauge(refunds, float64(stuck)), gauge(draws, float64(waits))), nil
-	}, w.logger, paid, refunds, differences, draws, oldest)
+		return append(all, gauge(refunds, float64(refundCount)), gauge(draws, float64(drawCount))), nil
+	}, w.logger, paid, refunds, discrepancies, draws, oldest)
 }
 
-// auditGauges tells what the sweep audit has found.
+// auditGauges reports the findings of the sweep audit.
 func (w *Worker) auditGauges() prometheus.Collector {
-	violations := desc("audit_violations", "Violations of an invariant that the sweep audit has found and not found gone: triprize audit --stored lists them. Must stay 0.", "check")
-	looked := desc("audit_last_look_timestamp_seconds", "When the sweep audit checked an invariant last, on a part of the rows.", "check")
+	violations := desc("audit_violations", "Open violations of an invariant that the sweep audit found: triprize audit --stored lists them. Must stay 0.", "check")
+	checked := desc("audit_last_look_timestamp_seconds", "When the sweep audit last checked an invariant, on a part of the rows.", "check")
 	return telemetry.ReadGauges(func(ctx context.Context) (metrics []prometheus.Metric, err error) {
 		states, err := audit.States(ctx, w.db)
 		for _, s := range states {
-			metrics = append(metrics, gauge(violations, float64(s.Violations), s.Check), gauge(looked, float64(s.LookedAt.UnixMilli())/1000, s.Check))
+			metrics = append(metrics, gauge(violations, float64(s.Violations), s.Check), gauge(checked, float64(s.LookedAt.UnixMilli())/1000, s.Check))
 		}
 		return metrics, err
-	}, w.logger, violations, looked)
+	}, w.logger, violations, checked)
 }
 
-// paymentGauges tells how open payments are.
+// paymentGauges reports the phases of open payments.
 func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
-	phases := desc("payments_open", "Payments that are not final, by phase, of all processes together.", "phase")
-	events := desc("payments_oldest_event_seconds", "For how long the oldest event of the provider waits to be worked off.")
+	phases := desc("payments_open", "Payments that are not final, by phase, of all processes.", "phase")
+	events := desc("payments_oldest_event_seconds", "Age of the provider's oldest unprocessed event.")
 	return telemetry.ReadGauges(func(ctx context.Context) ([]prometheus.Metric, error) {
 		wait, err := payment.EventsWait(ctx, db)
 		if err != nil {
@@ -193,7 +193,7 @@ func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
 		}
 		for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined,
 			payment.Processing, payment.Capturing, payment.Captured, payment.Expiring, payment.Late} {
-			open[phase] += 0 // none is known
+			open[phase] += 0
 		}
 		all := []prometheus.Metric{gauge(events, wait.Seconds())}
 		for phase, n := range open {
@@ -203,14 +203,14 @@ func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
 	}, w.logger, phases, events)
 }
 
-// webhookGauges tells how far deliveries to apps are behind.
+// webhookGauges reports the backlog of webhook deliveries.
 func (w *Worker) webhookGauges() prometheus.Collector {
-	due := desc("webhook_endpoints_due", "Endpoints of apps that something is due for, and that are not paused.")
-	paused := desc("webhook_endpoints_paused", "Endpoints of apps that are paused because they have failed.")
+	due := desc("webhook_endpoints_due", "Endpoints of apps with due events that are not paused.")
+	paused := desc("webhook_endpoints_paused", "Endpoints of apps that are paused because deliveries failed.")
 	disabled := desc("webhook_endpoints_disabled", "Endpoints of apps that are disabled.")
-	age := desc("webhook_due_age_seconds", "For how long the longest due event has waited, of endpoints that are not paused. More than a minute means that workers are too few, or stopped.")
-	failing := desc("webhook_failing_seconds", "For how long nothing has arrived at the endpoint that has failed for the longest time; 0 when none fails.")
-	backlog := desc("webhook_failing_backlog", "Events that wait for endpoints that fail, 20,000 of each at most.")
+	age := desc("webhook_due_age_seconds", "Age of the oldest due event of endpoints that are not paused. More than a minute means that workers are too few, or stopped.")
+	failing := desc("webhook_failing_seconds", "For how long deliveries to the longest failing endpoint have failed; 0 when none fails.")
+	backlog := desc("webhook_failing_backlog", "Events that wait for failing endpoints, at most 20,000 of each.")
 	return telemetry.ReadGauges(func(ctx context.Context) ([]prometheus.Metric, error) {
 		now, err := webhook.CountWaiting(ctx, w.db)
 		if err != nil {

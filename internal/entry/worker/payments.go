@@ -20,48 +20,46 @@ import (
 	"triprize/internal/platform/queue"
 )
 
-// Cards is what a worker needs to lead payments and make refunds: a provider, and connections that are
-// for these alone.
+// Cards is what a worker needs to process card payments and refunds.
 type Cards struct {
 	Provider payprovider.Provider
 	Events   payprovider.Reader
-	DB       *pgxpool.Pool // a pool of its own
+	DB       *pgxpool.Pool // for payments and refunds alone
 }
 
-// cards is the part of a worker that leads payments.
+// cardTasks is the part of a worker that processes payments.
 type cardTasks struct {
 	runner      *cards.Runner
 	events      *cards.Events
 	settlements *finalizer
 }
 
-// paymentTasks is how many payments a worker has in hand at once.
+// paymentTasks is how many payments a worker processes at once.
 const paymentTasks = 64
 
-// eventTasks is how many tasks about events a worker has in hand at once. Each works
-// off many events.
+// eventTasks is how many event tasks a worker runs at once. Each processes many events.
 const eventTasks = 2
 
-// settleInterval is how far apart the batches of conclusions of a shard begin. Payments end
-// one by one, at the pace of the provider's calls: each would have a transaction of its
-// own, which costs as much as one for many.
+// settleInterval is the time between two batches of settlements in a shard. Payments finish one by one, at
+// the pace of the provider's calls. Without the interval each would have its own transaction, which costs
+// as much as one for many.
 const settleInterval = 200 * time.Millisecond
 
-// settleRetry is how long a conclusion is put off whose campaign or payment stays locked.
+// settleRetry is the delay of a settlement whose campaign or payment stays locked.
 const settleRetry = time.Second
 
-// callMargin is how much longer than its own timeout a call may take, until it is cut
-// off; lease leaves room for it: after that another worker may go on with a payment or refund.
+// callMargin is how much longer than its own timeout a call may take before it is canceled. After leaseTime,
+// which is longer, another worker may continue a payment or refund.
 const (
 	callMargin = time.Second
 	leaseTime  = 15 * time.Second
 )
 
-// paymentsPerRefund is how many payments in hand stand beside one refund.
+// paymentsPerRefund is the ratio of payment slots to refund slots.
 const paymentsPerRefund = 4
 
-// TakeCards lets the worker lead payments and make card refunds, with queues, slots and connections of their
-// own, so that a slow provider is felt by nobody else. Call it before Run.
+// TakeCards lets the worker process card payments and refunds, with separate queues, slots and connections,
+// so that a slow provider affects nothing else. Call it before Run.
 func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheus.Registerer) {
 	slots, leaseFor, recheck := cmp.Or(settings.Concurrency, paymentTasks), cmp.Or(settings.Lease, leaseTime), cmp.Or(settings.Recheck, cards.Recheck)
 	refunder := refunds.NewRunner(c.DB, c.Provider, refunds.Settings{Lease: leaseFor, Recheck: recheck}, w.logger, registry)
@@ -85,8 +83,8 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))
 }
 
-// processPayment leads a payment as far as it goes now. A call ends by its own timeout, and not
-// with the task; when the worker drains no further one begins.
+// processPayment advances a payment as far as possible. A call ends at its own timeout and not with the
+// task; while the worker drains, no further call begins.
 func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 	result, err := w.cards.runner.Run(w.draining, item) //nolint:contextcheck // see above
 	if err != nil {
@@ -101,20 +99,20 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 	if errors.Is(err, errLocked) {
 		return payment.Agenda.PutOff(ctx, w.db, result.Ref.Item(), settleRetry)
 	}
-	if errors.Is(err, queue.ErrSnoozed) || isTransient(err) { // the worker shuts down, or the database is away
+	if errors.Is(err, queue.ErrSnoozed) || isTransient(err) { // the worker shuts down, or the database is down
 		return nil
 	}
 	return err
 }
 
-// finalizeEvents works off events of the provider until there are none.
+// finalizeEvents processes events of the provider until there are none.
 func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error {
 	ctx = postgres.As(ctx, postgres.TxPayment)
 	for w.draining.Err() == nil {
 		done, err := w.cards.events.Work(ctx)
 		if err != nil {
 			w.metrics.faults.Inc()
-			w.logger.Warn("events of the provider are not worked off; the sweep due-items will see to it", "error", err)
+			w.logger.Warn("events of the provider are not processed; the sweep due-items will retry", "error", err)
 			return nil
 		}
 		w.dispatchDue(payment.Items(done.Payments))

@@ -19,47 +19,47 @@ import (
 const (
 	// batchTimeout bounds one batch; the statements in it have their own limits.
 	batchTimeout = 30 * time.Second
-	// shardPending is how many jobs may wait for a batch of a shard.
+	// shardPending bounds the jobs that wait for a batch of a shard.
 	shardPending = 1 << 16
-	// shardDrain is how long a batch may go on at shutdown after the last task was
-	// given back. If it is cut off, its jobs are still in the outbox.
+	// shardDrain is how long a batch may run at shutdown after the last task was released. If it is
+	// canceled, its jobs are still in the outbox.
 	shardDrain = time.Second
 )
 
-// A transaction that waits for a locked row keeps its shard from all others. So every wait is short, a
-// batch waits mostWaits times, and after a wait in vain there is none for waitPause, twice as long after the
-// next one, up to longestWaitPause: with many campaigns locked, each of them is waited for in vain.
+// A transaction that waits for a locked row blocks its shard. So every wait is short, and a batch waits at
+// most maxWaits times. After a wait that timed out there is none for waitPause, doubled after each further
+// timeout up to maxWaitPause, because many campaigns may be locked at once.
 const (
 	lockWait    = 100 * time.Millisecond // for a campaign
 	walletWait  = 50 * time.Millisecond  // for a wallet, with its campaign locked
-	walletRetry = 5                      // the retry from which on jobs wait for their wallets
+	walletRetry = 5                      // from this retry on jobs wait for their wallets
 	maxWaits    = 2
 
 	waitPause    = time.Second
 	maxWaitPause = 8 * time.Second
 )
 
-// shard turns the jobs of many tasks into batches, one at a time. Kinds take turns: a
-// flood of one delays a batch of another by one batch.
+// shard merges the jobs of many tasks into batches, one at a time. The kinds alternate: a flood of one
+// delays a batch of another by one batch.
 type shard struct {
 	worker  *Worker
 	batches map[job.Kind]*batch.Coalescer[*item, verdict]
 
-	running            sync.Mutex  // held by the batch that runs; taken after Worker.exclusive
-	campaigns, wallets waitBackoff // under turn
+	running            sync.Mutex  // held by the running batch; locked after Worker.exclusive
+	campaigns, wallets waitBackoff // guarded by running
 }
 
-// waitBackoff says whether transactions may wait for locked rows.
+// waitBackoff decides whether transactions may wait for locked rows.
 type waitBackoff struct {
 	notBefore time.Time
-	pause     time.Duration // after the last wait, if it was in vain
+	pause     time.Duration // after the last wait, if it timed out
 }
 
 func (p *waitBackoff) allowed() bool { return !time.Now().Before(p.notBefore) }
 
-// record notes a wait.
-func (p *waitBackoff) record(inVain bool) {
-	if !inVain {
+// record records a wait.
+func (p *waitBackoff) record(timedOut bool) {
+	if !timedOut {
 		p.pause = 0
 		return
 	}
@@ -70,7 +70,7 @@ func (p *waitBackoff) record(inVain bool) {
 // item is one job on its way through a shard.
 type item struct {
 	job.Ref
-	retries int     // how often it is tried again because of a locked row
+	retries int     // because of a locked row
 	verdict verdict // of the last batch
 }
 
@@ -79,8 +79,8 @@ type verdict int
 
 const (
 	done           verdict = iota // final, by this batch or before
-	walletLocked                  // its wallet is locked by another transaction
-	campaignLocked                // its campaign is
+	walletLocked                  // by another transaction
+	campaignLocked                // by another transaction
 )
 
 func newShard(w *Worker, finalizers ...*finalizer) *shard {
@@ -91,7 +91,7 @@ func newShard(w *Worker, finalizers ...*finalizer) *shard {
 	return l
 }
 
-// add lets the shard finalize jobs of another kind. It comes before the first job.
+// add lets the shard finalize jobs of another kind. Call it before the first job.
 func (l *shard) add(s *finalizer) {
 	w := l.worker
 	size, duration := w.metrics.batchSize.WithLabelValues(string(s.kind)), w.metrics.batchTime.WithLabelValues(string(s.kind))
@@ -114,19 +114,18 @@ func (l *shard) close() {
 	all.Wait()
 }
 
-// shardOf returns the shard of a campaign, always the same one.
+// shardOf returns the shard of a campaign.
 func (w *Worker) shardOf(campaignID uuid.UUID) *shard {
 	return w.shards[uuidv7.Spread(campaignID, len(w.shards))]
 }
 
-// group names the jobs of a batch that share a transaction: those that are tried for the first time,
-// and those of one campaign that are tried again.
+// group identifies the jobs of a batch that share a transaction: all first tries, or the retries of one campaign.
 type group struct {
 	campaign uuid.UUID // zero: first tries
-	wallets  bool      // waits for wallets
+	wallets  bool      // wait for wallets
 }
 
-// flush finalizes a batch of jobs of one kind, first those that are tried for the first time.
+// flush finalizes a batch of jobs of one kind, first tries before retries.
 func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdict, error) {
 	l.worker.exclusive.RLock()
 	defer l.worker.exclusive.RUnlock()
@@ -145,7 +144,7 @@ func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdi
 		return nil, err
 	}
 	delete(groups, group{})
-	for g, jobs := range groups { // in a random order: a batch waits for few
+	for g, jobs := range groups { // in random order, because a batch waits for few
 		if err := l.try(ctx, s, jobs, g.wallets, &waits, verdicts); err != nil {
 			return nil, err
 		}
@@ -157,8 +156,8 @@ func (l *shard) flush(ctx context.Context, s *finalizer, items []*item) ([]verdi
 	return all, nil
 }
 
-// try finalizes jobs in one transaction and notes those that it could not. It waits for locked rows
-// only if all jobs are of one campaign: those of several would wait for the slowest.
+// try finalizes jobs in one transaction and records those with locked rows. It waits for locked rows only
+// if all jobs have the same campaign: otherwise all would wait for the slowest.
 func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bool, waits *int, verdicts map[uuid.UUID]verdict) error {
 	if len(items) == 0 {
 		return nil
@@ -167,11 +166,11 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 	for i, it := range items {
 		refs[i] = it.Ref
 	}
-	wait, patience := sale.Wait{Campaign: lockWait}, &l.campaigns
+	wait, backoff := sale.Wait{Campaign: lockWait}, &l.campaigns
 	if wallets {
-		wait.Wallets, patience = walletWait, &l.wallets
+		wait.Wallets, backoff = walletWait, &l.wallets
 	}
-	if *waits == 0 || !ofOneCampaign(refs) || !patience.allowed() {
+	if *waits == 0 || !ofOneCampaign(refs) || !backoff.allowed() {
 		wait = sale.SkipLocked
 	} else {
 		*waits--
@@ -181,7 +180,7 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 		return err
 	}
 	if wait != sale.SkipLocked {
-		patience.record(report.GaveUp)
+		backoff.record(report.GaveUp)
 	}
 	for _, ref := range report.Busy {
 		verdicts[ref.ID] = walletLocked

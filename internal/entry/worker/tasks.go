@@ -22,12 +22,10 @@ var (
 	errDraining = errors.New("this worker is shutting down")
 )
 
-// finalize makes jobs final, or returns why it could not. again tells that they were
-// delivered before.
-type finalize func(ctx context.Context, jobs []job.Ref, again bool) error
+// finalize makes jobs final, or returns why it could not.
+type finalize func(ctx context.Context, jobs []job.Ref, redelivered bool) error
 
-// handle returns the handler of a kind of task: finalize, and what all kinds have in
-// common.
+// handle returns the handler of a kind of task, which calls finalize.
 func (w *Worker) handle(finalize finalize) queue.Handler {
 	return func(ctx context.Context, task queue.Task, redelivered bool) error {
 		ctx = postgres.As(ctx, transactionsOf(task.Kind))
@@ -41,10 +39,10 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 		}
 		defer w.release(ctx, message.ID)
 		if len(message.Jobs) > 0 {
-			again := redelivered || message.Delivery > 1
-			defer w.metrics.begun(message.Kind, len(message.Jobs), again)()
-			err := finalize(ctx, message.Jobs, again)
-			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs when their campaigns are free
+			redelivered := redelivered || message.Delivery > 1
+			defer w.metrics.begun(message.Kind, len(message.Jobs), redelivered)()
+			err := finalize(ctx, message.Jobs, redelivered)
+			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs once their campaigns are unlocked
 				return queue.Snooze(job.PutOff(ctx, w.db, message.ID, locked.jobs))
 			}
 			if err != nil {
@@ -56,13 +54,13 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 	}
 }
 
-// acquire reports whether this worker may do a task, or a job that was delivered before. Without Redis it may.
+// acquire reports whether this worker may run a task or a redelivered job. Without Redis it may.
 func (w *Worker) acquire(ctx context.Context, id uuid.UUID) bool {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	mine, err := w.heartbeat.Acquire(ctx, id)
 	if err != nil {
-		w.logger.Debug("a task is not claimed in Redis; Postgres decides", "id", id, "error", err)
+		w.logger.Debug("a task is not locked in Redis; Postgres decides", "id", id, "error", err)
 	}
 	return mine || err != nil
 }
@@ -71,24 +69,23 @@ func (w *Worker) release(ctx context.Context, task uuid.UUID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
 	if err := w.heartbeat.Release(ctx, task); err != nil {
-		w.logger.Debug("the claim on a task was not given back", "task", task, "error", err)
+		w.logger.Debug("the lock of a task was not released", "task", task, "error", err)
 	}
 }
 
-// handleItem returns the handler of agenda items, which run leads as far as they go now. Their
-// tasks are no messages of the outbox: nothing is claimed in Redis, no delivery is counted,
-// and a task is never tried again. After any failure the item is due again at some time, and
-// the sweep due-items finds it.
+// handleItem returns the handler of leased items. Their tasks are not messages of the outbox: nothing is
+// locked in Redis, no delivery is counted, and no task is retried. After any failure the item becomes due
+// again, and the sweep due-items finds it.
 func (w *Worker) handleItem(run func(ctx context.Context, item lease.Item) error) queue.Handler {
 	return func(ctx context.Context, task queue.Task, _ bool) error {
 		ctx = postgres.As(ctx, transactionsOf(task.Kind))
 		item, err := lease.ItemOf(task)
 		if err != nil {
-			w.logger.Error("a task of no agenda item was dropped", "kind", task.Kind, "error", err)
+			w.logger.Error("a task that names no item was dropped", "kind", task.Kind, "error", err)
 			return nil
 		}
 		if w.draining.Err() != nil {
-			return nil //nolint:nilerr // other workers have it when it is due
+			return nil //nolint:nilerr // the item stays due for other workers
 		}
 		if err := run(ctx, item); err != nil && w.draining.Err() == nil {
 			w.metrics.faults.Inc()
@@ -96,14 +93,13 @@ func (w *Worker) handleItem(run func(ctx context.Context, item lease.Item) error
 			if isTransient(err) {
 				log = w.logger.Warn
 			}
-			log("an agenda item could not be led on; it is due again when its lease is over", "kind", item.Kind, "item", item.ID, "error", err)
+			log("an item failed; it is due again when its lease expires", "kind", item.Kind, "item", item.ID, "error", err)
 		}
 		return nil
 	}
 }
 
-// dispatchDue enqueues items that are due since a commit, if this worker's fleet takes their
-// kind: otherwise nobody would take the tasks.
+// dispatchDue enqueues items that a commit made due, if this worker consumes their kind.
 func (w *Worker) dispatchDue(items []lease.Item) {
 	for _, item := range items {
 		if slices.ContainsFunc(w.consumers, func(s queue.Consumer) bool { return s.Kind == item.Kind }) {
@@ -112,7 +108,7 @@ func (w *Worker) dispatchDue(items []lease.Item) {
 	}
 }
 
-// transactionsOf tells what the transactions of a kind of tasks are for. The batches of shards say it themselves.
+// transactionsOf returns the purpose of the transactions of a kind of tasks. Batches set their own.
 func transactionsOf(kind string) postgres.Transaction {
 	switch kind {
 	case string(job.KindCampaignCancellation):
@@ -125,11 +121,11 @@ func transactionsOf(kind string) postgres.Transaction {
 	return postgres.Transaction(kind)
 }
 
-// afterCommit does the work that follows a commit, in the background: it announces jobs
-// in Redis, and deletes finished messages from the outbox. This work may fail: clients that
-// wait for a job also poll, and the sweep lost-jobs finds messages that were not deleted.
+// afterCommit does the work after a commit in the background: it announces jobs in Redis and deletes
+// finished messages from the outbox. It may fail: clients that wait for a job also poll, and the sweep
+// lost-jobs finds messages that were not deleted.
 type afterCommit struct {
-	announcements *batch.Coalescer[uuid.UUID, struct{}] // jobs that say something new
+	announcements *batch.Coalescer[uuid.UUID, struct{}] // jobs that changed
 	messages      *batch.Coalescer[uuid.UUID, struct{}]
 }
 
@@ -137,8 +133,8 @@ const (
 	announceBatch = 512
 	deleteBatch   = 256
 	maxPending    = 1 << 16
-	deleteLinger  = 50 * time.Millisecond // nothing waits for the deletion, so each takes many along
-	deleteTimeout = 5 * time.Second       // what a shutdown may wait for it; the sweep lost-jobs deletes the rest
+	deleteLinger  = 50 * time.Millisecond // no caller waits for a deletion, so each deletes many
+	deleteTimeout = 5 * time.Second       // of a deletion; after a shutdown the sweep lost-jobs deletes the rest
 )
 
 func newAfterCommit(db postgres.DB, announcements *job.Announcements, logger *slog.Logger) *afterCommit {
@@ -147,7 +143,7 @@ func newAfterCommit(db postgres.DB, announcements *job.Announcements, logger *sl
 			func(ctx context.Context, ids []uuid.UUID) error {
 				err := announcements.Publish(ctx, ids)
 				if err != nil {
-					logger.Debug("news of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
+					logger.Debug("changes of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
 				}
 				return err
 			}),
@@ -168,7 +164,7 @@ func (a *afterCommit) finalized(outcomes []job.Outcome) {
 	}
 }
 
-// changed announces that a job says something new of itself.
+// changed announces that a job changed.
 func (a *afterCommit) changed(id uuid.UUID) {
 	_ = a.announcements.Submit(id) // full: waiters poll
 }

@@ -20,17 +20,17 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// The slots for webhooks are divided among clients. A worker has more tasks in hand than it
-// has slots, so that it knows which clients wait.
+// The slots for webhooks are divided among clients. A worker holds more tasks than it has slots, so that
+// it knows which clients wait.
 const (
-	webhookRun     = 2 * time.Second // as long as a request may take before its endpoint counts as slow
+	webhookRun     = 2 * time.Second // how long a request may take before its endpoint counts as slow
 	tasksPerSlot   = 64
 	webhookTimeout = 15 * time.Second // one request
-	slotTimeout    = time.Minute      // afterwards the next task of the sweep due-items waits in its place
+	slotTimeout    = time.Minute      // then the sweep due-items enqueues another task
 )
 
-// TakeWebhooks lets the worker deliver events to apps, with queues and slots of their own. key
-// opens the secrets of endpoints. Call it before Run.
+// TakeWebhooks lets the worker deliver events to apps, with separate queues and slots. key decrypts the
+// secrets of endpoints. Call it before Run.
 func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, registry prometheus.Registerer) error {
 	guard, err := sender.NewGuard(settings.AllowNetworks)
 	if err != nil {
@@ -52,11 +52,10 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 // webhookSlots are the slots of one kind of tasks.
 type webhookSlots struct {
 	pool    *fair.Pool
-	waiting sync.Map // ids of endpoints: while one waits, the sweep due-items makes more tasks for it
+	waiting sync.Map // ids of endpoints; the sweep due-items may enqueue more tasks of one that waits
 }
 
-// acquire waits for a slot. It is false for an endpoint that waits already, and when none comes
-// free in time.
+// acquire waits for a slot. It returns false if another task of the endpoint waits, and after slotTimeout.
 func (s *webhookSlots) acquire(ctx context.Context, endpoint uuid.UUID, client string) (release func(), ok bool) {
 	if _, waits := s.waiting.LoadOrStore(endpoint, true); waits {
 		return nil, false
@@ -68,13 +67,13 @@ func (s *webhookSlots) acquire(ctx context.Context, endpoint uuid.UUID, client s
 	return release, err == nil
 }
 
-// deliver has a turn with an endpoint, when its client has a slot. The commit that gives the endpoint back says
-// so: when events are still due, its next task comes at once. When the worker drains, an event that is being sent
-// counts as never sent.
+// deliver delivers due events to an endpoint, once its client has a slot. If events are still due when its
+// lease is released, the next task follows at once. If the worker drains, an event that is being sent counts as
+// never sent.
 func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *webhook.Deliverer, item lease.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.draining, cancel)() //nolint:contextcheck // it ends the turn when the worker drains
+	defer context.AfterFunc(w.draining, cancel)() //nolint:contextcheck // it ends the run when the worker drains
 	client, err := webhook.ClientOf(ctx, w.db, item.ID)
 	if err != nil {
 		return err

@@ -39,31 +39,31 @@ type Worker struct {
 	heartbeat   *queue.Heartbeat
 	dispatcher  *queue.Dispatcher
 	afterCommit *afterCommit
-	cards       *cardTasks // nil: this worker leads no payments
+	cards       *cardTasks // nil: this worker processes no payments
 	seller      *sale.Seller
 	drawer      *drawing.Drawer
 	saleEnder   *sale.Seller // ends sales for draw jobs
 	canceller   *lifecycle.Canceller
 	gate        *postgres.Gate
-	sender      *sender.Sender // nil: this worker delivers nothing to apps
+	sender      *sender.Sender // nil: this worker delivers no webhooks
 
 	purchases, cancellations *finalizer
 	shards                   []*shard
 
 	locked     lockedCampaigns
-	exclusive  sync.RWMutex // batches hold it for reading, attempts of exclusively for writing
-	groupWaits waitBackoff  // under exclusive: of redelivered jobs
+	exclusive  sync.RWMutex // batches hold the read lock, exclusively the write lock
+	groupWaits waitBackoff  // of redelivered jobs; guarded by exclusive
 
-	draining context.Context //nolint:containedctx // ends when handlers should stop waiting and give back their tasks: no further call begins
+	draining context.Context //nolint:containedctx // ends when handlers must stop waiting and release their tasks: no further call begins
 	drain    context.CancelFunc
 }
 
-// New returns a Worker; Run runs it. draws says who draws may ask, takes in which currencies
-// cards can pay.
+// New returns a Worker; Run runs it. draws configures draws, takes reports in which currencies cards can
+// pay.
 func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
-	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // tasks in hand of each kind; each only waits for its batch
+	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // concurrent tasks of each kind; each only waits for its batch
 	settings.Worker.MaxDeliveries = cmp.Or(settings.Worker.MaxDeliveries, job.MaxDeliveries)
 	client, gate := queue.NewClient(rdb, namespace), postgres.NewGate(db, registry)
 	w := &Worker{
@@ -97,8 +97,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	return w
 }
 
-// Run takes tasks until ctx ends. It then finishes the tasks that it has, within
-// the shutdown timeout, and gives back the rest.
+// Run consumes tasks until ctx ends. It then finishes running tasks within the shutdown timeout and
+// requeues the rest.
 func (w *Worker) Run(ctx context.Context) error {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
@@ -118,7 +118,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.sender.Close()
 	}
 	w.afterCommit.close()
-	w.drain() // also after a start that failed
+	w.drain() // also after a failed start
 	end()
 	background.Wait()
 	return err
