@@ -32,22 +32,21 @@ const (
 
 var calls = []call{callCreate, callConfirm, callCapture, callCancel, callFetch, callRefund, callList}
 
-// part is a part of Stripe with a breaker of its own: refunds that fail hold up no payment,
-// and lists neither.
+// part is a part of Stripe with its own breaker: failing refunds or lists do not block payments.
 type part int
 
 const (
 	partPayments part = iota
 	partRefunds
-	partLists // of the scheduler and the comparison
+	partLists // of the scheduler and the reconciliation
 )
 
 var parts = []string{partPayments: "payments", partRefunds: "refunds", partLists: "lists"}
 
-// request is what a call is about.
+// request describes a call.
 type request struct {
 	call  call
-	what  string // what is asked for, for the log: an id, or what is listed
+	what  string // for the log: the id of an object, or what is listed
 	key   string // our idempotency key, of a write
 	write bool
 	part  part
@@ -59,13 +58,13 @@ const (
 	maxKey       = 255 // bytes; Stripe's own bound
 )
 
-// do runs a call: send is one request of it, check judges what comes back (nil: anything
-// goes). It ends within the timeout of the settings, and of ctx. No request begins in the
-// second half of that time, so that each has time to be answered.
+// do runs a call: send makes one request, check validates the answer (nil: any is valid). It ends within
+// the timeout of the settings and of ctx. No request begins in the second half of that time, so that each
+// has time to be answered.
 //
-// With a mismatch the object is returned too: it may have to be cancelled.
+// A mismatch comes with the object, which may have to be canceled.
 func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, error) {
-	result, failure := repeat(ctx, c, q, send, check)
+	result, failure := retry(ctx, c, q, send, check)
 	c.metrics.ended(q.call, failure)
 	if failure == nil {
 		return result, nil
@@ -76,17 +75,17 @@ func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.
 		c.logger.Error("Stripe's answer is not what was asked for", "call", failure.Call, "object", q.what, "reason", failure.Message,
 			"request_id", failure.RequestID)
 	case failure.Kind == payprovider.KindForbidden:
-		c.refusals.Do(func() { // all that waits asks again and again
+		c.logRefusal.Do(func() { // waiting payments repeat the call
 			c.logger.Error("Stripe refuses our key", "call", failure.Call, "reason", failure.Message, "request_id", failure.RequestID)
 		})
 	}
 	return result, &failure.public
 }
 
-// repeat makes the requests of a call until one has an outcome to believe in.
-func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, *callError) {
+// retry makes the requests of a call until one has a definite outcome.
+func retry[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, *callError) {
 	var result T
-	if e := q.fault(); e != nil {
+	if e := q.validate(); e != nil {
 		return result, e
 	}
 	whole, cancel := context.WithTimeout(ctx, c.settings.Timeout)
@@ -95,7 +94,7 @@ func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx cont
 	_, _ = backoff.Retry(whole, func() (struct{}, error) {
 		result, last = try(whole, ctx, c, q, send)
 		if last == nil && check != nil {
-			last = q.checked(check(result))
+			last = q.asRead(check(result))
 		}
 		if last == nil {
 			return struct{}{}, nil
@@ -103,45 +102,45 @@ func repeat[T any](ctx context.Context, c *Client, q request, send func(ctx cont
 		if last.Kind == payprovider.KindUnknown {
 			unknown = last
 		}
-		if !again(last) {
+		if !isRetryable(last) {
 			return struct{}{}, backoff.Permanent(last)
 		}
 		return struct{}{}, last
-	}, backoff.WithBackOff(pauses()), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(c.settings.Timeout/2))
-	if unknown != nil && last != nil && nothingDone[last.Kind] {
+	}, backoff.WithBackOff(newBackoff()), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(c.settings.Timeout/2))
+	if unknown != nil && last != nil && hadNoEffect[last.Kind] {
 		unknown.RetryAt = last.RetryAt
 		last = unknown
 	}
 	return result, last
 }
 
-// nothingDone are the kinds of a request that has done nothing. An earlier one may have.
-var nothingDone = map[payprovider.ErrorKind]bool{payprovider.KindUnavailable: true, payprovider.KindLimited: true, payprovider.KindForbidden: true}
+// hadNoEffect are the kinds of requests without effect. An earlier request of the call may have had one.
+var hadNoEffect = map[payprovider.ErrorKind]bool{payprovider.KindUnavailable: true, payprovider.KindLimited: true, payprovider.KindForbidden: true}
 
-// pauses are between 0.1 s and 0.3 s before the second request, and twice that before the third.
-func pauses() *backoff.ExponentialBackOff {
+// newBackoff returns pauses of between 0.1 s and 0.3 s before the second request, and twice that before the third.
+func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.Multiplier, b.RandomizationFactor = firstBackoff, 2, 0.5
 	return b
 }
 
-// try makes one request, when it is its turn. caller is the context of the call, without
-// the bound of the settings.
+// try makes one request within the rate limit. caller is the context of the call without the timeout of
+// the settings.
 func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx context.Context) (T, error)) (result T, failure *callError) {
 	breaker := c.breakers[q.part]
 	if e := breaker.open(); e != nil {
 		return result, e
 	}
-	if e := c.pace.wait(ctx, q.call); e != nil {
+	if e := c.limiter.wait(ctx, q.call); e != nil {
 		return result, e
 	}
 	if !c.slots.TryAcquire(1) {
-		return result, &callError{public: public{Kind: payprovider.KindLimited, Message: "too many requests of this process are on their way", RetryAt: later(time.Second)}}
+		return result, &callError{public: public{Kind: payprovider.KindLimited, Message: "too many requests of this process are in flight", RetryAt: fromNow(time.Second)}}
 	}
 	defer c.slots.Release(1)
 	_, err := breaker.Execute(func() (struct{}, error) {
 		began := time.Now()
-		noting, x := noted(ctx)
+		noting, x := withExchange(ctx)
 		answer, err := send(noting)
 		c.metrics.exchanged(q.call, began)
 		if err != nil {
@@ -162,9 +161,9 @@ func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx
 	return result, failure
 }
 
-// fault refuses what Stripe would misread: a write without a key of ours would get one
-// of the library's, and an empty id would be a list.
-func (q request) fault() *callError {
+// validate rejects what Stripe would misread: for a write without a key the library would generate one, and
+// an empty id would request a list.
+func (q request) validate() *callError {
 	switch {
 	case q.what == "":
 		return &callError{public: public{Kind: payprovider.KindRefused, Message: "the id is empty"}}
@@ -176,8 +175,8 @@ func (q request) fault() *callError {
 	return nil
 }
 
-// checked gives an answer that cannot be read the kind of an answer that was lost.
-func (q request) checked(e *callError) *callError {
+// asRead makes an invalid answer to a read unavailable: a read has no effect.
+func (q request) asRead(e *callError) *callError {
 	if e != nil && e.Kind == payprovider.KindUnknown && !q.write {
 		e.Kind = payprovider.KindUnavailable
 	}
@@ -185,14 +184,14 @@ func (q request) checked(e *callError) *callError {
 }
 
 const (
-	failuresToOpen = 5               // requests in a row
-	openTime       = 5 * time.Second // after it one request probes
-	probeTime      = time.Second     // how soon to ask again while a probe is under way
+	maxFailures   = 5               // requests in a row
+	openTime      = 5 * time.Second // then one request probes
+	probeInterval = time.Second     // retry interval while a probe is running
 )
 
-// breaker leaves a part of Stripe alone after failures in a row. Then one request at a
-// time probes. Declines and refusals, of our key too, are answers, so they count as health;
-// 429 and what the caller has cut off count as nothing.
+// breaker stops requests to a part of Stripe after consecutive failures. Then one request at a time probes.
+// Declines and refusals, also of our key, count as successes; 429 and requests that the caller canceled
+// count as neither.
 type breaker struct {
 	*gobreaker.CircuitBreaker[struct{}]
 	reopens atomic.Pointer[time.Time] // when the last opening ends
@@ -213,12 +212,12 @@ func newBreaker(name string, logger *slog.Logger, registry prometheus.Registerer
 		Name:         name,
 		MaxRequests:  1,
 		Timeout:      openTime,
-		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
+		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= maxFailures },
 		IsSuccessful: func(err error) bool { return !failed(err) },
 		IsExcluded:   excluded,
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
-				end := later(openTime)
+				end := fromNow(openTime)
 				b.reopens.Store(&end)
 			}
 			logger.Warn("the breaker of Stripe changed", "calls", name, "from", from.String(), "to", to.String())
@@ -235,13 +234,13 @@ func newBreaker(name string, logger *slog.Logger, registry prometheus.Registerer
 	return b
 }
 
-// refusal returns the error of a call that the breaker does not let through, or nil.
+// refusal returns the error of a call that the breaker rejects, or nil.
 func (b *breaker) refusal(err error) *callError {
 	switch {
 	case errors.Is(err, gobreaker.ErrOpenState):
-		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "left alone after failures in a row", RetryAt: *b.reopens.Load(), Err: err}}
+		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "the breaker is open after consecutive failures", RetryAt: *b.reopens.Load(), Err: err}}
 	case errors.Is(err, gobreaker.ErrTooManyRequests):
-		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "another call probes whether Stripe is well again", RetryAt: later(probeTime), Err: err}}
+		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "another call probes whether Stripe has recovered", RetryAt: fromNow(probeInterval), Err: err}}
 	}
 	return nil
 }
@@ -254,82 +253,80 @@ func (b *breaker) open() *callError {
 	return b.refusal(gobreaker.ErrOpenState)
 }
 
-// failed tells whether a request failed because Stripe is away or ill.
+// failed reports whether a request failed because Stripe is down or broken.
 func failed(err error) bool {
 	var e *callError
 	return errors.As(err, &e) && (e.Kind == payprovider.KindUnavailable || e.Kind == payprovider.KindUnknown)
 }
 
-// excluded tells whether a request says nothing about Stripe's health.
+// excluded reports whether a request says nothing about Stripe's health.
 func excluded(err error) bool {
 	var e *callError
 	return errors.As(err, &e) && (e.Kind == payprovider.KindLimited || e.excluded)
 }
 
-// burstPart of a second's rate may go at once.
+// burstPart is the divisor of the rate that gives the burst.
 const burstPart = 10
 
-// pace lets requests of a process go one by one, below a rate for all and one for each
-// kind. Requests of one kind wait in a line, in the order of their arrival. A caller that
-// cannot have a turn in time is told at once, and when to come back.
+// limiter limits the rate of requests of a process: in all, and of each kind. Requests of one kind are
+// queued in order of arrival. One that cannot start in time fails at once, with the time of a retry.
 //
-// Stripe counts requests of each second. With a rate of 20 a second and a burst of 2, no
-// second has more than 23; the rest up to Stripe's 25 is for requests that are late on
-// their way and arrive together with others.
-type pace struct {
+// Stripe counts requests per second. With a rate of 20 per second and a burst of 2, no second has more
+// than 23; the rest up to Stripe's 25 is for delayed requests that arrive together with others.
+type limiter struct {
 	all     *rate.Limiter
-	lines   map[call]*line
+	queues  map[call]*endpointQueue
 	metrics *metrics
 }
 
-// line is where requests of one kind wait.
-type line struct {
+// endpointQueue queues requests of one kind.
+type endpointQueue struct {
 	limit   *rate.Limiter
-	first   chan struct{} // has one place: the first of the line, so that no line takes turns of all in advance
+	first   chan struct{} // held by the first request, so that no queue reserves slots of the common limit in advance
 	waiting atomic.Int64
 }
 
-func newPace(settings config.Stripe, m *metrics) *pace {
+func newLimiter(settings config.Stripe, m *metrics) *limiter {
 	limit := func(perSecond int) *rate.Limiter {
 		return rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/burstPart))
 	}
-	p := &pace{all: limit(settings.Rate), lines: make(map[call]*line), metrics: m}
+	p := &limiter{all: limit(settings.Rate), queues: make(map[call]*endpointQueue), metrics: m}
 	for _, name := range calls {
-		p.lines[name] = &line{limit: limit(cmp.Or(settings.EndpointRate, max(settings.Rate/4, 1))), first: make(chan struct{}, 1)}
+		p.queues[name] = &endpointQueue{limit: limit(cmp.Or(settings.EndpointRate, max(settings.Rate/4, 1))), first: make(chan struct{}, 1)}
 	}
 	return p
 }
 
-// wait returns nil when it is the request's turn, else an error of KindLimited. Of the
-// time that ctx has left, half is for waiting.
-func (p *pace) wait(ctx context.Context, name call) *callError {
+// wait returns nil when the request may start, or an error of KindLimited. It waits for at most half of the
+// time that ctx has left.
+func (p *limiter) wait(ctx context.Context, name call) *callError {
 	began := time.Now()
 	if deadline, bounded := ctx.Deadline(); bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, began.Add(deadline.Sub(began)/2))
 		defer cancel()
 	}
-	l := p.lines[name]
+	l := p.queues[name]
 	defer l.waiting.Add(-1)
 	ahead := time.Duration(float64(l.waiting.Add(1)-1) / float64(l.limit.Limit()) * float64(time.Second))
 	until, bounded := ctx.Deadline()
 	if bounded && began.Add(ahead).After(until) {
-		return late(ahead) // those before it alone take longer
+		return noSlot(ahead) // the requests before it take longer
 	}
 	select {
 	case l.first <- struct{}{}:
 		defer func() { <-l.first }()
 	case <-ctx.Done():
-		return late(ahead)
+		return noSlot(ahead)
 	}
-	if l.limit.Wait(ctx) != nil || p.all.Wait(ctx) != nil { // refused at once when it would take too long
-		return late(ahead)
+	if l.limit.Wait(ctx) != nil || p.all.Wait(ctx) != nil { // fails at once if it would take too long
+		return noSlot(ahead)
 	}
 	p.metrics.waited(name, began)
 	return nil
 }
 
-// late is the error of a request that had no turn in time: nothing was done.
-func late(after time.Duration) *callError {
-	return &callError{public: public{Kind: payprovider.KindLimited, Message: "no turn in time: our own pace", RetryAt: later(max(after, time.Second))}}
+// noSlot is the error of a request that could not start in time: nothing was done.
+func noSlot(after time.Duration) *callError {
+	return &callError{public: public{Kind: payprovider.KindLimited, Message: "not started in time: our own rate limit", RetryAt: fromNow(max(after, time.Second))}}
 }

@@ -19,7 +19,7 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
-// advice is what Stripe says about a repetition, in Stripe-Should-Retry.
+// advice is Stripe's advice about a retry, from Stripe-Should-Retry.
 type advice int
 
 const (
@@ -28,21 +28,21 @@ const (
 	adviseEnd
 )
 
-// callError is an error of a call, and what only this package needs to know of it.
+// callError is an error of a call with what only this package needs.
 type callError struct {
 	public
-	advice   advice // of Stripe, about a repetition
-	excluded bool   // it says nothing about Stripe's health
+	advice   advice
+	excluded bool // it says nothing about Stripe's health
 }
 
 type public = payprovider.Error
 
 const (
-	limitedFor    = time.Second // how long a 429 is respected that does not say how long
+	limitedFor    = time.Second // of a 429 without Retry-After
 	maxRetryAfter = 5 * time.Minute
 )
 
-// conflicts are codes of refusals that tell of another state than the caller believed.
+// conflicts are codes of refusals because the object is in another state than the caller assumed.
 var conflicts = map[stripego.ErrorCode]bool{
 	stripego.ErrorCodePaymentIntentUnexpectedState:       true,
 	stripego.ErrorCodeIntentInvalidState:                 true,
@@ -58,9 +58,8 @@ var conflicts = map[stripego.ErrorCode]bool{
 	stripego.ErrorCodePaymentMethodUnexpectedState:       true,
 }
 
-// classify says what a failed request means. The texts of the library may quote bodies,
-// so only those of Stripe's own errors, and of known causes, are kept. caller is the
-// context that the call was made with.
+// classify converts the error of a request. The library's texts may quote bodies, so only those of Stripe's
+// own errors and of known causes are used. caller is the context of the call.
 func (c *Client) classify(caller context.Context, q request, x *exchange, err error) *callError {
 	e := &callError{public: public{Status: x.status, Kind: payprovider.KindUnknown}}
 	if !q.write {
@@ -73,7 +72,7 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 	var theirs *stripego.Error
 	switch {
 	case errors.As(err, &theirs):
-		c.judge(e, q, x, theirs)
+		c.classifyAPIError(e, q, x, theirs)
 	case x.status == http.StatusTooManyRequests:
 		e.Kind, e.RetryAt = payprovider.KindLimited, retryAfter(x.header)
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
@@ -87,16 +86,16 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 		e.Message, e.Err = "no answer", c.cause(err)
 	}
 	if x.status >= 500 && x.header.Get("Idempotent-Replayed") == "true" {
-		e.Replayed, e.advice, e.excluded = true, adviseEnd, true // stored: the same key gets it again, however well Stripe is by now
+		e.Replayed, e.advice, e.excluded = true, adviseEnd, true // stored: the same key gets it again, even if Stripe has recovered
 	}
 	if caller.Err() != nil {
-		e.excluded = true // it was not given its time
+		e.excluded = true // the caller canceled it
 	}
 	return e
 }
 
-// judge fills in what an error of Stripe's API means.
-func (c *Client) judge(e *callError, q request, x *exchange, theirs *stripego.Error) {
+// classifyAPIError converts an error of Stripe's API.
+func (c *Client) classifyAPIError(e *callError, q request, x *exchange, theirs *stripego.Error) {
 	e.Code, e.Message = c.scrub.text(string(theirs.Code)), c.scrub.text(theirs.Msg)
 	if e.Code == "" {
 		e.Code = c.scrub.text(string(theirs.Type))
@@ -111,11 +110,11 @@ func (c *Client) judge(e *callError, q request, x *exchange, theirs *stripego.Er
 	case x.status == http.StatusTooManyRequests:
 		e.Kind, e.RetryAt = payprovider.KindLimited, retryAfter(x.header)
 	case x.status == http.StatusConflict:
-		e.excluded = true // a request with the same key is under way, or with the same object: Stripe is well
+		e.excluded = true // a request with the same key or object is running: Stripe is healthy
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden:
 		e.Kind = payprovider.KindForbidden
 	case theirs.Type == stripego.ErrorTypeIdempotency:
-		e.Kind = payprovider.KindMismatch // this key has done something else
+		e.Kind = payprovider.KindMismatch // the key was used for another request
 	case payment && (q.call == callConfirm || q.call == callCreate):
 		e.Kind = payprovider.KindDeclined
 	case payment, conflicts[theirs.Code]:
@@ -125,15 +124,15 @@ func (c *Client) judge(e *callError, q request, x *exchange, theirs *stripego.Er
 	}
 }
 
-// again tells whether a request is made once more with the same key.
-func again(e *callError) bool {
+// isRetryable reports whether a request is repeated with the same key.
+func isRetryable(e *callError) bool {
 	switch {
 	case e.Kind == payprovider.KindDeclined || e.Kind == payprovider.KindMismatch || e.advice == adviseEnd:
 		return false
 	case e.advice == adviseRepeat:
 		return true
 	case e.Kind == payprovider.KindLimited:
-		return e.Code == string(stripego.ErrorCodeLockTimeout) // somebody else had the object for a moment
+		return e.Code == string(stripego.ErrorCodeLockTimeout) // another request held the object for a moment
 	case e.Kind == payprovider.KindUnavailable:
 		return e.RetryAt.IsZero() // else the breaker is open
 	case e.Kind == payprovider.KindUnknown:
@@ -152,15 +151,15 @@ func adviceOf(header string) advice {
 	return noAdvice
 }
 
-// retryAfter returns when a 429 is over.
+// retryAfter returns when to retry after a 429.
 func retryAfter(header http.Header) time.Time {
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds >= 0 {
-		return later(min(max(time.Duration(seconds)*time.Second, limitedFor), maxRetryAfter))
+		return fromNow(min(max(time.Duration(seconds)*time.Second, limitedFor), maxRetryAfter))
 	}
-	return later(limitedFor)
+	return fromNow(limitedFor)
 }
 
-// cause returns an error that quotes no body and no URL: of the network, of the context, of a bound.
+// cause returns an error of the network, the context or a limit, without any body or URL.
 func (c *Client) cause(err error) error {
 	var ofURL *url.Error
 	if errors.As(err, &ofURL) {
@@ -179,15 +178,14 @@ func (c *Client) cause(err error) error {
 	return nil
 }
 
-// declineOf returns why a try to pay failed. The library does not know advice_code yet:
-// it is read from the JSON, below field.
+// declineOf returns why a payment failed. The library lacks advice_code, so it is read from field of the JSON.
 func (c *Client) declineOf(theirs *stripego.Error, raw []byte, field string) *payprovider.Decline {
 	var all map[string]json.RawMessage
 	var advised struct {
 		Advice string `json:"advice_code"`
 	}
 	if json.Unmarshal(raw, &all) == nil {
-		_ = json.Unmarshal(all[field], &advised) // without advice it stays empty
+		_ = json.Unmarshal(all[field], &advised) // it may be missing
 	}
 	return &payprovider.Decline{
 		Code:        c.scrub.text(string(theirs.Code)),
@@ -204,23 +202,23 @@ func rawOf(response *stripego.APIResponse) []byte {
 	return response.RawJSON
 }
 
-// mismatch is an answer that is not what was asked for.
+// mismatch is the error of an answer that does not match the request.
 func mismatch(format string, values ...any) *callError {
 	return &callError{public: public{Kind: payprovider.KindMismatch, Message: fmt.Sprintf(format, values...)}}
 }
 
-// unreadable is an answer of status 200 that is none.
-func unreadable() *callError {
-	return &callError{public: public{Kind: payprovider.KindUnknown, Message: "an answer that is not the object which was asked for"}, excluded: true}
+// invalidAnswer is the error of an answer with status 200 that is not the requested object.
+func invalidAnswer() *callError {
+	return &callError{public: public{Kind: payprovider.KindUnknown, Message: "the answer is not the requested object"}, excluded: true}
 }
 
-// maxText bounds a text of Stripe in errors and logs, in bytes.
+// maxText is the maximum length of Stripe's texts in errors and logs, in bytes.
 const maxText = 500
 
-// secretTexts finds client secrets (pi_…_secret_…), keys, and what may be card numbers.
+// secretTexts matches client secrets (pi_…_secret_…), keys and possible card numbers.
 var secretTexts = regexp.MustCompile(`_secret_[A-Za-z0-9]+|\b[srp]k_(?:test|live)_[A-Za-z0-9*]+|\b(?:\d[ -]?){12,18}\d\b`)
 
-// scrubber takes secrets out of texts.
+// scrubber removes secrets from texts.
 type scrubber struct{ replacer *strings.Replacer }
 
 func newScrubber(secrets []string) scrubber {

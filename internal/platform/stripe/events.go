@@ -17,13 +17,12 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
-// MaxEventBytes bounds the payload of a webhook. Stripe's events have some kilobytes.
+// MaxEventBytes bounds the payload of a webhook. Stripe's events have a few kilobytes.
 const MaxEventBytes = 1 << 20
 
-// ParseEvent reads a webhook: payload is the body, byte for byte, signature the header
-// Stripe-Signature. An event of another release of the API is read as far as it goes. An
-// event of another mode than the key's, or of a connected account, is KindMismatch; it is
-// returned too, to be logged.
+// ParseEvent parses a webhook: payload is the unchanged body, signature the header Stripe-Signature. An event
+// of another API version is parsed as far as possible. An event of another mode than the key's, or of a
+// connected account, is returned with KindMismatch, to be logged.
 func (c *Client) ParseEvent(payload []byte, signature string) (payprovider.Event, error) {
 	if len(payload) > MaxEventBytes {
 		return payprovider.Event{}, fmt.Errorf("%w: it has more than %d bytes", payprovider.ErrEvent, MaxEventBytes)
@@ -41,8 +40,8 @@ func (c *Client) ParseEvent(payload []byte, signature string) (payprovider.Event
 	return event, nil
 }
 
-// CheckSignature looks at the header Stripe-Signature before the body has come: ErrSignature when it
-// has not the form of one (t=…,v1=…), ErrTooOld when it was made too long ago.
+// CheckSignature checks the header Stripe-Signature before the body is read. It returns ErrSignature if the
+// form is not t=…,v1=…, and ErrTooOld if t is too long ago.
 func (c *Client) CheckSignature(signature string) error {
 	var at int64
 	var isSigned bool
@@ -64,10 +63,10 @@ func (c *Client) CheckSignature(signature string) error {
 	return nil
 }
 
-// webhookTolerance is how long ago a webhook may have been signed.
+// webhookTolerance is the maximum age of a webhook's signature.
 const webhookTolerance = 5 * time.Minute
 
-// verify accepts a signature by any of the secrets.
+// verify accepts a signature with any of the secrets.
 func (c *Client) verify(payload []byte, signature string) error {
 	result := payprovider.ErrSignature
 	for _, secret := range c.secrets {
@@ -82,7 +81,7 @@ func (c *Client) verify(payload []byte, signature string) error {
 	return result
 }
 
-// wrongEvent compares what must be so for every event, and logs a difference as an error.
+// wrongEvent checks what every event must have, and logs a mismatch as an error.
 func (c *Client) wrongEvent(event payprovider.Event) *callError {
 	var e *callError
 	switch {
@@ -98,7 +97,7 @@ func (c *Client) wrongEvent(event payprovider.Event) *callError {
 	return e
 }
 
-// eventOf reads an event, and of its object what has the expected form.
+// eventOf parses an event and the known fields of its object.
 func eventOf(payload []byte) (payprovider.Event, error) {
 	var wire struct {
 		ID         string `json:"id"`
@@ -144,9 +143,8 @@ func eventOf(payload []byte) (payprovider.Event, error) {
 	return event, nil
 }
 
-// refundable reports whether the charge of a dispute can be refunded, as Stripe says. It does
-// not say so of all that are closed without the bank having the money: then the refund's own
-// answer counts.
+// refundable reports whether Stripe marks the charge of a dispute as refundable. It does not mark all that
+// were closed in our favor; for those the answer to the refund decides.
 func refundable(object map[string]json.RawMessage) bool {
 	if name(object["object"]) != "dispute" {
 		return false
@@ -155,13 +153,13 @@ func refundable(object map[string]json.RawMessage) bool {
 	case stripego.DisputeStatusWon, stripego.DisputeStatusWarningClosed, stripego.DisputeStatusPrevented:
 		return true
 	}
-	var told bool
-	return json.Unmarshal(object["is_charge_refundable"], &told) == nil && told
+	var isRefundable bool
+	return json.Unmarshal(object["is_charge_refundable"], &isRefundable) == nil && isRefundable
 }
 
-// disputed reads the money of a dispute. The fee stands in the movements of the balance.
+// disputed returns the money of a dispute. Its balance transactions have the fee.
 func disputed(object map[string]json.RawMessage) *payprovider.Disputed {
-	var movements []struct {
+	var transactions []struct {
 		Fee      money.Amount `json:"fee"`
 		Currency string       `json:"currency"`
 	}
@@ -172,8 +170,8 @@ func disputed(object map[string]json.RawMessage) *payprovider.Disputed {
 	if d.Currency = strings.ToUpper(name(object["currency"])); !isCurrency(d.Currency) {
 		return nil
 	}
-	_ = json.Unmarshal(object["balance_transactions"], &movements) // an inquiry has none
-	for _, m := range movements {
+	_ = json.Unmarshal(object["balance_transactions"], &transactions) // an inquiry has none
+	for _, m := range transactions {
 		if currency := strings.ToUpper(m.Currency); m.Fee != 0 && isCurrency(currency) {
 			d.Fee, d.FeeCurrency = d.Fee+m.Fee, currency
 		}
@@ -186,7 +184,7 @@ func isCurrency(text string) bool {
 	return err == nil
 }
 
-// name reads a text, or the id of an object that stands in its place. Anything else is empty.
+// name returns a string, or the id of an expanded object. Anything else is empty.
 func name(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -201,19 +199,19 @@ func name(raw json.RawMessage) string {
 	return ""
 }
 
-// Reader knows Stripe's events. It needs no key.
+// Reader parses Stripe's events. It needs no key.
 type Reader struct{ live bool }
 
-// NewReader returns a Reader of events that are about real money, or are tests.
+// NewReader returns a Reader of live or test events.
 func NewReader(live bool) Reader { return Reader{live} }
 
-// Live reports whether the events are about real money.
+// Live reports whether the events are live.
 func (r Reader) Live() bool { return r.live }
 
-// APIVersion returns the release of Stripe's API that is spoken here.
+// APIVersion returns the version of Stripe's API that we use.
 func (r Reader) APIVersion() string { return APIVersion }
 
-// Subjects returns the types of events that are known.
+// Subjects returns the known types of events.
 func (r Reader) Subjects() map[string]payprovider.Subject { return subjects }
 
 var subjects = map[string]payprovider.Subject{
@@ -243,7 +241,7 @@ var subjects = map[string]payprovider.Subject{
 	"charge.updated":                           payprovider.AboutNothing,
 }
 
-// IntentIn reads the intent that an event is about.
+// IntentIn parses the intent of an event.
 func (r Reader) IntentIn(payload []byte) (payprovider.Intent, bool) {
 	var wire struct {
 		Data struct {
@@ -258,7 +256,7 @@ func (r Reader) IntentIn(payload []byte) (payprovider.Intent, bool) {
 		Currency: strings.ToUpper(string(in.Currency)), Livemode: in.Livemode, Metadata: in.Metadata}, true
 }
 
-// RefundIn reads the refund that an event is about.
+// RefundIn parses the refund of an event.
 func (r Reader) RefundIn(payload []byte) (payprovider.Refund, bool) {
 	var wire struct {
 		Data struct {

@@ -11,20 +11,19 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
-// CreateIntent creates an intent that is not confirmed: it moves no money. A card waits
-// for its capture; a method that cannot wait is captured when it is confirmed. A method of
-// a type that the settings do not name is KindRefused. With KindMismatch the intent is
-// returned too.
+// CreateIntent creates an unconfirmed intent, which moves no money. Cards are captured separately; methods
+// without separate capture are captured on confirmation. A method of a type that the settings do not list
+// is KindRefused. KindMismatch comes with the intent.
 func (c *Client) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
 	q := request{call: callCreate, what: "a new intent", key: n.Key, write: true}
 	return c.intent(ctx, q, "", func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		return c.api.V1PaymentIntents.Create(ctx, newIntentParams(n, c.settings.PaymentMethodTypes()))
 	}, func(i payprovider.Intent) *callError {
-		return differs(i, n)
+		return checkIntent(i, n)
 	})
 }
 
-// card is the type of payment methods whose money can be held until it is captured.
+// card is the type of payment methods with separate capture.
 const card = "card"
 
 func newIntentParams(n payprovider.NewIntent, types []string) *stripego.PaymentIntentCreateParams {
@@ -32,13 +31,11 @@ func newIntentParams(n payprovider.NewIntent, types []string) *stripego.PaymentI
 		Amount:   stripego.Int64(int64(n.Amount)),
 		Currency: stripego.String(strings.ToLower(n.Currency)),
 		Metadata: n.Metadata,
-		// Never all that the account has enabled: a bank debit takes days, and its money
-		// would always go back.
+		// Never all that the account has enabled: a bank debit takes days and would always be refunded.
 		PaymentMethodTypes: stripego.StringSlice(types),
 	}
 	if slices.Contains(types, card) {
-		// For cards only: with capture_method=manual for all, a method that cannot wait
-		// would be refused.
+		// Only for cards: capture_method=manual for all would reject methods without separate capture.
 		p.PaymentMethodOptions = &stripego.PaymentIntentCreatePaymentMethodOptionsParams{
 			Card: &stripego.PaymentIntentCreatePaymentMethodOptionsCardParams{CaptureMethod: stripego.String("manual")},
 		}
@@ -53,9 +50,9 @@ func newIntentParams(n payprovider.NewIntent, types []string) *stripego.PaymentI
 	return p
 }
 
-// ConfirmIntent tries to pay. A declined card is KindDeclined; the intent can be
-// confirmed again then. An intent that must be authenticated is RequiresAction; its
-// ActionURL is empty if returnURL is, or if the method has another way than a redirect.
+// ConfirmIntent attempts the payment. A declined card is KindDeclined, and the intent can be confirmed again.
+// An intent that needs authentication is RequiresAction; its ActionURL is empty if returnURL is, or if the
+// method does not redirect.
 func (c *Client) ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callConfirm, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		p := &stripego.PaymentIntentConfirmParams{}
@@ -70,7 +67,7 @@ func (c *Client) ConfirmIntent(ctx context.Context, id, key, paymentMethod, retu
 	}, nil)
 }
 
-// CaptureIntent takes the whole amount of an intent that is RequiresCapture.
+// CaptureIntent captures the whole amount of an intent that is RequiresCapture.
 func (c *Client) CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callCapture, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		p := &stripego.PaymentIntentCaptureParams{AmountToCapture: stripego.Int64(int64(amount))}
@@ -84,8 +81,8 @@ func (c *Client) CaptureIntent(ctx context.Context, id, key string, amount money
 	})
 }
 
-// CancelIntent ends an intent for ever, if it has not succeeded and is not Processing;
-// else it is KindConflict. Money reserved on the card is released.
+// CancelIntent cancels an intent and releases the authorized money. An intent that is Succeeded or Processing
+// is KindConflict.
 func (c *Client) CancelIntent(ctx context.Context, id, key string) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callCancel, what: id, key: key, write: true}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		p := &stripego.PaymentIntentCancelParams{}
@@ -94,18 +91,18 @@ func (c *Client) CancelIntent(ctx context.Context, id, key string) (payprovider.
 	}, nil)
 }
 
-// Intent fetches an intent as it is now.
+// Intent fetches the current state of an intent.
 func (c *Client) Intent(ctx context.Context, id string) (payprovider.Intent, error) {
 	return c.intent(ctx, request{call: callFetch, what: id}, id, func(ctx context.Context) (*stripego.PaymentIntent, error) {
 		return c.api.V1PaymentIntents.Retrieve(ctx, id, &stripego.PaymentIntentRetrieveParams{})
 	}, nil)
 }
 
-// intent runs a call that answers with the intent id (empty: a new one).
+// intent runs a call that returns the intent id (empty: a new one).
 func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx context.Context) (*stripego.PaymentIntent, error), check func(payprovider.Intent) *callError) (payprovider.Intent, error) {
 	answer, err := do(ctx, c, q, send, func(answer *stripego.PaymentIntent) *callError {
 		if answer.ID == "" || answer.Object != "payment_intent" {
-			return unreadable()
+			return invalidAnswer()
 		}
 		e := c.wrongIntent(answer, id)
 		if e == nil && check != nil {
@@ -122,7 +119,7 @@ func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx
 	return c.intentOf(answer), err
 }
 
-// wrongIntent compares what must be so for every intent.
+// wrongIntent checks what every intent must have.
 func (c *Client) wrongIntent(answer *stripego.PaymentIntent, id string) *callError {
 	switch {
 	case id != "" && answer.ID != id:
@@ -155,16 +152,16 @@ func (c *Client) intentOf(p *stripego.PaymentIntent) payprovider.Intent {
 	return i
 }
 
-// differs tells an intent that is not as it was asked for.
-func differs(i payprovider.Intent, n payprovider.NewIntent) *callError {
+// checkIntent returns an error if an intent differs from its request.
+func checkIntent(i payprovider.Intent, n payprovider.NewIntent) *callError {
 	if i.Amount != n.Amount || i.Currency != n.Currency {
 		return mismatch("%s is of %d %s, not of %d %s", i.ID, i.Amount, i.Currency, n.Amount, n.Currency)
 	}
-	return lacks(i.ID, i.Metadata, n.Metadata)
+	return checkMetadata(i.ID, i.Metadata, n.Metadata)
 }
 
-// lacks tells an object that has not the metadata that it was made with.
-func lacks(id string, has, want map[string]string) *callError {
+// checkMetadata returns an error if an object lacks the metadata of its request.
+func checkMetadata(id string, has, want map[string]string) *callError {
 	for name, value := range want {
 		if has[name] != value {
 			return mismatch("%s has %s %q, not %q", id, name, has[name], value)
@@ -173,8 +170,8 @@ func lacks(id string, has, want map[string]string) *callError {
 	return nil
 }
 
-// CreateRefund gives back what an intent has captured. Its status may be any: a bank may
-// take days, and may refuse. Money that was given back before is KindConflict.
+// CreateRefund refunds the captured amount of an intent. The refund may have any status: a bank may take days
+// and may reject it. A second refund is KindConflict.
 func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	q := request{call: callRefund, what: n.IntentID, key: n.Key, write: true, part: partRefunds}
 	return c.refund(ctx, q, func(ctx context.Context) (*stripego.Refund, error) {
@@ -188,15 +185,15 @@ func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (pay
 	}, func(r payprovider.Refund) *callError {
 		switch {
 		case r.Amount != n.Amount:
-			return mismatch("%s gives back %d %s, not %d", r.ID, r.Amount, r.Currency, n.Amount)
+			return mismatch("%s refunds %d %s, not %d", r.ID, r.Amount, r.Currency, n.Amount)
 		case r.IntentID != n.IntentID:
-			return mismatch("%s is of %q, not of %s", r.ID, r.IntentID, n.IntentID)
+			return mismatch("%s belongs to %q, not to %s", r.ID, r.IntentID, n.IntentID)
 		}
-		return lacks(r.ID, r.Metadata, n.Metadata)
+		return checkMetadata(r.ID, r.Metadata, n.Metadata)
 	})
 }
 
-// Refund fetches a refund as it is now.
+// Refund fetches the current state of a refund.
 func (c *Client) Refund(ctx context.Context, id string) (payprovider.Refund, error) {
 	return c.refund(ctx, request{call: callFetch, what: id, part: partRefunds}, func(ctx context.Context) (*stripego.Refund, error) {
 		return c.api.V1Refunds.Retrieve(ctx, id, &stripego.RefundRetrieveParams{})
@@ -208,11 +205,11 @@ func (c *Client) Refund(ctx context.Context, id string) (payprovider.Refund, err
 	})
 }
 
-// refund runs a call that answers with a refund. A refund has no livemode of its own.
+// refund runs a call that returns a refund. Refunds have no livemode.
 func (c *Client) refund(ctx context.Context, q request, send func(ctx context.Context) (*stripego.Refund, error), check func(payprovider.Refund) *callError) (payprovider.Refund, error) {
 	answer, err := do(ctx, c, q, send, func(answer *stripego.Refund) *callError {
 		if answer.ID == "" || answer.Object != "refund" {
-			return unreadable()
+			return invalidAnswer()
 		}
 		e := check(refundOf(answer))
 		if e != nil && answer.LastResponse != nil {
@@ -241,15 +238,15 @@ func refundOf(r *stripego.Refund) payprovider.Refund {
 	return refund
 }
 
-// withoutMinorUnit are the currencies whose amounts Stripe counts in whole units, as ISO
-// 4217 and package money do. Stripe's list has two more: MGA, which has a minor unit in
-// ISO 4217, and UGX, whose amounts Stripe counts in hundredths.
+// withoutMinorUnit are the currencies whose amounts Stripe, ISO 4217 and package money count in whole units.
+// Stripe's list has two more: MGA, which has a minor unit in ISO 4217, and UGX, which Stripe counts in
+// hundredths.
 // Source: Stripe's documentation, "Supported currencies", zero-decimal currencies.
 var withoutMinorUnit = []money.Currency{"BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "PYG", "RWF", "VND", "VUV", "XAF", "XOF", "XPF"}
 
-// Takes reports whether a card can pay in a currency: only if Stripe counts its amounts
-// as we do. Those of any other would be wrong by a factor, and both ledgers would agree.
-// Currencies with three decimals are left out, since Stripe takes multiples of ten only.
+// Takes reports whether cards can pay in a currency: only if Stripe counts its amounts as we do. Otherwise
+// amounts would be wrong by a factor, and no reconciliation would notice. Currencies with three decimals are
+// not accepted, because Stripe accepts only multiples of ten.
 func Takes(c money.Currency) bool {
 	switch c.Digits() {
 	case 0:

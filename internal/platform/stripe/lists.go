@@ -13,9 +13,9 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
-const pageSize = 100 // the most that Stripe gives
+const pageSize = 100 // Stripe's maximum
 
-// page is a part of a list, the newest first.
+// page is a page of a list, newest first.
 type page[T any] struct {
 	items []T
 	more  bool
@@ -28,7 +28,7 @@ func pageOf[T any](list *stripego.V1List[T]) (page[T], error) {
 	return page[T]{list.Data(), list.Meta().HasMore}, nil
 }
 
-// RefundsOf returns all refunds of an intent, the newest first.
+// RefundsOf returns all refunds of an intent, newest first.
 func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovider.Refund, err error) {
 	err = each(ctx, c, request{what: intentID, part: partRefunds}, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
 		p := &stripego.RefundListParams{PaymentIntent: &intentID}
@@ -51,11 +51,10 @@ func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovi
 	return all, nil
 }
 
-// ListEvents calls yield for every event of the given types, at most 20 (nil: all), that was
-// created in [from, to), the newest first, until yield returns an error, which is returned.
-// Times are whole seconds at Stripe: the span is widened to them. Objects that are created
-// meanwhile may be missing. Stripe forgets events after 30 days. An event that is not for us, or
-// cannot be read, is logged as an error and left out: it must not keep the others from being found.
+// ListEvents calls yield for every event of the given types (at most 20; nil: all) that was created in
+// [from, to), newest first, until yield returns an error, which it returns. Stripe's times are whole seconds,
+// so the range is widened to them. Events that are created meanwhile may be missing. Stripe deletes events
+// after 30 days. An event that is invalid or not for us is logged as an error and skipped.
 func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(payprovider.Event) error) error {
 	return each(ctx, c, request{what: "events", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.Event], error) {
 		p := &stripego.EventListParams{CreatedRange: created(from, to), Types: stripego.StringSlice(types)}
@@ -67,7 +66,7 @@ func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []str
 		event, err := eventOf(rawOf(e.LastResponse))
 		switch {
 		case err != nil:
-			c.logger.Error("an event of the list cannot be read", "event_id", e.ID, "error", err)
+			c.logger.Error("an event of the list is invalid", "event_id", e.ID, "error", err)
 		case c.wrongEvent(event) == nil:
 			return yield(event)
 		}
@@ -75,7 +74,7 @@ func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []str
 	})
 }
 
-// created is the span [from, to), widened to whole seconds.
+// created returns the range [from, to), widened to whole seconds.
 func created(from, to time.Time) *stripego.RangeQueryParams {
 	end := to.Unix()
 	if to.Nanosecond() > 0 {
@@ -84,8 +83,7 @@ func created(from, to time.Time) *stripego.RangeQueryParams {
 	return &stripego.RangeQueryParams{GreaterThanOrEqual: max(0, from.Unix()), LesserThan: end}
 }
 
-// each fetches page after page and calls yield for every item. A page is a call of its
-// own, and its items are in memory together.
+// each fetches one page after the other and calls yield for every item. Each page is a separate call.
 func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx context.Context, after *string) (page[T], error),
 	identify func(T) (id string, wrong *callError), yield func(T) error,
 ) error {
@@ -102,12 +100,12 @@ func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx conte
 				case wrong != nil:
 					return wrong
 				case id == "" || after != nil && id == *after:
-					return unreadable() // going on would never end
+					return invalidAnswer() // continuing would never end
 				}
 				last = id
 			}
 			if p.more && len(p.items) == 0 {
-				return unreadable()
+				return invalidAnswer()
 			}
 			return nil
 		})
@@ -126,16 +124,16 @@ func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx conte
 	}
 }
 
-// ListBalanceTransactions is ListEvents for what has moved the account's balance. Charges,
-// refunds and disputes come with what they were made over.
+// ListBalanceTransactions is ListEvents for balance transactions. Charges, refunds and disputes come with
+// their sources.
 func (c *Client) ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
 	return each(ctx, c, request{what: "balance transactions", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.BalanceTransaction], error) {
 		p := &stripego.BalanceTransactionListParams{CreatedRange: created(from, to), Expand: stripego.StringSlice([]string{"data.source"})}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
 		return pageOf(c.api.V1BalanceTransactions.List(ctx, p))
 	}, func(t *stripego.BalanceTransaction) (string, *callError) {
-		if t.Source != nil && t.Source.Type == "" { // a bare id: nobody could tell whose it is
-			return t.ID, unreadable()
+		if t.Source != nil && t.Source.Type == "" { // not expanded: its owner is unknown
+			return t.ID, invalidAnswer()
 		}
 		return t.ID, nil
 	}, func(t *stripego.BalanceTransaction) error {
@@ -190,8 +188,7 @@ func sourceOf(s *stripego.BalanceTransactionSource) payprovider.Source {
 	return source
 }
 
-// categories are the reporting categories of our release of Stripe's API. In any other,
-// money may be ours.
+// categories are the reporting categories of our version of Stripe's API. In any other, money may be ours.
 var categories = []stripego.BalanceTransactionReportingCategory{
 	stripego.BalanceTransactionReportingCategoryAdvance,
 	stripego.BalanceTransactionReportingCategoryAdvanceFunding,
