@@ -212,7 +212,7 @@ func classify(err error) *fault.Error {
 		return ofFramework(f)
 	}
 	switch {
-	case errors.Is(err, batch.ErrFull), errors.Is(err, postgres.ErrCrowded):
+	case errors.Is(err, batch.ErrFull), errors.Is(err, postgres.ErrNoPermit):
 		return fault.Wrap(fault.Overloaded, err, "too many requests are waiting; retry with the same Idempotency-Key")
 	case errors.Is(err, batch.ErrClosed):
 		return fault.Wrap(fault.Unavailable, err, "this server is shutting down; retry with the same Idempotency-Key")

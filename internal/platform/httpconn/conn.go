@@ -12,49 +12,45 @@ import (
 	"time"
 )
 
-// pace is how many bytes a second a client must send or read, of what it is waited
-// for.
-const pace = 2 << 10
+// minRate is how many bytes per second a client must send or read while we wait for it.
+const minRate = 2 << 10
 
 const (
-	// deadAfter is how long a client's machine may say nothing at all before it
-	// counts as gone.
-	deadAfter = 30 * time.Second
-	// sendBuffer bounds what the system keeps of an answer that is not read.
+	// peerTimeout is how long a client's machine may not respond before the connection is closed.
+	peerTimeout = 30 * time.Second
+	// sendBuffer bounds what the system buffers of an unread answer.
 	sendBuffer = 128 << 10
-	// lingerTimeout and lingerBytes bound what is still read from a client whose
-	// request was answered before its end. Closing at once would reset the
-	// connection, and the client might not see the answer.
+	// lingerTimeout and lingerBytes bound what is read after a request was answered before its end. An
+	// immediate close would reset the connection, and the client might not see the answer.
 	lingerTimeout = time.Second
 	lingerBytes   = 64 << 10
 )
 
-// Conn is a connection that keeps to the bounds of its Listener. Deadlines that the
-// server sets have no effect: the bounds say how long a connection may take.
+// Conn is a connection with the limits of its Listener. Deadlines that the server sets are ignored.
 type Conn struct {
 	net.Conn
 	listener *Listener
 	address  netip.Addr
-	unread   func(net.Conn) int // bytes that were written and that the client's system has not acknowledged
+	unread   func(net.Conn) int // written bytes that the client's system has not acknowledged
 	closed   atomic.Bool
 
-	head     scanner
-	ahead    []byte      // received and not yet delivered: it belongs to later requests
-	answered bool        // a request was answered: what comes next is a further one
-	early    atomic.Bool // a request was answered before its end: no other one follows
-	refused  atomic.Bool // a refusal was sent: the server has nothing to add
-	begun    time.Time   // when the head in hand began
-	receive  allowance
-	send     allowance
-	bodyBy   time.Time // the body in hand must have arrived; zero: its pace is enough
+	head          scanner
+	buffered      []byte      // received but not yet read: part of later requests
+	answered      bool        // a request was answered
+	answeredEarly atomic.Bool // a request was answered before its end: no other follows
+	refused       atomic.Bool // a rejection was sent: the server's writes fail
+	headStart     time.Time   // when the current head began
+	receive       slack
+	send          slack
+	bodyDeadline  time.Time // of the current body; zero: only its rate is bounded
 
 	mu       sync.Mutex
-	watching chan struct{} // closed when the watch has ended; nil without one
+	watching chan struct{} // closed when the watch has ended; nil: none
 	stopping bool
 }
 
 func newConn(socket net.Conn, l *Listener, address netip.Addr) *Conn {
-	return &Conn{Conn: socket, listener: l, address: address, unread: unread, head: scanner{limit: l.options.MaxHead}, send: allowance{limit: l.options.WriteTimeout, left: l.options.WriteTimeout}}
+	return &Conn{Conn: socket, listener: l, address: address, unread: unread, head: scanner{limit: l.options.MaxHead}, send: slack{limit: l.options.WriteTimeout, left: l.options.WriteTimeout}}
 }
 
 // SetDeadline implements net.Conn; it does nothing.
@@ -66,25 +62,25 @@ func (c *Conn) SetReadDeadline(time.Time) error { return nil }
 // SetWriteDeadline implements net.Conn; it does nothing.
 func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
 
-// Read implements net.Conn. It returns bytes of one request at most. It returns
-// io.EOF also when the connection must not be used any further.
+// Read implements net.Conn. It returns bytes of at most one request. It returns io.EOF also if the connection
+// must not be used further.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.endWatch()
-	if c.early.Load() || c.refused.Load() || len(p) == 0 {
+	if c.answeredEarly.Load() || c.refused.Load() || len(p) == 0 {
 		return 0, io.EOF
 	}
 	if c.head.ended() {
 		c.head.reset()
 	}
-	n, err := c.next(p)
+	n, err := c.receiveNext(p)
 	if n > 0 {
 		if c.head.fresh() {
-			c.begun, c.receive = time.Now(), allowance{limit: c.listener.options.ReadTimeout, left: c.listener.options.ReadTimeout}
-			c.bodyBy = time.Time{}
+			c.headStart, c.receive = time.Now(), slack{limit: c.listener.options.ReadTimeout, left: c.listener.options.ReadTimeout}
+			c.bodyDeadline = time.Time{}
 		}
 		taken, reason := c.head.scan(p[:n])
 		if taken < n {
-			c.ahead = append(append(make([]byte, 0, n-taken+len(c.ahead)), p[taken:n]...), c.ahead...)
+			c.buffered = append(append(make([]byte, 0, n-taken+len(c.buffered)), p[taken:n]...), c.buffered...)
 		}
 		if reason != fine {
 			c.refuse(reason)
@@ -102,22 +98,21 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// Length returns the length of the body in hand.
+// Length returns the length of the current body.
 func (c *Conn) Length() int { return c.head.length }
 
-// HasAll tells whether the request in hand has arrived to its end.
+// HasAll reports whether the current request has arrived completely.
 func (c *Conn) HasAll() bool { return c.head.ended() }
 
-// EndBodyBy has the rest of the body in hand arrive by a time, however fast it comes. The reader
-// of the body calls it.
-func (c *Conn) EndBodyBy(at time.Time) { c.bodyBy = at }
+// SetBodyDeadline sets when the rest of the current body must have arrived. The reader of the body calls it.
+func (c *Conn) SetBodyDeadline(at time.Time) { c.bodyDeadline = at }
 
-// next returns what was received before, or waits for more.
-func (c *Conn) next(p []byte) (n int, err error) {
-	if len(c.ahead) > 0 {
-		n = copy(p, c.ahead)
-		if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
-			c.ahead = nil
+// receiveNext returns buffered bytes, or waits for more.
+func (c *Conn) receiveNext(p []byte) (n int, err error) {
+	if len(c.buffered) > 0 {
+		n = copy(p, c.buffered)
+		if c.buffered = c.buffered[n:]; len(c.buffered) == 0 {
+			c.buffered = nil
 		}
 		return n, nil
 	}
@@ -126,8 +121,8 @@ func (c *Conn) next(p []byte) (n int, err error) {
 	switch {
 	case c.head.inBody():
 		by := now.Add(c.receive.left)
-		if !c.bodyBy.IsZero() && c.bodyBy.Before(by) {
-			by = c.bodyBy
+		if !c.bodyDeadline.IsZero() && c.bodyDeadline.Before(by) {
+			by = c.bodyDeadline
 		}
 		_ = c.Conn.SetReadDeadline(by)
 		n, err = c.Conn.Read(p)
@@ -137,7 +132,7 @@ func (c *Conn) next(p []byte) (n int, err error) {
 		}
 		return n, err
 	case !c.head.fresh():
-		_ = c.Conn.SetReadDeadline(c.begun.Add(options.ReadTimeout))
+		_ = c.Conn.SetReadDeadline(c.headStart.Add(options.ReadTimeout))
 	case c.answered:
 		_ = c.Conn.SetReadDeadline(now.Add(options.IdleTimeout))
 	default:
@@ -146,14 +141,14 @@ func (c *Conn) next(p []byte) (n int, err error) {
 	return c.Conn.Read(p)
 }
 
-// refuse answers a request that breaks a rule. Nothing else is read or sent.
+// refuse answers a request that violates a rule. Nothing else is read or sent.
 func (c *Conn) refuse(reason Reason) {
 	c.refused.Store(true)
 	if reason != TooSlow {
 		c.listener.metrics.cut.WithLabelValues("bad-request").Inc()
 	}
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTimeout))
-	_, _ = c.Conn.Write(c.listener.options.Refuse(reason)) // a client that does not read it has lost nothing
+	_, _ = c.Conn.Write(c.listener.options.Refuse(reason)) // the client may not read it
 }
 
 // Close implements net.Conn.
@@ -167,32 +162,30 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// linger lets the client see the answer to a request of which it still sends the rest.
+// linger lets a client that is still sending its request read the answer.
 func (c *Conn) linger() {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok || !c.early.Load() && !c.refused.Load() || half.CloseWrite() != nil {
+	if !ok || !c.answeredEarly.Load() && !c.refused.Load() || half.CloseWrite() != nil {
 		return
 	}
 	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 	_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 }
 
-// Abort closes the connection so that nobody takes the part of an answer that was sent for
-// the whole.
+// Abort resets the connection, so that the client does not take a partial answer for a complete one.
 func (c *Conn) Abort() {
 	if socket, ok := c.Conn.(*net.TCPConn); ok {
 		_ = socket.SetLinger(0)
 	}
 	c.refused.Store(true)
-	_, _ = c.Conn.Close(), c.Close() // there is nothing to linger for
+	_, _ = c.Conn.Close(), c.Close() // without linger
 }
 
-// aheadLimit bounds what a client may send while its request waits.
-const aheadLimit = 16 << 10
+// maxBuffered bounds what a client may send while its request waits.
+const maxBuffered = 16 << 10
 
-// Watch calls gone once when the client closes the connection, or its machine is
-// lost, or it sends more than anybody would behind a request that waits. Call stop
-// before the connection is read again; a Read does so too.
+// Watch calls gone once if the client closes the connection, its machine is lost, or it sends more than
+// maxBuffered behind a request that waits. Call stop before the next read; Read does so too.
 func (c *Conn) Watch(gone func()) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,8 +204,8 @@ func (c *Conn) watch(ended chan<- struct{}, gone func()) {
 	var buffer [512]byte
 	for {
 		n, err := c.Conn.Read(buffer[:])
-		c.ahead = append(c.ahead, buffer[:n]...)
-		if err == nil && len(c.ahead) <= aheadLimit {
+		c.buffered = append(c.buffered, buffer[:n]...)
+		if err == nil && len(c.buffered) <= maxBuffered {
 			continue
 		}
 		c.mu.Lock()
@@ -231,7 +224,7 @@ func (c *Conn) endWatch() {
 	ended := c.watching
 	c.stopping = true
 	if ended != nil {
-		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // it is over: the read returns
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // in the past: the read returns
 	}
 	c.mu.Unlock()
 	if ended != nil {
@@ -242,41 +235,40 @@ func (c *Conn) endWatch() {
 	}
 }
 
-// allowance is how long a client may still be slower than Pace.
-type allowance struct{ limit, left time.Duration }
+// slack is how long a client may still be slower than minRate.
+type slack struct{ limit, left time.Duration }
 
-// use takes the time that was waited for n bytes, and gives what these are worth.
-func (a *allowance) use(waited time.Duration, n int) {
-	a.left = min(a.limit, a.left-waited+time.Duration(n)*time.Second/pace)
+// use subtracts the time waited for n bytes and adds what they take at minRate.
+func (a *slack) use(waited time.Duration, n int) {
+	a.left = min(a.limit, a.left-waited+time.Duration(n)*time.Second/minRate)
 }
 
-// checks is how often, within the longest time that a client may be slow, it is
-// looked at how much it has read.
-const checks = 4
+// checksPerLimit is how often Write measures what the client has read within the write timeout.
+const checksPerLimit = 4
 
-// atOnce is how soon a write must be done if the client is not to count as slow.
-const atOnce = 100 * time.Millisecond
+// promptWrite is how fast a write must be to restore the full slack.
+const promptWrite = 100 * time.Millisecond
 
-var interim = []byte("HTTP/1.1 1") // an answer such as 100 Continue: the request goes on
+var interim = []byte("HTTP/1.1 1") // such as 100 Continue: the request continues
 
-// Write implements net.Conn. It fails when the client reads slower than it may.
+// Write implements net.Conn. It fails if the client reads too slowly.
 func (c *Conn) Write(p []byte) (written int, err error) {
 	if c.refused.Load() {
 		return 0, net.ErrClosed
 	}
 	c.answered = true
 	if !c.head.ended() && !bytes.HasPrefix(p, interim) {
-		c.early.Store(true)
+		c.answeredEarly.Store(true)
 	}
-	held := -1 // bytes that the client has not read; not known yet
+	held := -1 // unread bytes; -1: unknown
 	for {
 		began := time.Now()
-		_ = c.Conn.SetWriteDeadline(began.Add(min(c.send.limit/checks, max(c.send.left, time.Millisecond))))
+		_ = c.Conn.SetWriteDeadline(began.Add(min(c.send.limit/checksPerLimit, max(c.send.left, time.Millisecond))))
 		n, err := c.Conn.Write(p[written:])
 		written += n
 		waited := time.Since(began)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			if c.send.use(waited, n); waited < atOnce {
+			if c.send.use(waited, n); waited < promptWrite {
 				c.send.left = c.send.limit
 			}
 			return written, err

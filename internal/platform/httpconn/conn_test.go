@@ -188,9 +188,9 @@ func TestABodyThatMustHaveArrivedIsCutAndTheNextOneIsNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if late {
-			server.EndBodyBy(time.Now())
+			server.SetBodyDeadline(time.Now())
 		} else {
-			server.EndBodyBy(time.Now().Add(never))
+			server.SetBodyDeadline(time.Now().Add(never))
 			send(t, client, "bc")
 		}
 		if rest, err := read(2); (err != nil) != late {
@@ -204,7 +204,7 @@ func TestABodyThatMustHaveArrivedIsCutAndTheNextOneIsNot(t *testing.T) {
 			continue
 		}
 		send(t, server, "HTTP/1.1 204 No Content\r\n\r\n")
-		server.EndBodyBy(time.Now()) // of the body that has arrived
+		server.SetBodyDeadline(time.Now()) // of the body that has arrived
 		send(t, client, whole+"abc")
 		if next, err := read(len(whole) + 3); err != nil {
 			t.Errorf("the next request: %q, %v", next, err)
@@ -371,7 +371,7 @@ func TestAWatchSeesTheClientLeave(t *testing.T) {
 		"closed":   func(c *net.TCPConn) { _ = c.Close() },
 		"reset":    func(c *net.TCPConn) { _, _ = c.SetLinger(0), c.Close() },
 		"half":     func(c *net.TCPConn) { _ = c.CloseWrite() },
-		"flooding": func(c *net.TCPConn) { _, _ = c.Write(make([]byte, 2*aheadLimit)) },
+		"flooding": func(c *net.TCPConn) { _, _ = c.Write(make([]byte, 2*maxBuffered)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,61 +7,59 @@ import (
 	"strings"
 )
 
-// Reason says why a request or a connection is refused.
+// Reason is why a request or a connection is rejected.
 type Reason uint8
 
 // The reasons.
 const (
 	fine           Reason = iota
-	TooMany               // there are too many connections
+	TooMany               // connections
 	TooSlow               // the request did not arrive in time
 	TooLarge              // the head of the request is too large
 	BadRequestLine        // no method, target, version 1.1 or 1.0 and CR LF
 	BadHeader             // a header line that is not: name, colon, value, CR LF
-	BadLength             // a Content-Length that is not one number, or that has a Transfer-Encoding beside it
-	LengthRequired        // a Transfer-Encoding: only Content-Length says here how long a body is
-	Repeated              // a header field that may be there only once
+	BadLength             // a Content-Length that is not one number, or together with Transfer-Encoding
+	LengthRequired        // a Transfer-Encoding: only Content-Length is accepted
+	Repeated              // a header field that must be unique
 )
 
-// scanner follows the bytes of one request: its head by the grammar of RFC 9112,
-// sections 2 to 6, and then the length of its body.
+// scanner parses one request: its head by RFC 9112, sections 2 to 6, then the length of its body.
 type scanner struct {
 	limit  int // bytes of a head
 	seen   int // bytes of this head
 	state  state
-	line   []byte // what has arrived of a line whose end has not
-	fields uint   // those of single that the head has, as a set of bits
+	line   []byte // the received part of an incomplete line
+	fields uint   // bit set of the fields of single that the head has
 	length int    // of the body
-	left   int    // bytes of it that have not arrived
+	left   int    // bytes of the body that have not arrived
 }
 
 type state uint8
 
 const (
-	atStart state = iota // an empty line may stand before a request
+	atStart state = iota // an empty line may precede a request
 	requestLine
 	headerLine
 	inBody
 	over
 )
 
-// single are the header fields that a request may have only once, in lower case: those that
-// say how long it is, for whom it is, who sends it and what it is.
+// single are the header fields that a request may have only once, in lower case.
 var single = [...]string{theLength: "content-length", theEncoding: "transfer-encoding", "host", "authorization", "content-type", "idempotency-key"}
 
 const theLength, theEncoding = 0, 1
 
 var cr, lf, crlf, blank, colon = []byte("\r"), []byte("\n"), []byte("\r\n"), []byte(" "), []byte(":")
 
-// most is the longest body that can be told from a mistake.
-const most = 1 << 50
+// maxLength is the maximum Content-Length.
+const maxLength = 1 << 50
 
 func (s *scanner) reset()       { *s = scanner{limit: s.limit} }
 func (s *scanner) fresh() bool  { return s.state == atStart && s.seen == 0 }
 func (s *scanner) ended() bool  { return s.state == over }
 func (s *scanner) inBody() bool { return s.state == inBody }
 
-// scan follows bytes of a request and returns how many belong to it.
+// scan parses bytes and returns how many belong to the request.
 func (s *scanner) scan(p []byte) (taken int, reason Reason) {
 	for taken < len(p) && s.state < inBody {
 		piece := p[taken:]
@@ -71,7 +69,7 @@ func (s *scanner) scan(p []byte) (taken int, reason Reason) {
 		fits := piece[:min(len(piece), s.limit-s.seen)]
 		s.seen += len(fits)
 		line, from := fits, 0
-		if len(s.line) > 0 || !bytes.HasSuffix(fits, lf) { // it comes in pieces
+		if len(s.line) > 0 || !bytes.HasSuffix(fits, lf) { // an incomplete line
 			from = max(0, len(s.line)-1)
 			s.line = append(s.line, fits...)
 			line = s.line
@@ -101,7 +99,7 @@ func (s *scanner) scan(p []byte) (taken int, reason Reason) {
 	return taken, fine
 }
 
-// isText tells whether part of a line has no control characters but tabs, and CR LF at its end.
+// isText reports whether part of a line has no control characters except tabs and CR LF at its end.
 func isText(part []byte) bool {
 	text, ended := bytes.CutSuffix(part, crlf)
 	if !ended {
@@ -115,7 +113,7 @@ func isText(part []byte) bool {
 	return true
 }
 
-// end follows the end of a line.
+// end parses a complete line.
 func (s *scanner) end(line []byte) Reason {
 	switch {
 	case s.state == atStart && len(line) == 0:
@@ -144,7 +142,7 @@ func (s *scanner) end(line []byte) Reason {
 	return fine
 }
 
-// header follows a header line.
+// header parses a header line.
 func (s *scanner) header(line []byte) Reason {
 	name, value, found := bytes.Cut(line, colon)
 	if !found || !isToken(name) {
@@ -157,11 +155,11 @@ func (s *scanner) header(line []byte) Reason {
 	isRepeated := s.fields&(1<<field) > 0
 	s.fields |= 1 << field
 	switch field {
-	case theEncoding: // it is refused when it is known whether there is a length too
+	case theEncoding: // rejected at the end of the head, depending on Content-Length
 		return fine
 	case theLength:
 		length, err := strconv.ParseUint(string(bytes.Trim(value, " \t")), 10, 64)
-		if err != nil || length > most || isRepeated {
+		if err != nil || length > maxLength || isRepeated {
 			return BadLength
 		}
 		s.length = int(length)
@@ -172,8 +170,7 @@ func (s *scanner) header(line []byte) Reason {
 	return fine
 }
 
-// isToken tells whether a text may be a method or the name of a header field (RFC 9110,
-// section 5.6.2).
+// isToken reports whether a text is a token: a method or the name of a header field (RFC 9110, section 5.6.2).
 func isToken(text []byte) bool {
 	for _, b := range text {
 		letter := b | ('a' - 'A')

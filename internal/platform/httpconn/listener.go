@@ -1,16 +1,16 @@
-// Package httpconn bounds connections of clients before authentication ([Listen]).
+// Package httpconn bounds client connections before authentication ([Listen]).
 //
-//   - Number: connections in all, and from one address.
-//   - Pace: a head must arrive in time; a body or an answer must move at least [Pace]
-//     bytes a second. Only bytes that are waited for count, so a silent stream is not
-//     slow. [Conn.EndBodyBy] bounds a body in all.
+//   - Number: connections in total, and per address.
+//   - Rate: a head must arrive in time; a body or an answer must move at least minRate bytes per second.
+//     Only time spent waiting for the client counts, so an idle stream is not slow.
+//     [Conn.SetBodyDeadline] bounds a whole body.
 //   - Idle time.
-//   - Grammar: RFC 9112, strictly, and a length in Content-Length only. So no proxy can
-//     see another end of a request (request smuggling).
+//   - Grammar: strict RFC 9112, with the length only in Content-Length. So no proxy can see another end of
+//     a request (request smuggling).
 //
-// A request that breaks a rule is answered here, and its connection closed. Bytes of the
-// next request do not reach the server before it asks for them. While a request waits,
-// [Conn.Watch] tells when its client is gone.
+// A request that violates a rule is answered here, and its connection is closed. Bytes of the next request
+// do not reach the server before it reads them. While a request waits, [Conn.Watch] detects that its client
+// is gone.
 package httpconn
 
 import (
@@ -24,20 +24,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options are the bounds of a Listener.
+// Options are the limits of a Listener.
 type Options struct {
-	MaxOpen       int           // connections at once
-	MaxPerAddress int           // of these, from one address; 0: no bound
+	MaxOpen       int           // concurrent connections
+	MaxPerAddress int           // of these, from one address; 0: no limit
 	MaxHead       int           // bytes of the head of a request
-	ReadTimeout   time.Duration // for a head; and how long a body may come slower than Pace
-	WriteTimeout  time.Duration // how long an answer may be read slower than Pace
-	IdleTimeout   time.Duration // for the first byte of a further request
-	// Refuse returns what a refused client is answered: a whole response with
-	// Connection: close.
+	ReadTimeout   time.Duration // for a head, and how long a body may arrive slower than minRate
+	WriteTimeout  time.Duration // how long an answer may be read slower than minRate
+	IdleTimeout   time.Duration // until the first byte of a further request
+	// Refuse returns the complete response to a rejected client, with Connection: close.
 	Refuse func(Reason) []byte
 }
 
-// Listener accepts connections within its bounds.
+// Listener accepts connections within its limits.
 type Listener struct {
 	net.Listener
 	options Options
@@ -45,14 +44,14 @@ type Listener struct {
 
 	mu        sync.Mutex
 	open      int
-	addresses map[netip.Addr]int // only if they are bounded; those with a connection
+	addresses map[netip.Addr]int // addresses with a connection, if MaxPerAddress is set
 }
 
 type metrics struct{ refused, cut *prometheus.CounterVec }
 
-// Listen listens on a TCP address and exports what becomes of its connections.
+// Listen listens on a TCP address and exports metrics of its connections.
 func Listen(ctx context.Context, address string, options Options, registry prometheus.Registerer) (*Listener, error) {
-	config := net.ListenConfig{Control: prepare, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: deadAfter / 2, Interval: deadAfter / 6, Count: 3}}
+	config := net.ListenConfig{Control: prepare, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: peerTimeout / 2, Interval: peerTimeout / 6, Count: 3}}
 	listener, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -63,8 +62,8 @@ func Listen(ctx context.Context, address string, options Options, registry prome
 func newListener(listener net.Listener, options Options, registry prometheus.Registerer) *Listener {
 	l := &Listener{Listener: listener, options: options, addresses: make(map[netip.Addr]int)}
 	l.metrics = metrics{
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections closed at once, by the bound that they exceeded."}, []string{"bound"}),
-		cut:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_cut_total", Help: "Connections closed because of what their client did."}, []string{"reason"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections rejected, by the limit that they exceeded."}, []string{"bound"}),
+		cut:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_cut_total", Help: "Connections closed because of their client, by reason."}, []string{"reason"}),
 	}
 	for _, bound := range []string{"address", "all"} {
 		l.metrics.refused.WithLabelValues(bound)
@@ -84,8 +83,7 @@ func (l *Listener) Open() int {
 	return l.open
 }
 
-// acceptPause is how long no connection is accepted after the system refused one,
-// for example because the process has too many files open.
+// acceptPause is the pause after a failed accept, for example with too many open files.
 const acceptPause = 50 * time.Millisecond
 
 // Accept implements net.Listener. Its only error is that the listener is closed.
@@ -102,7 +100,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		address := AddressOf(socket)
 		if bound := l.admit(address); bound != "" {
 			l.metrics.refused.WithLabelValues(bound).Inc()
-			_ = socket.SetWriteDeadline(time.Now().Add(acceptPause)) // a new socket has room for it
+			_ = socket.SetWriteDeadline(time.Now().Add(acceptPause)) // fits into the buffer of a new socket
 			_, _ = socket.Write(l.options.Refuse(TooMany))
 			_ = socket.Close()
 			continue
@@ -111,7 +109,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection, or returns the bound that it exceeds.
+// admit counts a connection, or returns the limit that it exceeds.
 func (l *Listener) admit(address netip.Addr) (bound string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,8 +135,7 @@ func (l *Listener) release(address netip.Addr) {
 	}
 }
 
-// AddressOf returns the address that counts as one: of IPv6, the network that one
-// customer of a provider gets.
+// AddressOf returns the address for MaxPerAddress: for IPv6 the /64 network, which one customer gets.
 func AddressOf(socket net.Conn) netip.Addr {
 	if known, ok := socket.(*Conn); ok {
 		return known.address

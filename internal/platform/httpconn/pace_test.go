@@ -44,7 +44,7 @@ func TestABodyMayTakeAsLongAsItNeedsIfItComesFastEnough(t *testing.T) {
 	for name, c := range map[string]struct {
 		perSecond int
 		cutAfter  time.Duration // 0: never
-	}{"at the pace": {pace, 0}, "at half the pace": {pace / 2, 2 * bound}} {
+	}{"at the pace": {minRate, 0}, "at half the pace": {minRate / 2, 2 * bound}} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, client net.Conn, server *Conn) {
 				go func() {
@@ -72,7 +72,7 @@ func TestAnAnswerMayTakeAsLongAsItNeedsIfItIsReadFastEnough(t *testing.T) {
 	for name, c := range map[string]struct {
 		perSecond int
 		isCut     bool
-	}{"above the pace": {pace + 100, false}, "at half the pace": {pace / 2, true}} {
+	}{"above the pace": {minRate + 100, false}, "at half the pace": {minRate / 2, true}} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, client net.Conn, server *Conn) {
 				request(t, client, server)
@@ -83,7 +83,7 @@ func TestAnAnswerMayTakeAsLongAsItNeedsIfItIsReadFastEnough(t *testing.T) {
 					}
 				}()
 				began := time.Now()
-				n, err := server.Write(make([]byte, 200*(pace+100)))
+				n, err := server.Write(make([]byte, 200*(minRate+100)))
 				if c.isCut != (err != nil) || time.Since(began) < bound {
 					t.Errorf("after %s: %d bytes, %v", time.Since(began), n, err)
 				}
@@ -99,7 +99,7 @@ func TestAnAnswerMayTakeAsLongAsItNeedsIfItIsReadFastEnough(t *testing.T) {
 type full struct{ net.Conn }
 
 func (f full) Write([]byte) (int, error) {
-	time.Sleep(bound / checks)
+	time.Sleep(bound / checksPerLimit)
 	return 0, os.ErrDeadlineExceeded
 }
 
@@ -110,11 +110,11 @@ func TestWhatTheSystemKeepsMakesNobodySlow(t *testing.T) {
 		request(t, client, server)
 		server.Conn = full{server.Conn}
 		began, reading := time.Now(), 10*bound
-		server.unread = func(net.Conn) int { return 1<<20 - int(min(time.Since(began), reading).Seconds()*1.5*pace) }
+		server.unread = func(net.Conn) int { return 1<<20 - int(min(time.Since(began), reading).Seconds()*1.5*minRate) }
 		if _, err := server.Write(make([]byte, 1<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error(err)
 		}
-		if lasted := time.Since(began); lasted < reading+bound || lasted > reading+bound+bound/checks {
+		if lasted := time.Since(began); lasted < reading+bound || lasted > reading+bound+bound/checksPerLimit {
 			t.Errorf("it was cut after %s, and read for %s", lasted, reading)
 		}
 	})

@@ -10,8 +10,8 @@ import (
 // prepare sets the options of a listening socket; its connections inherit them.
 func prepare(_, _ string, socket syscall.RawConn) (failed error) {
 	err := socket.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
-		if failed == nil { // the kernel counts twice as much, for what it keeps about each packet
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(peerTimeout.Milliseconds()))
+		if failed == nil { // the kernel doubles it for its bookkeeping
 			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer)
 		}
 	})
@@ -21,8 +21,7 @@ func prepare(_, _ string, socket syscall.RawConn) (failed error) {
 	return failed
 }
 
-// unread returns how many bytes of what was written the client's system has not
-// acknowledged yet.
+// unread returns how many written bytes the client's system has not acknowledged.
 func unread(socket net.Conn) (n int) {
 	raw, ok := socket.(syscall.Conn)
 	if !ok {

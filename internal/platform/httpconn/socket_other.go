@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// prepare sets nothing: the options are those of Linux. Elsewhere a client whose
-// machine is gone is noticed later.
+// prepare does nothing: only Linux has the options. Elsewhere a lost client is detected later.
 func prepare(string, string, syscall.RawConn) error { return nil }
 
-// unread is not known: bytes that the system has taken count as read.
+// unread is unknown: bytes that the system has accepted count as read.
 func unread(net.Conn) int { return 0 }

@@ -115,7 +115,7 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, owner string, limit int,
 		}
 		defer release()
 		if connection, ok := c.Context().Conn().(*httpconn.Conn); ok && b.arrive > 0 {
-			connection.EndBodyBy(time.Now().Add(b.arrive))
+			connection.SetBodyDeadline(time.Now().Add(b.arrive))
 		}
 	}
 	body, err := whole(c.Context().RequestBodyStream(), length, limit)
