@@ -19,43 +19,40 @@ type Check struct {
 	Probe    func(ctx context.Context) error
 }
 
-// ErrMigrations is in the chain of the error of a probe whose server answers, but has a schema
-// that is too old.
+// ErrMigrations is in the chain of a probe's error if the server answers but its schema is too old.
 var ErrMigrations = errors.New("the schema is too old")
 
-// Health is the state that a process reports. It is starting until Started is
-// called, with any result of its checks.
+// Health is the state that a process reports. It is starting until Started is called.
 type Health struct {
 	checks     []Check
 	started    atomic.Bool
 	waitingFor atomic.Pointer[string]
 	causes     atomic.Pointer[Causes]
 	livemode   atomic.Pointer[bool]
-	faults     atomic.Int64 // of writes, in a row
-	faultAt    atomic.Int64 // the last of them, in nanoseconds since 1970
+	faults     atomic.Int64 // consecutive failed writes
+	faultAt    atomic.Int64 // time of the last one, in Unix nanoseconds
 
-	mu     sync.Mutex // held during a look: others that ask wait for it, and share it
-	looked time.Time
-	last   Readiness
+	mu        sync.Mutex // held during the checks: concurrent callers share the result
+	checkedAt time.Time
+	last      Readiness
 }
 
 // NewHealth returns the Health of a process that is starting.
 func NewHealth(checks ...Check) *Health { return &Health{checks: checks} }
 
-// WaitFor sets what the process waits for before it can start.
+// WaitFor sets what the start waits for.
 func (h *Health) WaitFor(what string) { h.waitingFor.Store(&what) }
 
-// Started ends the state starting: from now on the checks decide.
+// Started ends the state starting: from now on the checks count.
 func (h *Health) Started() { h.started.Store(true) }
 
-// Degrade lets causes of the whole system show in the readiness: they degrade it, and never
-// make this process unavailable.
+// Degrade adds causes to the readiness: they make it degraded, never unavailable.
 func (h *Health) Degrade(c *Causes) { h.causes.Store(c) }
 
-// TakeCards says that the process uses a payment provider, and whether in live mode.
+// TakeCards sets that the process uses a payment provider, and whether in live mode.
 func (h *Health) TakeCards(livemode bool) { h.livemode.Store(&livemode) }
 
-// Wrote notes how a write of this process has ended: nil, or a fault that the write did not cause.
+// Wrote records the result of a write: nil, or a fault that the write did not cause.
 func (h *Health) Wrote(err error) {
 	if err == nil {
 		h.faults.Store(0)
@@ -65,16 +62,15 @@ func (h *Health) Wrote(err error) {
 	h.faults.Add(1)
 }
 
-// writesForgotten is how long faults count when no further write comes.
-const writesForgotten = time.Minute
+// writeFaultTTL is how long faults count without a further write.
+const writeFaultTTL = time.Minute
 
-// WritesFail tells whether the last two writes or more have failed.
+// WritesFail reports whether at least the last two writes failed.
 func (h *Health) WritesFail() bool {
-	return h.faults.Load() >= 2 && time.Since(time.Unix(0, h.faultAt.Load())) < writesForgotten
+	return h.faults.Load() >= 2 && time.Since(time.Unix(0, h.faultAt.Load())) < writeFaultTTL
 }
 
-// Starting tells whether the process is still starting, and what it waits for, if
-// that is known.
+// Starting reports whether the process is still starting, and what it waits for, if known.
 func (h *Health) Starting() (waitingFor string, starting bool) {
 	if h.started.Load() {
 		return "", false
@@ -91,11 +87,11 @@ type Readiness struct {
 	WaitingFor string            `json:"waiting_for,omitempty"` // while it is starting
 	Checks     map[string]string `json:"checks"`                // ok, unavailable or migrations
 	Causes     []string          `json:"causes,omitempty"`      // what degrades the whole system
-	Unknown    []string          `json:"unknown,omitempty"`     // causes of which it is not known whether they hold
+	Unknown    []string          `json:"unknown,omitempty"`     // causes that could not be determined
 	Livemode   *bool             `json:"livemode,omitempty"`    // of the payment provider; nil: this process uses none
 }
 
-// The words of Readiness.Status.
+// The values of Readiness.Status.
 const (
 	StatusOK          = "ok"
 	StatusDegraded    = "degraded"
@@ -105,8 +101,7 @@ const (
 	checkMigrations = "migrations" // of a check
 )
 
-// HTTPStatus is what /readyz answers with: 200, or 503 for a process that cannot
-// do its work.
+// HTTPStatus is the status of /readyz: 200, or 503 for a process that cannot work.
 func (r Readiness) HTTPStatus() int {
 	if r.Status == StatusUnavailable || r.Status == StatusStarting {
 		return http.StatusServiceUnavailable
@@ -114,25 +109,23 @@ func (r Readiness) HTTPStatus() int {
 	return http.StatusOK
 }
 
-// The bounds of the probes of one /readyz. They run at the same time, so one that hangs does not
-// delay the others. A process is not unavailable for a moment's delay of what it requires; for
-// the rest the answer does not wait long.
+// The timeouts of probes, which run concurrently. A short delay of a required dependency does not make a process
+// unavailable; optional ones must not delay the answer.
 const (
 	requiredTimeout = 2 * time.Second
 	optionalTimeout = 400 * time.Millisecond
 )
 
-// lookEvery is how long the result of a look at everything is shared by all who ask.
-const lookEvery = time.Second
+// checkInterval is how long all callers share the result of the checks.
+const checkInterval = time.Second
 
-// Ready returns what the checks found less than a second ago. So the number of those
-// who ask, which may be anybody, costs nothing.
+// Ready returns the result of checks that is less than checkInterval old, because anybody may ask.
 func (h *Health) Ready() Readiness {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.looked.IsZero() || time.Since(h.looked) >= lookEvery {
-		h.last = h.look(context.Background())
-		h.looked = time.Now()
+	if h.checkedAt.IsZero() || time.Since(h.checkedAt) >= checkInterval {
+		h.last = h.check(context.Background())
+		h.checkedAt = time.Now()
 	}
 	ready := h.last
 	ready.Livemode = h.livemode.Load()
@@ -148,8 +141,8 @@ func (h *Health) Ready() Readiness {
 	return ready
 }
 
-// look runs every check, and returns when all are done.
-func (h *Health) look(ctx context.Context) Readiness {
+// check runs all checks.
+func (h *Health) check(ctx context.Context) Readiness {
 	ready := Readiness{Status: StatusOK, Checks: make(map[string]string, len(h.checks))}
 	errs := make([]error, len(h.checks))
 	var probes sync.WaitGroup
@@ -170,7 +163,7 @@ func (h *Health) look(ctx context.Context) Readiness {
 			ready.Checks[check.Name] = StatusOK
 			continue
 		}
-		ready.Checks[check.Name] = StatusUnavailable // the reason stays private: anybody may ask here
+		ready.Checks[check.Name] = StatusUnavailable // without the reason, because anybody may ask
 		if errors.Is(errs[i], ErrMigrations) {
 			ready.Checks[check.Name] = checkMigrations
 		}
@@ -183,45 +176,44 @@ func (h *Health) look(ctx context.Context) Readiness {
 	return ready
 }
 
-// Cause is one thing that is wrong with the whole system, or not.
+// Cause is a possible fault of the whole system.
 type Cause struct {
-	Name    string // fixed and short: anybody may read it in /readyz
+	Name    string // public, in /readyz
 	Holds   bool
 	Details []any // for the log alone
 }
 
-// Causes are what degrades the whole system: each holds, does not hold, or is not known.
-// They show in /readyz and in a gauge; a cause that is not known has no gauge. The log has
-// one line when a cause begins, and one when it ends.
+// Causes degrade the whole system: each holds, does not hold, or is unknown. /readyz and a gauge show them; an
+// unknown cause has no gauge. The begin and the end of a cause are logged.
 type Causes struct {
 	names  []string
 	gauge  *prometheus.Desc
 	logger *slog.Logger
 
-	mu    sync.Mutex
-	known map[string]bool // what the last look has found
-	begun map[string]bool // what the log says to hold
+	mu     sync.Mutex
+	known  map[string]bool // the result of the last check
+	active map[string]bool // causes that are logged as holding
 }
 
-// NewCauses returns the causes with these names. None is known yet.
+// NewCauses returns Causes with these names, all unknown.
 func NewCauses(logger *slog.Logger, registry prometheus.Registerer, names ...string) *Causes {
-	c := &Causes{names: names, logger: logger, begun: make(map[string]bool),
-		gauge: prometheus.NewDesc("triprize_degraded", "1 while the cause degrades the whole system, otherwise 0; missing while that is not known. Every process tells the same, but for draw_key_wrong.", []string{"cause"}, nil)}
+	c := &Causes{names: names, logger: logger, active: make(map[string]bool),
+		gauge: prometheus.NewDesc("triprize_degraded", "1 while the cause degrades the whole system, otherwise 0; missing while unknown. Every process reports the same value, except for draw_key_wrong.", []string{"cause"}, nil)}
 	registry.MustRegister(c)
 	return c
 }
 
-// Set says what a look has found. Causes that it leaves out are not known.
+// Set replaces the results. Causes that are left out become unknown.
 func (c *Causes) Set(found ...Cause) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = make(map[string]bool, len(found))
 	for _, one := range found {
 		c.known[one.Name] = one.Holds
-		if one.Holds == c.begun[one.Name] {
+		if one.Holds == c.active[one.Name] {
 			continue
 		}
-		c.begun[one.Name] = one.Holds
+		c.active[one.Name] = one.Holds
 		if one.Holds {
 			c.logger.Warn("degraded", append([]any{"cause", one.Name}, one.Details...)...)
 		} else {
@@ -230,7 +222,7 @@ func (c *Causes) Set(found ...Cause) {
 	}
 }
 
-// read returns the names of the causes that hold, and of those that are not known.
+// read returns the names of the causes that hold and of the unknown ones.
 func (c *Causes) read() (hold, unknown []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

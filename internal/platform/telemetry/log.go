@@ -10,8 +10,8 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// NewLogger returns a logger that marks every line with the process kind. It bounds the lines of
-// one message; end with Flush.
+// NewLogger returns a logger that adds the process kind to every line and limits the lines of each message. Call
+// Flush at the end.
 func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(settings.Level)) // config has checked it
@@ -24,38 +24,38 @@ func NewLogger(settings config.Log, process string, w io.Writer) *slog.Logger {
 	return slog.New(sampler{handler, &counts{}, out}).With("process", process)
 }
 
-// Took says in a log line how long something took, in milliseconds.
+// Took is a log attribute with a duration in milliseconds.
 func Took(d time.Duration) slog.Attr {
 	return slog.Float64("took_ms", float64(d.Microseconds())/1000)
 }
 
 const (
 	samplePeriod = time.Minute
-	// mostOfMessage is how many lines of a message are written in a period.
-	mostOfMessage = 100
-	// mostKinds bounds the kinds of lines that are known at a time; others count by their message.
-	mostKinds = 512
+	// maxPerMessage is how many lines of a message are written in a period.
+	maxPerMessage = 100
+	// maxKinds bounds the tracked kinds of lines; lines of others count by message.
+	maxKinds = 512
 )
 
-// kindKey is the key of a kind in a context.
+// kindKey is the context key of a kind.
 type kindKey struct{}
 
-// Sampled returns the context of lines below WARN that are sampled like those above: of lines with a
-// kind, one is written in a minute; of those with the kind "", as many as of any message.
+// Sampled returns a context for lines below WARN that are sampled too: of each kind one line per minute, or with
+// the kind "" as many as of other messages.
 func Sampled(kind string) context.Context {
 	return context.WithValue(context.Background(), kindKey{}, kind)
 }
 
-// sampler is a handler that bounds the lines of one message, since an outage has one for each
-// request: of those of WARN and above, and of Sampled ones. The first ones of a minute are written.
-// The first one of the next minute says how many were left out. Lines of WARN and above are written at once.
+// sampler is a handler that limits the lines of each message from WARN and of Sampled ones, because an outage
+// logs one for each request. It writes the first lines of a minute; the first line of the next minute has the
+// number of those left out. Lines from WARN are flushed at once.
 type sampler struct {
 	slog.Handler
 	counts *counts
 	lines  *lines
 }
 
-// counts are the lines of each kind in a period, and in the one before.
+// counts are the numbers of lines of each kind in this period and in the one before.
 type counts struct {
 	mu          sync.Mutex
 	since       time.Time
@@ -88,8 +88,8 @@ func (c *counts) add(message, kind string) (isWritten bool, left int) {
 	if time.Since(c.since) >= samplePeriod {
 		c.since, c.now, c.before = time.Now(), make(map[string]int), c.now
 	}
-	key, most := message, mostOfMessage
-	if kind != "" && (c.now[message+kind] > 0 || len(c.now) < mostKinds) {
+	key, most := message, maxPerMessage
+	if kind != "" && (c.now[message+kind] > 0 || len(c.now) < maxKinds) {
 		key, most = message+kind, 1
 	}
 	left = max(c.before[key]-most, 0)
@@ -108,7 +108,7 @@ func (s sampler) WithGroup(name string) slog.Handler {
 	return sampler{s.Handler.WithGroup(name), s.counts, s.lines}
 }
 
-// Flush writes the lines that wait. Call it before the process ends.
+// Flush writes the buffered lines. Call it before the process ends.
 func Flush(logger *slog.Logger) {
 	if s, ok := logger.Handler().(sampler); ok {
 		s.lines.flush()
@@ -116,20 +116,19 @@ func Flush(logger *slog.Logger) {
 }
 
 const (
-	// linesWait is how long a line below WARN waits for others to be written with it.
-	linesWait = 20 * time.Millisecond
-	// mostWaiting is how many bytes wait at most.
-	mostWaiting = 64 << 10
+	// flushDelay is how long a line below WARN is buffered.
+	flushDelay = 20 * time.Millisecond
+	// maxBuffered is how many bytes are buffered before a flush.
+	maxBuffered = 64 << 10
 )
 
-// lines writes lines together: one by one, each would hold all that log while it is written. Nothing
-// runs while nothing waits.
+// lines buffers lines, because a write for each would block all goroutines that log.
 type lines struct {
-	mu      sync.Mutex // of what waits
-	waiting []byte
-	timer   *time.Timer // nil while nothing waits
+	mu       sync.Mutex // of the buffer
+	buffered []byte
+	timer    *time.Timer // nil while the buffer is empty
 
-	writing sync.Mutex // held during a write, so that lines stay in their order
+	writing sync.Mutex // held during a write, to preserve the order of lines
 	out     io.Writer
 	spare   []byte
 }
@@ -137,10 +136,10 @@ type lines struct {
 // Write implements io.Writer.
 func (l *lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
-	l.waiting = append(l.waiting, line...)
-	full := len(l.waiting) >= mostWaiting
+	l.buffered = append(l.buffered, line...)
+	full := len(l.buffered) >= maxBuffered
 	if l.timer == nil {
-		l.timer = time.AfterFunc(linesWait, l.flush)
+		l.timer = time.AfterFunc(flushDelay, l.flush)
 	}
 	l.mu.Unlock()
 	if full {
@@ -149,20 +148,20 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// flush writes what waits.
+// flush writes the buffered lines.
 func (l *lines) flush() {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	l.mu.Lock()
-	now := l.waiting
-	l.waiting = l.spare[:0]
+	now := l.buffered
+	l.buffered = l.spare[:0]
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil
 	}
 	l.mu.Unlock()
 	if len(now) > 0 {
-		_, _ = l.out.Write(now) // as with any other line that cannot be written, nobody could be told
+		_, _ = l.out.Write(now) // a failed write cannot be logged
 	}
 	l.spare = now
 }

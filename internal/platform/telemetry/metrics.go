@@ -15,26 +15,25 @@ import (
 	"triprize/internal/domain/buildinfo"
 )
 
-// NewRegistry returns a registry with the metrics of the Go runtime and the process, and
-// with the release that it runs.
+// NewRegistry returns a registry with the metrics of the Go runtime, the process and the release.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_build_info", Help: "Always 1; the labels say which release runs.",
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_build_info", Help: "Always 1; the labels have the release.",
 		ConstLabels: prometheus.Labels{"version": buildinfo.Version(), "goversion": runtime.Version()}})
 	info.Set(1)
 	registry.MustRegister(info)
 	return registry
 }
 
-// Expect lets counters with one label begin at 0: Prometheus sees no increase from nothing.
+// Expect initializes counters with one label to 0: otherwise Prometheus misses the first increase.
 func Expect[T ~string](counters *prometheus.CounterVec, values ...T) {
 	for _, value := range values {
 		counters.WithLabelValues(string(value))
 	}
 }
 
-// RegisterPool exports how busy a connection pool is.
+// RegisterPool exports the use of a connection pool.
 func RegisterPool(registry prometheus.Registerer, pool *pgxpool.Pool) {
 	gauge := func(name, help string, value func(*pgxpool.Stat) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(
@@ -46,7 +45,7 @@ func RegisterPool(registry prometheus.Registerer, pool *pgxpool.Pool) {
 	gauge("connections_max", "Most connections this process may open.", func(s *pgxpool.Stat) float64 { return float64(s.MaxConns()) })
 }
 
-// Gauges shows what the last look has found. A gauge that the look leaves out is missing.
+// Gauges exports the gauges of the last Set.
 type Gauges struct {
 	descs []*prometheus.Desc
 
@@ -54,7 +53,7 @@ type Gauges struct {
 	known []prometheus.Metric
 }
 
-// NewGauges returns the collector of gauges with these descriptions. None is known yet.
+// NewGauges returns a collector of gauges with these descriptions, all missing until Set.
 func NewGauges(descs ...*prometheus.Desc) *Gauges { return &Gauges{descs: descs} }
 
 // Set replaces all gauges.
@@ -82,11 +81,11 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 }
 
 const (
-	readTimeout = 2 * time.Second // of one reading
-	readEvery   = 5 * time.Second // between two readings, however many ask
+	readTimeout  = 2 * time.Second // of one read
+	readInterval = 5 * time.Second // between two reads, however many scrapes there are
 )
 
-// readGauges are gauges that are read when somebody asks. When they cannot be read they are missing.
+// readGauges are gauges that are read on a scrape. They are missing if the read fails.
 type readGauges struct {
 	*Gauges
 	read   func(ctx context.Context) ([]prometheus.Metric, error)
@@ -96,7 +95,7 @@ type readGauges struct {
 	at      time.Time
 }
 
-// ReadGauges returns a collector of gauges that read reads.
+// ReadGauges returns a collector of the gauges that read returns.
 func ReadGauges(read func(ctx context.Context) ([]prometheus.Metric, error), logger *slog.Logger, descs ...*prometheus.Desc) prometheus.Collector {
 	return Bounded(&readGauges{Gauges: NewGauges(descs...), read: read, logger: logger}, readTimeout)
 }
@@ -105,12 +104,12 @@ func ReadGauges(read func(ctx context.Context) ([]prometheus.Metric, error), log
 func (g *readGauges) Collect(out chan<- prometheus.Metric) {
 	g.reading.Lock()
 	defer g.reading.Unlock()
-	if g.at.IsZero() || time.Since(g.at) >= readEvery {
+	if g.at.IsZero() || time.Since(g.at) >= readInterval {
 		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 		defer cancel()
 		now, err := g.read(ctx)
 		if err != nil {
-			g.logger.Warn("what waits is not counted: its gauges are missing", "error", err)
+			g.logger.Warn("gauges cannot be read and are missing", "error", err)
 			return
 		}
 		g.at = time.Now()
@@ -119,45 +118,44 @@ func (g *readGauges) Collect(out chan<- prometheus.Metric) {
 	g.Gauges.Collect(out)
 }
 
-// bounded limits how long a collector may take, such as one that asks a server.
+// bounded limits the duration of a collector.
 type bounded struct {
 	prometheus.Collector
-	patience time.Duration
-	asking   atomic.Bool
+	timeout      time.Duration
+	isCollecting atomic.Bool
 }
 
-// Bounded lets a collector take no longer than patience. Later metrics are
-// left out, so that it does not delay others. While it is
-// still busy it is not asked again.
-func Bounded(c prometheus.Collector, patience time.Duration) prometheus.Collector {
-	return &bounded{Collector: c, patience: patience}
+// Bounded limits the duration of a collector, so that it does not delay others. Metrics after timeout are left
+// out. While the collector is still running it is not called again.
+func Bounded(c prometheus.Collector, timeout time.Duration) prometheus.Collector {
+	return &bounded{Collector: c, timeout: timeout}
 }
 
 // Collect implements prometheus.Collector.
 func (b *bounded) Collect(out chan<- prometheus.Metric) {
-	if !b.asking.CompareAndSwap(false, true) {
+	if !b.isCollecting.CompareAndSwap(false, true) {
 		return
 	}
-	told := make(chan prometheus.Metric)
+	collected := make(chan prometheus.Metric)
 	left := make(chan struct{}) // closed when Collect has returned
 	defer close(left)
 	go func() {
-		defer b.asking.Store(false)
-		defer close(told)
+		defer b.isCollecting.Store(false)
+		defer close(collected)
 		all := make(chan prometheus.Metric)
 		go func() { defer close(all); b.Collector.Collect(all) }()
 		for m := range all { // to the end, so that the collector does not block
 			select {
-			case told <- m:
+			case collected <- m:
 			case <-left:
 			}
 		}
 	}()
-	over := time.NewTimer(b.patience)
+	over := time.NewTimer(b.timeout)
 	defer over.Stop()
 	for {
 		select {
-		case m, ok := <-told:
+		case m, ok := <-collected:
 			if !ok {
 				return
 			}

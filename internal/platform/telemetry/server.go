@@ -14,8 +14,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Serve answers /healthz, /readyz and /metrics on listen until ctx ends. With
-// an empty listen it only waits. It is for operators: clients do not get here.
+// Serve serves /healthz, /readyz and /metrics to operators on listen until ctx ends. With an empty listen it only
+// waits.
 func Serve(ctx context.Context, listen string, health *Health, registry *prometheus.Registry) error {
 	if listen == "" {
 		<-ctx.Done()
@@ -26,7 +26,7 @@ func Serve(ctx context.Context, listen string, health *Health, registry *prometh
 		answer(w, http.StatusOK, map[string]string{"status": StatusOK})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		ready := health.Ready() //nolint:contextcheck // a look is shared, and does not end with one request
+		ready := health.Ready() //nolint:contextcheck // checks are shared and do not end with one request
 		answer(w, ready.HTTPStatus(), ready)
 	})
 	mux.Handle("GET /metrics", scrapes(registry))
@@ -44,7 +44,7 @@ func Serve(ctx context.Context, listen string, health *Health, registry *prometh
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		_ = server.Close() // scrapes are cheap to repeat
+		_ = server.Close() // scrapes can be repeated
 	}()
 	err = server.Serve(listener)
 	if ctx.Err() == nil {
@@ -63,7 +63,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// scrapes shows the metrics of a registry. A collector that fails does not hold back the others.
+// scrapes serves the metrics of a registry, without those of failing collectors.
 func scrapes(registry prometheus.Gatherer) http.Handler {
 	shared := &gathered{Gatherer: registry}
 	page := promhttp.HandlerFor(shared, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, DisableCompression: true})
@@ -75,14 +75,14 @@ func scrapes(registry prometheus.Gatherer) http.Handler {
 	})
 }
 
-// scrapeEvery is how long what was gathered is shared by all who ask.
-const scrapeEvery = time.Second
+// scrapeInterval is how long all scrapes share the gathered metrics.
+const scrapeInterval = time.Second
 
-// gathered gathers once in scrapeEvery at most, however many ask, unless it is told to forget.
+// gathered gathers at most once per scrapeInterval, unless forget is called.
 type gathered struct {
 	prometheus.Gatherer
 
-	mu       sync.Mutex // held while it gathers: others wait for it, and share it
+	mu       sync.Mutex // held while it gathers: concurrent scrapes share the result
 	at       time.Time
 	families []*dto.MetricFamily
 	err      error
@@ -92,7 +92,7 @@ type gathered struct {
 func (g *gathered) Gather() ([]*dto.MetricFamily, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.at) >= scrapeEvery {
+	if time.Since(g.at) >= scrapeInterval {
 		g.families, g.err = g.Gatherer.Gather()
 		g.at = time.Now()
 	}

@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// traceParent is the header traceparent of W3C Trace Context: version, trace id, parent id
-// and flags. Versions after 00 may have more behind that.
+// traceParent matches the header traceparent of W3C Trace Context: version, trace id, parent id and flags.
+// Versions after 00 may have more.
 var traceParent = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$`)
 
-// Traceparent returns what a traceparent header says, in version 00; "" when the header is
-// empty or not valid: such a header is ignored, as its specification asks.
+// Traceparent returns a traceparent header in version 00, or "" if it is empty or invalid.
 func Traceparent(header string) string {
 	const longest = 512
 	if len(header) > longest {
@@ -24,10 +23,10 @@ func Traceparent(header string) string {
 	return "00" + header[2:length]
 }
 
-// length is that of a traceparent in version 00.
+// length is the length of a traceparent in version 00.
 const length = 55
 
-// TraceID returns the trace id in a result of Traceparent, 32 hex digits; "" for "".
+// TraceID returns the trace id (32 hex digits) in a result of Traceparent; "" for "".
 func TraceID(traceparent string) string {
 	if traceparent == "" {
 		return ""

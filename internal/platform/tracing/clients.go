@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// SQL returns the tracer of a pool's statements; none while tracing is off. A statement's text is
-// in its span, its parameters are not.
+// SQL returns the tracer of a pool's statements, or none while tracing is off. Spans have the text of statements,
+// not their parameters.
 func SQL() []pgx.QueryTracer {
 	t := tracer.Load()
 	if t == nil {
@@ -24,7 +24,7 @@ func SQL() []pgx.QueryTracer {
 	return []pgx.QueryTracer{statements{of, of, of}}
 }
 
-// statements is what of otelpgx has spans here, below a span that is recorded: no connections, and no preparations.
+// statements are the parts of otelpgx that we use: no spans for connections and preparations.
 type statements struct {
 	pgx.QueryTracer
 	pgx.BatchTracer
@@ -33,8 +33,8 @@ type statements struct {
 
 func recorded(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
-// Commands is the hook of a Redis client. A span has the names of commands, and no keys: they name users.
-// (redisotel would write out the commands of every pipeline, recorded or not.)
+// Commands is the hook of a Redis client. Spans have the names of commands and no keys, which may name users.
+// (redisotel would format the commands of every pipeline, recorded or not.)
 type Commands struct{}
 
 // DialHook implements redis.Hook.
@@ -66,7 +66,7 @@ func (Commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// unlessNil is err, unless it only says that there is no such key.
+// unlessNil returns err, or nil for redis.Nil.
 func unlessNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return nil
@@ -74,8 +74,7 @@ func unlessNil(err error) error {
 	return err
 }
 
-// Transport returns base, or while tracing is on one that has a span for each request and hands the trace
-// on with it.
+// Transport returns base, or while tracing is on a transport that adds a span and a traceparent to requests.
 func Transport(base *http.Transport) http.RoundTripper {
 	if !On() {
 		return base

@@ -18,13 +18,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Span is a part of a trace. The zero value is one that is not recorded.
+// Span is a part of a trace. The zero value is not recorded.
 type Span struct{ span trace.Span }
 
-// Recorded reports whether the span goes to the collector. It is false after its end.
+// Recorded reports whether the span is recorded. It is false after its end.
 func (s Span) Recorded() bool { return s.span != nil && s.span.IsRecording() }
 
-// Set sets attributes of the span: names and values, in turn.
+// Set sets attributes of the span: alternating names and values.
 func (s Span) Set(pairs ...string) {
 	if s.Recorded() {
 		s.span.SetAttributes(attributesOf(pairs)...)
@@ -38,8 +38,7 @@ func (s Span) Rename(name string) {
 	}
 }
 
-// End ends the span. An err marks it as failed; the address of a call that failed is left out, because
-// it may have a secret in its path.
+// End ends the span. An err marks it as failed, without the URL of a failed call, which may contain a secret.
 func (s Span) End(err error) {
 	if s.span == nil {
 		return
@@ -75,10 +74,9 @@ func begin(ctx context.Context, name string, kind trace.SpanKind, pairs []string
 	return ctx, Span{span}
 }
 
-// Serve begins the span of a request, in the trace that its header traceparent names; "": in a new
-// one. The header's sampled flag is ignored: a request is recorded by chance. One that is not is
-// handed on in the trace of its sender, and in none without one: its id would lead nowhere.
-// Attributes are set when it is known that the span is recorded.
+// Serve begins the span of a request, in the trace of its header traceparent or in a new one. The header's sampled
+// flag is ignored: requests are recorded at random. A request that is not recorded continues the trace of its
+// sender, if there is one.
 func Serve(ctx context.Context, traceparent string) (context.Context, Span) {
 	t := tracer.Load()
 	if t == nil {
@@ -100,13 +98,13 @@ func Serve(ctx context.Context, traceparent string) (context.Context, Span) {
 	return ctx, of(ctx)
 }
 
-// Root begins a span in a new trace: of work that nobody has asked for.
+// Root begins a span in a new trace, for work without a request.
 func Root(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
 	return begin(ctx, name, trace.SpanKindInternal, pairs, trace.WithNewRoot())
 }
 
-// Continue begins a span in the trace of a traceparent of ours, if that trace is recorded. If it is
-// not, it is handed on all the same: see [Span.Traceparent].
+// Continue begins a span in the trace of a traceparent of ours, if that trace is recorded. Otherwise the trace is
+// only propagated: see [Span.Traceparent].
 func Continue(ctx context.Context, traceparent, name string, pairs ...string) (context.Context, Span) {
 	parent := parse(traceparent)
 	if !parent.IsValid() {
@@ -119,7 +117,7 @@ func Continue(ctx context.Context, traceparent, name string, pairs ...string) (c
 	return begin(ctx, name, trace.SpanKindConsumer, pairs)
 }
 
-// Call begins a span of a question to somebody else, below the one of the context, if that one is recorded.
+// Call begins a client span below the one of the context, if that one is recorded.
 func Call(ctx context.Context, name string, pairs ...string) (context.Context, Span) {
 	if !recorded(ctx) {
 		return ctx, Span{}
@@ -127,7 +125,7 @@ func Call(ctx context.Context, name string, pairs ...string) (context.Context, S
 	return begin(ctx, name, trace.SpanKindClient, pairs)
 }
 
-// Into returns ctx with the span, so that others begin below it.
+// Into returns ctx with the span as parent.
 func Into(ctx context.Context, span Span) context.Context {
 	if span.span == nil {
 		return ctx
@@ -138,8 +136,8 @@ func Into(ctx context.Context, span Span) context.Context {
 // of returns the span of a context.
 func of(ctx context.Context) Span { return Span{trace.SpanFromContext(ctx)} }
 
-// Traceparent returns the header traceparent (W3C Trace Context, version 00) with which the span is
-// handed on, recorded or not; "" when there is none, and while tracing is off. The sampled flag is ours.
+// Traceparent returns the header traceparent (W3C Trace Context, version 00) of the span, recorded or not; "" if
+// there is none, and while tracing is off. The sampled flag is ours.
 func (s Span) Traceparent() string {
 	if s.span == nil || !s.span.SpanContext().IsValid() {
 		return ""
@@ -152,7 +150,7 @@ func (s Span) Traceparent() string {
 	return string(hex.AppendEncode(text, []byte{byte(at.TraceFlags() & trace.FlagsSampled)}))
 }
 
-// length is that of a traceparent in version 00.
+// length is the length of a traceparent in version 00.
 const length = len("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 
 // Recorded reports whether the trace of a traceparent of ours is recorded; never while tracing is off.
@@ -160,7 +158,7 @@ func Recorded(traceparent string) bool {
 	return len(traceparent) == length && strings.IndexByte("13579bdf", traceparent[length-1]) >= 0 && On()
 }
 
-// parse reads a traceparent. The result is not valid when it is not, and while tracing is off.
+// parse parses a traceparent. The result is invalid if it is, and while tracing is off.
 func parse(traceparent string) trace.SpanContext {
 	if traceparent == "" || !On() {
 		return trace.SpanContext{}
@@ -169,22 +167,22 @@ func parse(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// The names of attributes that several packages set.
+// Names of attributes that several packages set.
 const (
 	JobID     = "triprize.job_id"
 	RequestID = "triprize.request_id"
 	Outcome   = "triprize.outcome"
 )
 
-// Shared are the spans of a batch and of its jobs; nil: none of them is recorded.
+// Shared are the spans of a batch and of its jobs; nil: none is recorded.
 type Shared struct {
 	batch Span
 	jobs  map[uuid.UUID]Span
 }
 
-// Batch begins a span in a trace of its own for work that size jobs share, and one in the trace of
-// each recorded job, which links the first. jobs yields the traceparents of those, by the id of the
-// job; without any, nothing begins.
+// Batch begins a span in its own trace for work that size jobs share, and one in the trace of each recorded job,
+// which links to the first. jobs yields the ids and traceparents of the recorded jobs; if there are none, no span
+// begins.
 func Batch(ctx context.Context, name string, size int, jobs iter.Seq2[uuid.UUID, string]) (context.Context, *Shared) {
 	var s *Shared
 	var link trace.SpanStartOption
@@ -200,7 +198,7 @@ func Batch(ctx context.Context, name string, size int, jobs iter.Seq2[uuid.UUID,
 	return ctx, s
 }
 
-// Set sets attributes of the span of a job, if it is recorded.
+// Set sets attributes of the span of a recorded job.
 func (s *Shared) Set(id uuid.UUID, pairs ...string) {
 	if s != nil {
 		s.jobs[id].Set(pairs...)

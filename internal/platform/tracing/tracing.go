@@ -33,13 +33,12 @@ type opened struct {
 
 const (
 	exportTimeout = 5 * time.Second // of one request to the collector
-	flushTimeout  = 2 * time.Second // how long a process that ends waits for its last spans to arrive
+	flushTimeout  = 2 * time.Second // for the last spans at shutdown
 )
 
-// Open begins to send spans to the collector that the settings name. closeAll sends the last ones
-// and ends that. Without a collector Open does nothing. It does not connect: spans wait in a queue
-// of 2048, and further ones are dropped. logger hears of spans that do
-// not arrive, once a minute. process and version name the program.
+// Open starts sending spans to the collector of the settings. closeAll flushes and stops. Without a collector Open
+// does nothing. It does not connect: spans wait in a queue of 2048, and further ones are dropped. Spans that do not
+// arrive are logged once a minute.
 func Open(settings config.Tracing, process, version string, logger *slog.Logger) (closeAll func(), err error) {
 	if settings.OTLPURL == "" {
 		return func() {}, nil
@@ -47,7 +46,7 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 	outage := rate.Sometimes{First: 1, Interval: time.Minute}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		outage.Do(func() {
-			logger.Warn("spans do not arrive at the collector and are dropped; nothing else suffers", "setting", "tracing.otlp_url", "error", err)
+			logger.Warn("spans do not arrive at the collector and are dropped; nothing else is affected", "setting", "tracing.otlp_url", "error", err)
 		})
 	}))
 	to := settings.OTLPURL
@@ -79,14 +78,13 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 // On reports whether tracing is open.
 func On() bool { return tracer.Load() != nil }
 
-// newSampler returns the sampler of spans. Serve has chosen its own requests; of sweeps it is by chance. The
-// choice is not by the trace id, which a caller can choose, and the flag of a parent from outside does not
-// come this far: see Serve and Continue.
+// newSampler returns the sampler of spans. Serve samples requests itself; sweeps are sampled at random. Sampling does
+// not depend on the trace id, which a caller can choose, nor on a caller's flag: see Serve and Continue.
 func newSampler(ratio float64) sdk.Sampler {
 	return sdk.ParentBased(unlessChosen{atRandom(ratio)}, sdk.WithRemoteParentNotSampled(unlessChosen{sdk.NeverSample()}))
 }
 
-// atRandom records this share of the traces.
+// atRandom samples this fraction of the traces.
 type atRandom float64
 
 func (r atRandom) chosen() bool { return rand.Float64() < float64(r) } //nolint:gosec // a sample is no secret
@@ -103,8 +101,7 @@ func (r atRandom) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 // Description implements sdk.Sampler.
 func (r atRandom) Description() string { return fmt.Sprintf("atRandom(%v)", float64(r)) }
 
-// unlessChosen always records a span that is chosen already: of a request, and of a Batch, which begins
-// only when one of its traces is recorded.
+// unlessChosen records spans that were already sampled: of requests and of a Batch.
 type unlessChosen struct{ sdk.Sampler }
 
 type chosenKey struct{}
