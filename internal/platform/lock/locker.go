@@ -23,9 +23,9 @@ import (
 var (
 	// ErrTaken means that another holder has the lock.
 	ErrTaken = errors.New("lock: taken")
-	// ErrNoQuorum means that too few servers answered in time: the holder is unknown.
+	// ErrNoQuorum means that too few servers answered in time, so the holder is unknown.
 	ErrNoQuorum = errors.New("lock: no majority of the servers answers")
-	// ErrLost is the cause of the context given to While when the lock could not be kept.
+	// ErrLost is the cause of the context of While after the lock was lost.
 	ErrLost = errors.New("lock: lost")
 )
 
@@ -38,33 +38,33 @@ type Locker struct {
 	metrics   *metrics
 }
 
-// New returns a Locker on servers that are independent of each other. Its keys begin with namespace. The lock
-// of a dead holder is free after its TTL. To take locks, all Tries together, takes Timeout at most, of
-// which one server may take a quarter for an answer.
+// New returns a Locker on independent servers. namespace is the prefix of its keys. The lock of a dead holder
+// expires after TTL. An acquisition with all its Tries takes at most Timeout, and one answer of a server at
+// most a quarter of that.
 func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer) *Locker {
 	settings.TTL, settings.Timeout = cmp.Or(settings.TTL, 5*time.Second), cmp.Or(settings.Timeout, time.Second)
 	settings.Tries, settings.RetryDelay = cmp.Or(settings.Tries, 3), cmp.Or(settings.RetryDelay, 50*time.Millisecond)
 	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry)}
 	var pools []redsyncredis.Pool
 	for _, client := range clients {
-		pools = append(pools, newServer(client, l.patience()))
+		pools = append(pools, newServer(client, l.serverTimeout()))
 	}
 	l.sync = redsync.New(pools...)
 	return l
 }
 
-// patience is how long one server may take for one answer: a quarter of the time
-// for an acquisition, so that a server that hangs does not use up all of it.
-func (l *Locker) patience() time.Duration { return l.settings.Timeout / 4 }
+// serverTimeout bounds one answer of a server. It is a quarter of the time for an acquisition, so that a
+// hanging server does not use up all of it.
+func (l *Locker) serverTimeout() time.Duration { return l.settings.Timeout / 4 }
 
-// quorum is a majority of the servers.
+// quorum returns the size of a majority of the servers.
 func (l *Locker) quorum() int { return len(l.clients)/2 + 1 }
 
-// AcquireFunc is [Locker.Acquire]. When it fails, its caller goes on without the
-// locks: they only save waiting in Postgres, and guard nothing.
+// AcquireFunc is [Locker.Acquire]. After an error the caller continues without the locks: they only avoid waits
+// in Postgres and guard nothing.
 type AcquireFunc func(ctx context.Context, names ...string) (release func(), err error)
 
-// AcquireFunc returns Acquire, or nil where locks are disabled.
+// AcquireFunc returns Acquire, or nil if locks are disabled.
 func (l *Locker) AcquireFunc() AcquireFunc {
 	if !l.settings.Enabled {
 		return nil
@@ -72,44 +72,42 @@ func (l *Locker) AcquireFunc() AcquireFunc {
 	return l.Acquire
 }
 
-// Acquire takes all of the named locks, or none. It takes them in ascending order,
-// so that two callers with overlapping sets do not block each other. It returns
-// ErrTaken when another holder has one of them after all tries, ErrNoQuorum when
-// the holder is unknown, and the error of ctx when that has ended. The first two
-// are no reason to refuse the caller's work: SQL decides.
+// Acquire takes all of the named locks or none. It takes them in ascending order, so that callers with
+// overlapping sets do not block each other. It returns ErrTaken if another holder has one after all tries,
+// ErrNoQuorum if the holder is unknown, and the error of ctx if that has ended. After the first two the caller
+// may continue: SQL decides.
 //
-// The locks are not extended. release deletes those that are still the caller's. It works when ctx has ended, and
-// takes no longer than one server may for an answer; a key that cannot be deleted expires. A second call, or one
-// after an error, does nothing.
+// The locks are not extended. release deletes those that the caller still holds, also after ctx has ended. It
+// takes at most the time for one answer of a server; a key that cannot be deleted expires. release is
+// idempotent and may be called after an error.
 func (l *Locker) Acquire(ctx context.Context, names ...string) (release func(), err error) {
 	held, err := l.acquire(ctx, l.settings.TTL, l.settings.Tries, names)
-	return sync.OnceFunc(func() { l.giveBack(ctx, held) }), err
+	return sync.OnceFunc(func() { l.release(ctx, held) }), err
 }
 
-// While takes the named lock, runs do and extends the lock meanwhile.
-// It returns ErrTaken at once when another holder has it, and ErrNoQuorum when the
-// holder is unknown. When the lock is lost, the context of do ends with the cause
-// ErrLost, and While returns after do. A holder whose ctx has ended keeps the lock until do returns. Where
-// locks are disabled it just runs do.
+// While takes the named lock, runs do and extends the lock meanwhile. It returns ErrTaken at once if another
+// holder has it, and ErrNoQuorum if the holder is unknown. If the lock is lost, the context of do ends with the
+// cause ErrLost, and While returns after do. After ctx has ended, the lock is held until do returns. If locks
+// are disabled, While only runs do.
 func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do func(ctx context.Context)) error {
 	if !l.settings.Enabled {
 		do(ctx)
 		return nil
 	}
 	held, err := l.acquire(ctx, ttl, 1, []string{name})
-	if errors.Is(err, ErrTaken) { // by a key that would last for ever, nobody has it
+	if errors.Is(err, ErrTaken) { // a key without expiry would never be released
 		for _, client := range l.clients {
-			_ = client.ExpireNX(ctx, l.key(name), ttl).Err() // the next call tries again
+			_ = client.ExpireNX(ctx, l.key(name), ttl).Err() // the next call retries
 		}
 	}
 	if err != nil {
 		return err
 	}
 	working, end := context.WithCancelCause(ctx)
-	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	holding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var extending sync.WaitGroup
 	extending.Go(func() {
-		if l.extend(keeping, held[0], ttl) {
+		if l.extend(holding, held[0], ttl) {
 			l.metrics.lost.Inc()
 			end(ErrLost)
 		}
@@ -119,7 +117,7 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 	extending.Wait()
 	lost := errors.Is(context.Cause(working), ErrLost)
 	end(nil)
-	l.giveBack(ctx, held)
+	l.release(ctx, held)
 	if lost {
 		return ErrLost
 	}
@@ -127,9 +125,9 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 }
 
 // extend extends a lock until ctx ends. It reports whether the lock was lost before: it has expired, or no
-// majority of the servers can have it. The next extension comes after a third of the remaining time, so that
-// there are more tries when one fails, but at least a twentieth of ttl. An expired lock is not extended:
-// another holder may have it by now.
+// majority of the servers can have it. The next extension follows after a third of the remaining time, but at
+// least a twentieth of ttl, which leaves time for retries. An expired lock is not extended, because another
+// holder may have it.
 func (l *Locker) extend(ctx context.Context, mutex *redsync.Mutex, ttl time.Duration) (lost bool) {
 	for {
 		left := time.Until(mutex.Until())
@@ -140,41 +138,41 @@ func (l *Locker) extend(ctx context.Context, mutex *redsync.Mutex, ttl time.Dura
 		if left <= 0 {
 			return true
 		}
-		bounded, cancel := context.WithTimeout(ctx, min(left, l.patience()))
+		bounded, cancel := context.WithTimeout(ctx, min(left, l.serverTimeout()))
 		extended, err := mutex.ExtendContext(bounded)
 		cancel()
 		if ctx.Err() != nil {
 			return false
 		}
-		if !extended && countVotes(err).gone(len(l.clients), l.quorum()) {
+		if !extended && countVotes(err).isLost(len(l.clients), l.quorum()) {
 			return true
 		}
 	}
 }
 
-// acquire takes locks one after the other. After an error none is held.
+// acquire takes locks and measures that. After an error none is held.
 func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, names []string) (held []*redsync.Mutex, err error) {
 	began := time.Now()
-	held, err = l.takeAll(ctx, ttl, tries, names)
+	held, err = l.lockAll(ctx, ttl, tries, names)
 	if err != nil {
-		l.giveBack(ctx, held)
+		l.release(ctx, held)
 		held, err = nil, fmt.Errorf("lock.Acquire: %w", cmp.Or(ctx.Err(), err))
 	}
 	l.metrics.acquired(err, time.Since(began))
 	return held, err
 }
 
-// takeAll also returns, with an error, those that the caller has to give back.
-func (l *Locker) takeAll(ctx context.Context, ttl time.Duration, tries int, names []string) (held []*redsync.Mutex, err error) {
-	// The last quarter is for giving back.
-	ctx, cancel := context.WithTimeout(ctx, l.settings.Timeout-l.patience())
+// lockAll takes locks one after the other. After an error the caller must release those it returns.
+func (l *Locker) lockAll(ctx context.Context, ttl time.Duration, tries int, names []string) (held []*redsync.Mutex, err error) {
+	// The last quarter is for the release.
+	ctx, cancel := context.WithTimeout(ctx, l.settings.Timeout-l.serverTimeout())
 	defer cancel()
 	names = slices.Compact(slices.Sorted(slices.Values(names))) // a name given twice would block itself
 	value := rand.Text()
 	for _, name := range names {
 		mutex := l.mutex(name, value, ttl)
-		err := l.take(ctx, mutex, tries)
-		if err == nil || ctx.Err() != nil { // redsync does not give back what it got when the context has ended
+		err := l.lockOne(ctx, mutex, tries)
+		if err == nil || ctx.Err() != nil { // redsync does not release locks after the context has ended
 			held = append(held, mutex)
 		}
 		if err != nil {
@@ -187,9 +185,9 @@ func (l *Locker) takeAll(ctx context.Context, ttl time.Duration, tries int, name
 	return held, nil
 }
 
-// giveBack deletes locks that are still ours.
-func (l *Locker) giveBack(ctx context.Context, held []*redsync.Mutex) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.patience())
+// release deletes locks that we still hold.
+func (l *Locker) release(ctx context.Context, held []*redsync.Mutex) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.serverTimeout())
 	defer cancel()
 	var all sync.WaitGroup
 	for _, mutex := range held {
@@ -198,23 +196,22 @@ func (l *Locker) giveBack(ctx context.Context, held []*redsync.Mutex) {
 	all.Wait()
 }
 
-// mutex describes a lock. It has its value from the start, so that it can be
-// given back when it is not known whether it was taken.
+// mutex returns a lock. Its value is known from the start, so that it can be released even if it is unknown
+// whether it was taken.
 func (l *Locker) mutex(name, value string, ttl time.Duration) *redsync.Mutex {
 	return l.sync.NewMutex(l.key(name),
 		redsync.WithExpiry(ttl),
-		redsync.WithDriftFactor(0.01), // of its life, because clocks differ
-		redsync.WithTimeoutFactor(float64(l.patience())/float64(ttl)),
+		redsync.WithDriftFactor(0.01), // of the expiry, because clocks differ
+		redsync.WithTimeoutFactor(float64(l.serverTimeout())/float64(ttl)),
 		redsync.WithValue(value),
 		redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
 }
 
 func (l *Locker) key(name string) string { return l.namespace + ":lock:" + name }
 
-// take tries to take a lock, and tries again while another holder has it. redsync
-// could repeat the tries itself, but when the time is up during its wait it does
-// not return what the servers said.
-func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) error {
+// lockOne takes a lock and retries while another holder has it. redsync's own retries would not return the
+// answers of the servers if the time ends during a wait.
+func (l *Locker) lockOne(ctx context.Context, mutex *redsync.Mutex, tries int) error {
 	var last error
 	for range tries {
 		if last != nil && !wait(ctx, l.settings.RetryDelay/2+mathrand.N(l.settings.RetryDelay+1)) { //nolint:gosec // a jitter is no secret
@@ -224,9 +221,9 @@ func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) erro
 		if err == nil {
 			return nil
 		}
-		if !countVotes(err).taken(len(l.clients), l.quorum()) {
+		if !countVotes(err).isTaken(len(l.clients), l.quorum()) {
 			if last != nil && ctx.Err() != nil {
-				return last // the time was up during this try; the result of the one before stands
+				return last // the time ended during this try: the result of the one before counts
 			}
 			return fmt.Errorf("%w: %w", ErrNoQuorum, err)
 		}
@@ -236,7 +233,7 @@ func (l *Locker) take(ctx context.Context, mutex *redsync.Mutex, tries int) erro
 	return last
 }
 
-// wait returns false when ctx ends first.
+// wait returns false if ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -248,7 +245,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Ping returns nil when a majority of the servers takes a write.
+// Ping returns nil if a majority of the servers accepts a write.
 func (l *Locker) Ping(ctx context.Context) error {
 	errs := make([]error, len(l.clients))
 	var all sync.WaitGroup
@@ -272,14 +269,14 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "triprize_lock_wait_seconds",
-			Help:    "Time until locks were acquired or given up, by outcome: acquired, taken or no_quorum. A caller who left is not counted.",
+			Help:    "Time until locks were acquired or not, by outcome: acquired, taken or no_quorum. Canceled calls are not counted.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}, []string{"outcome"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_lock_conflicts_total", Help: "Tries that found a lock taken. One acquisition may try several times.",
 		}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_lock_lost_total", Help: "Acquisitions whose holder lost a lock before it gave it back.",
+			Name: "triprize_lock_lost_total", Help: "Acquisitions that lost a lock before they released it.",
 		}),
 	}
 	for _, outcome := range []string{"acquired", "taken", "no_quorum"} {
