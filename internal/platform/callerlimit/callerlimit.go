@@ -1,6 +1,5 @@
-// Package callerlimit bounds the streams and waits that clients keep open. Each needs
-// a connection and a goroutine for as long as the client wants. There is a bound for a
-// process in all, and one for each owner, which the caller knows ([Limit.Acquire]).
+// Package callerlimit bounds open streams and waits, because each occupies a connection and a goroutine for as long as
+// the client wants. There is a limit for the process, and one for each owner ([Limit.Acquire]).
 package callerlimit
 
 import (
@@ -9,25 +8,24 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// Limit counts what is open.
+// Limit counts open streams or waits.
 type Limit struct {
-	what string // in the plural, for answers
+	what string // plural, for errors
 	most int
 
 	mu     sync.Mutex
 	open   int
-	owners map[string]int // those with something open
+	owners map[string]int // open ones by owner
 }
 
-// New returns a Limit of so many of something in this process.
+// New returns a Limit of most in this process; what names them.
 func New(what string, most int) *Limit {
 	return &Limit{what: what, most: most, owners: make(map[string]int)}
 }
 
-// Acquire counts one more of an owner, who may have most, until release is called; a
-// second call of release does nothing. The Error is rate-limited when the owner has as
-// many as it may: it can end one. It is overloaded when the process has as many as it
-// may: another process may take it.
+// Acquire counts one more of an owner, who may have most, until release is called. release is idempotent. The Error is
+// rate-limited if the owner has reached most: it can close one. It is overloaded if the process has reached its
+// limit: another process may accept it.
 func (l *Limit) Acquire(owner string, most int) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

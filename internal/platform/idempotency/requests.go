@@ -21,10 +21,10 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// maxAnswer bounds what is kept of an answer; a longer one is read from Postgres each time.
+// maxAnswer bounds a cached answer; a longer one is read from Postgres each time.
 const maxAnswer = 8 << 10
 
-// Requests is what the api uses: records of requests, by idempotency key.
+// Requests has the records of requests, by idempotency key.
 type Requests struct {
 	rdb       redis.UniversalClient
 	namespace string
@@ -36,21 +36,20 @@ type Requests struct {
 }
 
 const (
-	findsAtOnce  = 256
-	budget       = 50 * time.Millisecond // of a look-up in Redis; a request waits for three at most, and then asks Postgres
-	requestTTL   = 5 * time.Minute       // how long a key's answer is kept in Redis, 12h at most; Postgres keeps it for retention.*, which is longer; with jobRemembered in the api less than any retention
-	findsWaiting = 2 * findsAtOnce       // so nobody waits for more than three round trips; beyond it Postgres is asked
+	findBatch    = 256
+	budget       = 50 * time.Millisecond // of a look-up in Redis; a request waits for at most three, then it reads Postgres
+	requestTTL   = 5 * time.Minute       // TTL of an answer, at most 12h; with jobRemembered of the api less than any retention in Postgres
+	findsPending = 2 * findBatch         // so that no request waits for more than three round trips; beyond it Postgres is read
 )
 
-// NewRequests returns a Requests whose look-ups are counted in registry, if
-// there is one. Its records are marked with a key that is derived from secret: those of another
-// secret are misses. Close it.
+// NewRequests returns a Requests; registry may be nil. Records are authenticated with a key derived from secret:
+// those of another secret are misses. Close it.
 func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
 	r := &Requests{
 		rdb: rdb, namespace: namespace, sealer: newSealer(secret), ttl: cmp.Or(settings.RequestTTL, requestTTL),
 		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
 			Name:        "idempotency",
-			Timeout:     time.Second, // after it one look-up tries again
+			Timeout:     time.Second, // then one look-up probes
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
 		}),
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -64,7 +63,7 @@ func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings c
 	if registry != nil {
 		registry.MustRegister(r.lookups)
 	}
-	r.finds = batch.New(batch.Options{Size: findsAtOnce, InFlight: 1, Pending: findsWaiting, Timeout: cmp.Or(settings.Budget, budget),
+	r.finds = batch.New(batch.Options{Size: findBatch, InFlight: 1, Pending: findsPending, Timeout: cmp.Or(settings.Budget, budget),
 		Whole: func(error) bool { return true }}, r.get)
 	return r
 }
@@ -72,10 +71,9 @@ func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings c
 // Close ends the look-ups.
 func (s *Requests) Close() { s.finds.Close() }
 
-// Find returns the record of a request, if Redis has it and answers in time.
-// Concurrent look-ups share a round trip: a round trip for each would cost more
-// than all the other work of a request. A round trip has its budget; a look-up waits for three
-// at most, and after three that have failed the breaker answers.
+// Find returns the record of a request, if Redis has it and answers in time. Concurrent look-ups share a round
+// trip: one for each would cost more than all other work of a request. A look-up waits for at most three round
+// trips; after three failures the breaker opens.
 func (s *Requests) Find(request Request) (Record, bool) {
 	value, err := s.finds.Do(context.Background(), request)
 	switch {
@@ -105,7 +103,7 @@ func (s *Requests) get(ctx context.Context, requests []Request) ([][]byte, error
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") { // one was not there, or is no record
+		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") { // a key is missing, or has another type
 			return nil, err
 		}
 		values := make([][]byte, len(requests))
@@ -118,8 +116,7 @@ func (s *Requests) get(ctx context.Context, requests []Request) ([][]byte, error
 	})
 }
 
-// Remember writes records, in one round trip. Call it only after the commit of
-// their jobs. A failure loses records, which does no harm.
+// Remember writes records in one round trip. Call it after the commit of their jobs. A failure is harmless.
 func (s *Requests) Remember(ctx context.Context, records map[Request]Record) error {
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for request, record := range records {
@@ -136,28 +133,27 @@ func (s *Requests) Remember(ctx context.Context, records map[Request]Record) err
 // State is the state of a job.
 type State string
 
-// The states, as they stand in Redis.
+// The states, as stored in Redis.
 const (
 	Success State = "SUCCESS"
 	Failed  State = "FAILED"
 )
 
-// Request names an idempotency key in its scope.
+// Request is an idempotency key with its scope.
 type Request struct {
 	Client string
 	Key    string
 }
 
-// Record is what Redis remembers of a request whose job is final.
+// Record is the cached answer to a request whose job is final.
 type Record struct {
 	State  State             // Success or Failed
 	Hash   [sha256.Size]byte // fingerprint of the request that used the key
 	Job    uuid.UUID
-	Answer []byte // the job as it was answered
+	Answer []byte // the document of the job
 }
 
-// requestKey is a digest of client and key: clients choose both, so they may be
-// long or contain anything.
+// requestKey has a digest of client and key: clients choose both, so they may be long or contain anything.
 func requestKey(namespace string, r Request) string {
 	digest := sha256.New()
 	digest.Write([]byte(r.Client))
@@ -172,7 +168,7 @@ func (r Record) encode() []byte {
 	return append(out, r.Answer...)
 }
 
-// decode reads what encode wrote; it returns false for anything else.
+// decode parses what encode wrote; it returns false for anything else.
 func decode(value []byte) (Record, bool) {
 	parts := bytes.SplitN(value, []byte{' '}, 4)
 	if len(parts) < 4 || len(parts[3]) == 0 {
@@ -191,7 +187,7 @@ func decode(value []byte) (Record, bool) {
 	return record, err == nil
 }
 
-// sealer marks records, so that nobody who can write to Redis alone can make one.
+// sealer authenticates records: write access to Redis alone is not enough to forge one.
 type sealer struct{ key []byte }
 
 func newSealer(secret string) sealer {
@@ -202,15 +198,15 @@ func newSealer(secret string) sealer {
 	return sealer{key}
 }
 
-// mac is the mark of a value under a key of Redis.
+// mac returns the MAC of a value at a Redis key.
 func (s sealer) mac(key string, value []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
-	mac.Write([]byte(key)) // always of the same length
+	mac.Write([]byte(key)) // constant length
 	mac.Write(value)
 	return mac.Sum(nil)
 }
 
-// open reads a sealed record; it returns false for anything else.
+// open parses a sealed record; it returns false for anything else.
 func (s sealer) open(key string, sealed []byte) (Record, bool) {
 	if len(sealed) < sha256.Size || !hmac.Equal(sealed[:sha256.Size], s.mac(key, sealed[sha256.Size:])) {
 		return Record{}, false

@@ -16,7 +16,7 @@ func (l *Limiter) Known() int { return l.local.buckets.Len() }
 
 // Ask charges n requests of a user in Redis, and returns how many it has charged, and how many are left.
 func (l *Limiter) Ask(ctx context.Context, client, user string, n int) (charged, left int, err error) {
-	charged, result, err := l.ask(ctx, l.user, l.user.key(client, user), n)
+	charged, result, err := l.chargeRedis(ctx, l.user, l.user.key(client, user), n)
 	if err == nil {
 		left = l.user.left(result.ResetAfter)
 	}

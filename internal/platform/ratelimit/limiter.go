@@ -15,7 +15,7 @@ import (
 
 // Limiter checks requests against the limits of their users and clients.
 type Limiter struct {
-	user, client *policy // nil: there is no such limit
+	user, client *policy // nil: no limit
 	address      *policy
 	wrongKey     *policy // by address
 	userRead     *policy
@@ -23,76 +23,80 @@ type Limiter struct {
 	gcra         *redis_rate.Limiter
 	scripts      *scripts
 	local        *local
-	anonymous    *local // beside local, so that they use up no room of those with a credential
+	anonymous    *local // separate, so that they evict no owners with a credential
 	budget       time.Duration
 
-	passed, limited, away prometheus.Counter
+	passed, limited, unavailable prometheus.Counter
 }
 
-// New returns a Limiter whose outcomes are counted in registry, if there is
-// one. Close it.
+// New returns a Limiter. registry may be nil. Close the Limiter.
 func New(rdb redis.UniversalClient, namespace string, settings config.Limits, registry prometheus.Registerer) *Limiter {
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triprize_rate_limits_total",
-		Help: "Checks of a rate limit by outcome: passed, limited, or away (counted by this process alone, without an answer of Redis).",
+		Help: "Checks of a rate limit by outcome: passed, limited, or away (counted by this process alone, because Redis did not answer).",
 	}, []string{"outcome"})
 	if registry != nil {
 		registry.MustRegister(outcomes)
 	}
-	settings.Budget = cmp.Or(settings.Budget, 50*time.Millisecond) // then this process counts alone
+	settings.Budget = cmp.Or(settings.Budget, 50*time.Millisecond) // then this process counts separately
 	shared := newScripts(rdb, namespace, settings.Budget)
 	return &Limiter{
-		user:       newPolicy("user", settings.UserRate, settings.UserBurst),
-		client:     newPolicy("client", settings.ClientRate, settings.ClientBurst),
-		address:    newPolicy("address", settings.AddressRate, settings.AddressBurst),
-		wrongKey:   newPolicy("wrong-key", settings.AddressRate, settings.AddressBurst),
-		userRead:   newPolicy("user-read", userReads*settings.UserRate, userReads*settings.UserBurst),
-		clientRead: newPolicy("client-read", settings.ClientRate, settings.ClientBurst),
-		gcra:       redis_rate.NewLimiter(shared),
-		scripts:    shared,
-		local:      newLocal(),
-		anonymous:  newLocal(),
-		budget:     settings.Budget,
-		passed:     outcomes.WithLabelValues("passed"),
-		limited:    outcomes.WithLabelValues("limited"),
-		away:       outcomes.WithLabelValues("away"),
+		user:        newPolicy("user", settings.UserRate, settings.UserBurst),
+		client:      newPolicy("client", settings.ClientRate, settings.ClientBurst),
+		address:     newPolicy("address", settings.AddressRate, settings.AddressBurst),
+		wrongKey:    newPolicy("wrong-key", settings.AddressRate, settings.AddressBurst),
+		userRead:    newPolicy("user-read", userReads*settings.UserRate, userReads*settings.UserBurst),
+		clientRead:  newPolicy("client-read", settings.ClientRate, settings.ClientBurst),
+		gcra:        redis_rate.NewLimiter(shared),
+		scripts:     shared,
+		local:       newLocal(),
+		anonymous:   newLocal(),
+		budget:      settings.Budget,
+		passed:      outcomes.WithLabelValues("passed"),
+		limited:     outcomes.WithLabelValues("limited"),
+		unavailable: outcomes.WithLabelValues("away"),
 	}
 }
 
-// Close stops asking Redis; for later requests this process counts alone.
+// Close ends the use of Redis; later requests are counted by this process alone.
 func (l *Limiter) Close() { l.scripts.checks.Close() }
 
 // User charges one request to a user of a client.
 func (l *Limiter) User(ctx context.Context, client, user string) Verdict {
-	return l.charge(ctx, l.user, client, user)
+	return l.chargeShared(ctx, l.user, client, user)
 }
 
 // Client charges one request to a client.
 func (l *Limiter) Client(ctx context.Context, client string) Verdict {
-	return l.charge(ctx, l.client, client)
+	return l.chargeShared(ctx, l.client, client)
 }
 
-// userReads is how many reads a user has for each other request: a page reads several
-// things before its user does one.
+// userReads is how many reads a user has per other request: a page reads several resources per action.
 const userReads = 4
 
-// Address charges one request without a credential to the address that it comes from. Each
-// process counts alone, here and in the next three: what it counts costs Redis nothing.
-func (l *Limiter) Address(address string) Verdict { return l.alone(l.anonymous, l.address, address) }
+// Address charges one request without a credential to its address. Each process counts separately, here and in
+// the next three, which costs Redis nothing.
+func (l *Limiter) Address(address string) Verdict {
+	return l.chargeLocal(l.anonymous, l.address, address)
+}
 
-// WrongKey charges one request with a wrong credential to the address that it comes from.
-func (l *Limiter) WrongKey(address string) Verdict { return l.alone(l.anonymous, l.wrongKey, address) }
+// WrongKey charges one request with a wrong credential to its address.
+func (l *Limiter) WrongKey(address string) Verdict {
+	return l.chargeLocal(l.anonymous, l.wrongKey, address)
+}
 
 // UserRead charges one read to a user of a client.
 func (l *Limiter) UserRead(client, user string) Verdict {
-	return l.alone(l.local, l.userRead, client, user)
+	return l.chargeLocal(l.local, l.userRead, client, user)
 }
 
 // ClientRead charges one read to a client.
-func (l *Limiter) ClientRead(client string) Verdict { return l.alone(l.local, l.clientRead, client) }
+func (l *Limiter) ClientRead(client string) Verdict {
+	return l.chargeLocal(l.local, l.clientRead, client)
+}
 
-// alone charges one request in this process.
-func (l *Limiter) alone(in *local, p *policy, owner ...string) Verdict {
+// chargeLocal charges one request in this process only.
+func (l *Limiter) chargeLocal(in *local, p *policy, owner ...string) Verdict {
 	if p == nil {
 		return Verdict{Allowed: true}
 	}
@@ -105,27 +109,26 @@ func (l *Limiter) alone(in *local, p *policy, owner ...string) Verdict {
 	return verdict
 }
 
-// charge charges one request to the limit p of owner, which all processes share. Redis is
-// told when the slack is used up. When it does not answer within the budget, this process counts
-// alone.
-func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdict {
+// chargeShared charges one request to the shared limit p of owner, in Redis if the slack is used up. If Redis does
+// not answer within the budget, this process counts separately.
+func (l *Limiter) chargeShared(ctx context.Context, p *policy, owner ...string) Verdict {
 	if p == nil {
 		return Verdict{Allowed: true}
 	}
 	key := p.key(owner...)
 	verdict, owed := l.local.chargeAhead(p, key)
 	if owed > 0 {
-		charged, result, err := l.ask(ctx, p, key, owed)
+		charged, result, err := l.chargeRedis(ctx, p, key, owed)
 		switch {
-		case errors.Is(err, errSuspended): // Redis has not heard of them
+		case errors.Is(err, errSuspended): // Redis has not charged them
 			l.local.settle(p, key, owed-1, 0)
-		case err != nil: // it may have: to charge them twice would be worse
+		case err != nil: // it may have: charging them twice would be worse
 			l.local.settle(p, key, 0, 0)
 		default:
 			l.local.settle(p, key, max(0, owed-1-charged), result.ResetAfter)
 		}
 		if err != nil {
-			l.away.Inc()
+			l.unavailable.Inc()
 			return l.local.charge(p, key)
 		}
 		if verdict = p.pass(result.ResetAfter); charged < owed {
@@ -140,12 +143,12 @@ func (l *Limiter) charge(ctx context.Context, p *policy, owner ...string) Verdic
 	return verdict
 }
 
-// errSuspended means that Redis is left alone for the moment.
+// errSuspended means that the breaker is open.
 var errSuspended = errors.New("ratelimit: Redis has not answered lately")
 
-// ask charges n requests to a limit in Redis. When these are too many it charges as many of those
-// before the last one as are left: AllowAtMost would also charge a part of one, and lose it.
-func (l *Limiter) ask(ctx context.Context, p *policy, key string, n int) (charged int, result *redis_rate.Result, err error) {
+// chargeRedis charges n requests to a limit in Redis. If they exceed it, it charges as many of the first n-1 as are
+// left: AllowAtMost would also charge a fraction of a request.
+func (l *Limiter) chargeRedis(ctx context.Context, p *policy, key string, n int) (charged int, result *redis_rate.Result, err error) {
 	if l.scripts.suspended() {
 		return 0, nil, errSuspended
 	}
@@ -158,10 +161,10 @@ func (l *Limiter) ask(ctx context.Context, p *policy, key string, n int) (charge
 	if left <= 0 {
 		return 0, result, nil
 	}
-	paid, err := l.gcra.AllowN(ctx, key, p.limit, left)
-	if err != nil || paid.Allowed == 0 { // another process was faster
+	rest, err := l.gcra.AllowN(ctx, key, p.limit, left)
+	if err != nil || rest.Allowed == 0 { // another process was faster
 		return 0, result, err
 	}
-	result.ResetAfter = paid.ResetAfter
+	result.ResetAfter = rest.ResetAfter
 	return left, result, nil
 }

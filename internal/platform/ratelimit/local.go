@@ -7,25 +7,23 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// localOwners is how many owners of limits a process counts for by itself. Beyond it
-// those that were not seen for longest have their whole burst again.
+// localOwners bounds the owners in a local. Beyond it the least recently used have their whole burst again.
 const localOwners = 50_000
 
-// local holds requests against the limits as one process: the limits that no other process
-// shares, and the shared ones while Redis is not asked or does not answer. So a flood that
-// slows down the process or Redis does not open the door for itself.
+// local counts requests in this process: for limits that are not shared, and for shared ones while Redis is not
+// used or does not answer. So a flood that slows down Redis is still limited.
 type local struct {
 	mu      sync.Mutex // of every bucket
 	buckets *lru.Cache[string, *bucket]
 	now     func() time.Time
 }
 
-// bucket is what this process knows about one owner of a limit.
+// bucket is the state of one owner of a limit in this process.
 type bucket struct {
-	policy *policy
-	full   time.Time // when the whole burst is there again
-	owed   int       // requests that passed here, and that Redis has not been told
-	asking int       // questions to Redis under way
+	policy   *policy
+	full     time.Time // when the whole burst is available again
+	owed     int       // requests that were allowed here and not charged in Redis
+	inFlight int       // running calls of Redis
 }
 
 func newLocal() *local {
@@ -33,8 +31,7 @@ func newLocal() *local {
 	return &local{buckets: buckets, now: time.Now}
 }
 
-// of returns the bucket of a key. For a new one it throws away up to two that are stale. The
-// caller holds mu.
+// of returns the bucket of a key. Before it adds one it removes up to two stale ones. The caller holds mu.
 func (l *local) of(p *policy, key string, now time.Time) *bucket {
 	b, ok := l.buckets.Get(key)
 	if ok {
@@ -50,15 +47,13 @@ func (l *local) of(p *policy, key string, now time.Time) *bucket {
 	return b
 }
 
-// isStale tells whether a bucket says no more than none: its burst was whole again long ago, and
-// so were the requests that it owes. Sooner they must not be forgotten: a user that asks many
-// processes in turn, each seldom, would pass at all of them.
+// isStale reports whether a bucket can be removed: its burst has recovered long ago, also from the requests that
+// it owes. If they were dropped earlier, a user who spreads requests over many processes would exceed the limit.
 func (b *bucket) isStale(now time.Time) bool {
 	return now.Sub(b.full) > time.Duration(b.policy.limit.Burst)*b.policy.interval
 }
 
-// after returns when the burst is whole again after one request more, and how long that
-// request has to wait for its turn.
+// after returns when the burst has recovered after one more request, and how long that request must wait.
 func (b *bucket) after(p *policy, now time.Time) (full time.Time, wait time.Duration) {
 	full = b.full
 	if full.Before(now) {
@@ -68,8 +63,8 @@ func (b *bucket) after(p *policy, now time.Time) (full time.Time, wait time.Dura
 	return full, max(0, full.Sub(now)-time.Duration(p.limit.Burst)*p.interval)
 }
 
-// charge charges one request to what this process counts alone. A verdict that allows it
-// says nothing about what is left, because other processes count too.
+// charge charges one request to this process' own count. A verdict that allows it has no remaining number,
+// because other processes count too.
 func (l *local) charge(p *policy, key string) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,9 +78,8 @@ func (l *local) charge(p *policy, key string) Verdict {
 	return Verdict{Allowed: true}
 }
 
-// chargeAhead charges one request before Redis is told, if the slack of this process allows
-// it. If not, the caller has to tell Redis about owed requests, this one included, and then to
-// settle.
+// chargeAhead charges one request without Redis, if the slack of this process allows it. Otherwise the caller must
+// charge owed requests in Redis, including this one, and then call settle.
 func (l *local) chargeAhead(p *policy, key string) (verdict Verdict, owed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,25 +89,25 @@ func (l *local) chargeAhead(p *policy, key string) (verdict Verdict, owed int) {
 		b.owed = 0
 	}
 	full, wait := b.after(p, now)
-	if wait == 0 && b.asking == 0 && b.owed < p.slack {
+	if wait == 0 && b.inFlight == 0 && b.owed < p.slack {
 		b.full = full
 		b.owed++
 		return p.pass(full.Sub(now)), 0
 	}
 	owed = 1 + b.owed
 	b.owed = 0
-	b.asking++
+	b.inFlight++
 	return Verdict{}, owed
 }
 
-// settle ends a question to Redis: so many requests have passed and are still owed. The burst is
-// whole again after reset, or later: a later answer may have come first.
+// settle ends a call of Redis: owed requests were allowed and are still uncharged. The burst has recovered after
+// reset, or later, because answers may arrive out of order.
 func (l *local) settle(p *policy, key string, owed int, reset time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	b := l.of(p, key, now)
-	b.asking = max(0, b.asking-1) // the bucket may be another one by now
+	b.inFlight = max(0, b.inFlight-1) // the bucket may be a new one
 	b.owed += owed
 	if full := now.Add(reset); full.After(b.full) {
 		b.full = full

@@ -14,16 +14,15 @@ import (
 type policy struct {
 	name     string
 	limit    redis_rate.Limit
-	interval time.Duration // in which one request comes back
-	slack    int           // so many requests pass before Redis is told
+	interval time.Duration // in which the burst recovers one request
+	slack    int           // requests that are allowed before they are charged in Redis
 	header   string        // RateLimit-Policy
 }
 
-// slackPart is the part of a burst that a process may let pass before it tells Redis.
-const slackPart = 20
+// slackDivisor is the divisor of the burst that gives the slack.
+const slackDivisor = 20
 
-// newPolicy returns the limit of rate requests per second and burst at once,
-// or nil when the rate is 0.
+// newPolicy returns a limit of rate requests per second and burst at once, or nil if the rate is 0.
 func newPolicy(name string, rate, burst int) *policy {
 	if rate == 0 {
 		return nil
@@ -33,31 +32,29 @@ func newPolicy(name string, rate, burst int) *policy {
 		name:     name,
 		limit:    redis_rate.Limit{Rate: rate, Burst: burst, Period: time.Second},
 		interval: time.Second / time.Duration(rate),
-		slack:    burst / slackPart,
+		slack:    burst / slackDivisor,
 		header:   quoted(name) + ";q=" + strconv.Itoa(burst) + ";w=" + strconv.Itoa(seconds(window)),
 	}
 }
 
-// key is a digest of owner: clients choose these names, so they may be long or
-// personal.
+// key returns a digest of owner: clients choose these names, so they may be long or personal.
 func (p *policy) key(owner ...string) string {
 	digest := sha256.Sum256([]byte(strings.Join(owner, "\x00")))
 	return p.name + ":" + base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
-// pass is the verdict for a request that passes; the burst is whole again after reset.
+// pass is the verdict for an allowed request; the burst has recovered after reset.
 func (p *policy) pass(reset time.Duration) Verdict {
 	return Verdict{Allowed: true, Policy: p.name, Limit: p.limit.Burst, Remaining: p.left(reset), Reset: reset, header: p.header}
 }
 
-// refusal is the verdict for a request that would pass after wait.
+// refusal is the verdict for a request that would be allowed after wait.
 func (p *policy) refusal(reset, wait time.Duration) Verdict {
 	return Verdict{Policy: p.name, Limit: p.limit.Burst, Reset: reset, RetryAfter: wait, header: p.header}
 }
 
-// left returns how many requests are left when the burst is whole again after
-// reset. redis_rate rounds its own number down and says 18 when one of 20 is used.
-// Redis counts in microseconds, so one microsecond is taken off before rounding.
+// left returns how many requests are left if the burst has recovered after reset. redis_rate rounds down and
+// returns 18 if one of 20 is used. Redis counts in microseconds, so one is subtracted before rounding.
 func (p *policy) left(reset time.Duration) int {
 	used := (reset - time.Microsecond).Seconds() * float64(p.limit.Rate)
 	return max(0, int(float64(p.limit.Burst)-used))

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	checksAtOnce   = 256
+	checkBatch     = 256
 	checksInFlight = 2
-	checksWaiting  = 8192
+	checksPending  = 8192
 )
 
-// scripts is the Redis client that redis_rate uses. redis_rate runs one script
-// for each check and waits for its answer; this sends the scripts of concurrent
-// checks in one pipeline. If Redis has lost the script it answers NOSCRIPT, and
-// redis_rate sends the whole script the same way.
+// scripts is the Redis client of redis_rate, which runs one script per check. It sends the scripts of concurrent
+// checks in one pipeline. If Redis has lost the script it answers NOSCRIPT, and redis_rate sends the whole script
+// the same way.
 type scripts struct {
-	redis.UniversalClient // redis_rate's interface needs it; a check does not use it
+	redis.UniversalClient // for the interface; checks do not use it
 
 	namespace string
 	breaker   *gobreaker.CircuitBreaker[[]*redis.Cmd]
@@ -34,17 +33,16 @@ func newScripts(rdb redis.UniversalClient, namespace string, budget time.Duratio
 		namespace:       namespace,
 		breaker: gobreaker.NewCircuitBreaker[[]*redis.Cmd](gobreaker.Settings{
 			Name:        "rate limits",
-			Timeout:     time.Second, // after it one pipeline tries again
+			Timeout:     time.Second, // then one pipeline probes
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
 		}),
 	}
-	s.checks = batch.New(batch.Options{Size: checksAtOnce, InFlight: checksInFlight, Pending: checksWaiting, Timeout: budget,
+	s.checks = batch.New(batch.Options{Size: checkBatch, InFlight: checksInFlight, Pending: checksPending, Timeout: budget,
 		Whole: func(error) bool { return true }}, s.run)
 	return s
 }
 
-// suspended tells whether Redis is left alone for the moment. Asking first is
-// cheaper than to queue a check that the breaker refuses.
+// suspended reports whether the breaker is open. That is cheaper than to queue a check that it rejects.
 func (s *scripts) suspended() bool { return s.breaker.State() == gobreaker.StateOpen }
 
 // EvalSha runs a script by its digest.
@@ -64,14 +62,14 @@ func (s *scripts) do(ctx context.Context, name, script string, keys []string, ar
 		all = append(all, s.namespace+":"+key)
 	}
 	command, err := s.checks.Do(ctx, redis.NewCmd(ctx, append(all, args...)...))
-	if err != nil { // the command may still be under way: it must not be touched
+	if err != nil { // the command may still be running: do not touch it
 		command = redis.NewCmd(ctx)
 		command.SetErr(err)
 	}
 	return command
 }
 
-// run runs many commands in one round trip; each keeps its own answer.
+// run runs many commands in one round trip.
 func (s *scripts) run(ctx context.Context, commands []*redis.Cmd) ([]*redis.Cmd, error) {
 	return s.breaker.Execute(func() ([]*redis.Cmd, error) {
 		_, err := s.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -82,7 +80,7 @@ func (s *scripts) run(ctx context.Context, commands []*redis.Cmd) ([]*redis.Cmd,
 		})
 		for _, command := range commands {
 			if err := command.Err(); err == nil || redis.HasErrorPrefix(err, "NOSCRIPT") {
-				return commands, nil // Redis answers; each caller sees the error of its own command
+				return commands, nil // Redis is up; each caller gets the error of its own command
 			}
 		}
 		return nil, err

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Verdict tells whether a request may pass, and the state of the limit that
-// decided it.
+// Verdict is whether a request is allowed, with the state of the limit that decided.
 type Verdict struct {
 	Allowed    bool
-	Policy     string        // user or client; empty: no limit was checked, or Redis did not answer
+	Policy     string        // name of the limit; empty: none was checked, or Redis did not answer
 	Limit      int           // requests at once
 	Remaining  int           // of these, how many are left now
 	Reset      time.Duration // until Remaining is Limit again
@@ -19,8 +18,7 @@ type Verdict struct {
 	header string // RateLimit-Policy
 }
 
-// Stricter returns the verdict of two that a client has to know: the one that refuses,
-// or else the one with fewer requests left.
+// Stricter returns the verdict of two to report: the one that rejects, or else the one with fewer requests left.
 func (v Verdict) Stricter(other Verdict) Verdict {
 	switch {
 	case !v.Allowed || other.Policy == "":
@@ -31,8 +29,7 @@ func (v Verdict) Stricter(other Verdict) Verdict {
 	return v
 }
 
-// RetryAfterSeconds returns the value of Retry-After: at least 1 for a request
-// that was refused, else 0.
+// RetryAfterSeconds returns the value of Retry-After: at least 1 for a rejected request, else 0.
 func (v Verdict) RetryAfterSeconds() int {
 	if v.Allowed {
 		return 0
@@ -40,14 +37,12 @@ func (v Verdict) RetryAfterSeconds() int {
 	return seconds(v.RetryAfter)
 }
 
-// Headers returns the header fields of draft-ietf-httpapi-ratelimit-headers-11,
-// or none when no limit was checked:
+// Headers returns the header fields of draft-ietf-httpapi-ratelimit-headers-11, or none if no limit was checked:
 //
 //	RateLimit-Policy: "user";q=20;w=2   20 requests at once, and again after 2 s without any
 //	RateLimit: "user";r=5;t=2           5 left; all are back in 2 s
 //
-// Seconds are rounded up. In a refusal t is the same as Retry-After: the draft
-// does not allow it to be shorter.
+// Seconds are rounded up. For a rejected request t equals Retry-After, because the draft forbids less.
 func (v Verdict) Headers() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		if v.Policy == "" {

@@ -10,10 +10,10 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Settings are the bounds of a Cache.
+// Settings are the limits of a Cache.
 type Settings struct {
-	MaxAge     time.Duration // a copy is not given out when its read ended longer ago
-	Pause      time.Duration // between two reads of a key that has a copy; shorter than MaxAge
+	MaxAge     time.Duration // of a copy, since the end of its read
+	Pause      time.Duration // between two reads of a key with a copy; shorter than MaxAge
 	Timeout    time.Duration // of one read
 	MaxEntries int
 	MaxBytes   int // of all values together
@@ -24,38 +24,38 @@ type Copy[V any] struct {
 	Value  V
 	ReadAt time.Time
 
-	endedAt time.Time // what takes long to read is read less often
+	endedAt time.Time // end of the read: slow reads are made less often
 }
 
-// Cache keeps copies of values. It is safe for concurrent use.
+// Cache caches copies of values. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	settings Settings
 	read     func(context.Context, K) (V, error)
 
 	mu     sync.Mutex
 	copies *Weighed[K, Copy[V]]
-	reads  map[K]*reading[V] // those under way
+	reads  map[K]*reading[V] // running
 }
 
-// reading is a read that is about to begin or under way.
+// reading is a pending or running read.
 type reading[V any] struct {
 	hasBegun  bool // a later caller may need a newer read
-	forgotten bool // what it reads is not kept
+	forgotten bool // its result is not cached
 	done      chan struct{}
 
 	copy Copy[V] // once done is closed
 	err  error
 }
 
-// New returns a Cache of what read returns; size is how many bytes a value needs.
+// New returns a Cache of the values that read returns; size returns the bytes of a value.
 func New[K comparable, V any](settings Settings, read func(context.Context, K) (V, error), size func(V) int) *Cache[K, V] {
 	return &Cache[K, V]{settings: settings, read: read, reads: make(map[K]*reading[V]),
 		copies: NewWeighed[K](settings.MaxEntries, settings.MaxBytes, func(c Copy[V]) int { return size(c.Value) })}
 }
 
-// Get returns a copy that is not too old and that isEnough accepts, or the result of a
-// read that began after the call. isEnough must not block; nil accepts everything. A copy
-// is older by as long as its read took.
+// Get returns a copy that is at most MaxAge old and that isEnough accepts, or the result of a read that began
+// after the call. isEnough must not block; nil accepts every copy. The age of the value also includes the time of
+// its read.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, isEnough func(Copy[V]) bool) (Copy[V], error) {
 	if isEnough == nil {
 		isEnough = func(Copy[V]) bool { return true }
@@ -86,7 +86,7 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, isEnough func(Copy[V]) boo
 	}
 }
 
-// run reads once, not too soon after the read before.
+// run reads once, at least Pause after the read before.
 func (c *Cache[K, V]) run(ctx context.Context, key K, r *reading[V], before time.Time) {
 	time.Sleep(time.Until(before.Add(c.settings.Pause)))
 	c.mu.Lock()
@@ -109,8 +109,7 @@ func (c *Cache[K, V]) run(ctx context.Context, key K, r *reading[V], before time
 	}
 }
 
-// attempt reads. A panic is the error of those who wait for the read, as it would be if
-// one of them had made it.
+// attempt reads. A panic becomes the error of all waiting callers.
 func (c *Cache[K, V]) attempt(ctx context.Context, key K) (value V, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -120,7 +119,7 @@ func (c *Cache[K, V]) attempt(ctx context.Context, key K) (value V, err error) {
 	return c.read(ctx, key)
 }
 
-// Forget drops the copy of a key. Later callers get a later read.
+// Forget removes the copy of a key. Later callers get a later read.
 func (c *Cache[K, V]) Forget(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +130,7 @@ func (c *Cache[K, V]) Forget(key K) {
 	}
 }
 
-// Clear drops every copy, as Forget does.
+// Clear is Forget for all keys.
 func (c *Cache[K, V]) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,8 +143,7 @@ func (c *Cache[K, V]) Clear() {
 	}
 }
 
-// Weighed keeps values until there are too many, or they need too many bytes together: then the
-// least recently used go. It is not safe for concurrent use.
+// Weighed is an LRU cache that is bounded by entries and by bytes. It is not safe for concurrent use.
 type Weighed[K comparable, V any] struct {
 	entries  *lru.LRU[K, V]
 	size     func(V) int
@@ -153,17 +151,17 @@ type Weighed[K comparable, V any] struct {
 	bytes    int
 }
 
-// NewWeighed returns a Weighed with its bounds; size is how many bytes a value needs.
+// NewWeighed returns a Weighed; size returns the bytes of a value.
 func NewWeighed[K comparable, V any](maxEntries, maxBytes int, size func(V) int) *Weighed[K, V] {
 	w := &Weighed[K, V]{size: size, maxBytes: maxBytes}
 	w.entries, _ = lru.NewLRU(maxEntries, func(_ K, gone V) { w.bytes -= size(gone) }) // fails only for a size of 0
 	return w
 }
 
-// Get returns the value of a key, which counts as used.
+// Get returns the value of a key and marks it as used.
 func (w *Weighed[K, V]) Get(key K) (V, bool) { return w.entries.Get(key) }
 
-// Put keeps a value, in place of the one of its key. One that needs more than all may is not kept.
+// Put adds or replaces the value of a key. A value larger than maxBytes is not cached.
 func (w *Weighed[K, V]) Put(key K, value V) {
 	w.entries.Remove(key)
 	w.entries.Add(key, value)
@@ -173,8 +171,8 @@ func (w *Weighed[K, V]) Put(key K, value V) {
 	}
 }
 
-// Remove drops the value of a key.
+// Remove removes the value of a key.
 func (w *Weighed[K, V]) Remove(key K) { w.entries.Remove(key) }
 
-// Purge drops all.
+// Purge removes all values.
 func (w *Weighed[K, V]) Purge() { w.entries.Purge() }

@@ -1,6 +1,4 @@
-// Package redisx opens the Redis client with the timeouts of the settings. It
-// owns no keys; each package that uses Redis documents its own, under
-// redis.namespace.
+// Package redisx opens the Redis client. It owns no keys; each package that uses Redis documents its own.
 package redisx
 
 import (
@@ -18,19 +16,19 @@ import (
 	"triprize/internal/platform/tracing"
 )
 
-// Open returns a client that connects with its first command: Redis may be away
-// at start and at any time after. Commands respect the deadline of their context.
+// Open returns a client that connects with its first command: Redis may be down at any time. Commands respect the
+// deadline of their context.
 func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (*redis.Client, error) {
 	opts, err := redis.ParseURL(settings.URL)
 	if err != nil {
 		return nil, errors.New("redisx.Open: not the URL of a Redis") // err repeats the password
 	}
 	opts.ClientName = name
-	opts.DialTimeout = cmp.Or(settings.Timeout, 2*time.Second) // one attempt to connect, one command, one answer
+	opts.DialTimeout = cmp.Or(settings.Timeout, 2*time.Second) // for one connect, write or read
 	opts.ReadTimeout, opts.WriteTimeout = opts.DialTimeout, opts.DialTimeout
 	opts.PoolSize = 32
 	opts.ContextTimeoutEnabled = true
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only hosted services have them
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only hosted services support them
 	for _, change := range changes {
 		change(opts)
 	}
@@ -41,12 +39,10 @@ func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (
 	return client, nil
 }
 
-// Once is a change for Open: a command or a connection that fails is not tried
-// again. It is for callers of several servers that can do without one.
+// Once disables retries of commands and connections, for callers that use a quorum of servers.
 func Once(opts *redis.Options) { opts.MaxRetries, opts.DialerRetries = -1, 1 }
 
-// LogTo sends the client library's own messages to logger, as debug messages: the
-// caller of a failed command gets its error anyway.
+// LogTo logs the client library's own messages at debug level: callers get the errors anyway.
 func LogTo(logger *slog.Logger) { redis.SetLogger(clientLog{logger}) }
 
 type clientLog struct{ logger *slog.Logger }

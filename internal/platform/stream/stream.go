@@ -19,30 +19,28 @@ const ContentType = "text/event-stream"
 
 // Event is one message to the client.
 type Event struct {
-	ID   string // the client sends it as Last-Event-ID when it connects again; empty: the id before stays
+	ID   string // sent back as Last-Event-ID on reconnect; empty: the previous id stays
 	Name string // empty: "message"
-	Data []byte // text in UTF-8; its line breaks all arrive as \n
-	Last bool   // the stream ends after it; not sent
+	Data []byte // UTF-8 text; all line breaks arrive as \n
+	Last bool   // the stream ends after it
 }
 
 // ErrField means that an id or a name has a line break or a NUL and cannot be sent.
 var ErrField = errors.New("stream: the id or the name of an event has a line break or a NUL")
 
-// forbidden are the characters that end a line, and NUL, which makes clients
-// ignore an id.
+// forbidden are line breaks and NUL, which makes clients ignore an id.
 const forbidden = "\r\n\x00"
 
-// writer writes events. Each method flushes. An error means that the client is
-// gone, unless it is ErrField: then nothing was written.
+// writer writes events. Each method flushes. An error other than ErrField means that the client is gone.
 type writer struct {
 	out   *bufio.Writer
-	frame []byte // of the event before, reused
+	frame []byte // reused
 }
 
 // newWriter returns a writer to out.
 func newWriter(out *bufio.Writer) *writer { return &writer{out: out} }
 
-// lineBreaks replaces the three line breaks of the format by one of them.
+// lineBreaks normalizes line breaks.
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // Event sends one event. Empty data is sent too, so that clients see the event.
@@ -66,8 +64,7 @@ func (w *writer) Event(e Event) error {
 	return w.send()
 }
 
-// sendLine ends the frame with data of one line. It does not copy the data, which can be
-// long and the same for thousands of clients.
+// sendLine ends the frame with one line of data. It does not copy the data, which may be long.
 func (w *writer) sendLine(data []byte) error {
 	w.frame = append(w.frame, "data: "...)
 	for _, part := range [][]byte{w.frame, data, []byte("\n\n")} {
@@ -84,7 +81,7 @@ func (w *writer) Ping() error {
 	return w.send()
 }
 
-// Retry tells the client how long to wait before it connects again.
+// Retry sends the reconnect delay.
 func (w *writer) Retry(after time.Duration) error {
 	w.frame = w.frame[:0]
 	w.line("retry", strconv.FormatInt(after.Milliseconds(), 10))
@@ -107,22 +104,20 @@ func (w *writer) send() error {
 	return w.out.Flush()
 }
 
-// The reasons why a stream ends: the data of its last event, which is named end. A stream
-// without it was cut.
+// The reasons in the event named end.
 const (
-	Over     = "over"     // events is closed, or one was the last
-	Age      = "age"      // it is too old
+	Over     = "over"     // the source is closed, or an event was the last
+	Age      = "age"      // the maximum age is reached
 	Shutdown = "shutdown" // the context has ended
-	Revoked  = "revoked"  // the same, because of ErrRevoked
+	Revoked  = "revoked"  // the context has ended with ErrRevoked
 )
 
-// ErrRevoked is the cause of a context that ends because the key of the client is revoked.
+// ErrRevoked is the cause of a context that ends because the client's key is revoked.
 var ErrRevoked = errors.New("stream: the key is revoked")
 
-// Relay sends events until source is closed, one was the last, the stream is too old, or
-// ctx ends; then it says why and returns nil. An error means that the client is gone.
-// It flushes after each event and after each heartbeat. event converts each value of the
-// source to an Event. The values in first are sent before those of the source.
+// Relay sends events until source is closed, an event is the last, the maximum age is reached, or ctx ends. Then it
+// sends the reason and returns nil. An error means that the client is gone. Relay flushes after each event and
+// heartbeat. event converts each value of the source to an Event. first is sent before the values of the source.
 func Relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, first ...T) error {
 	out := newWriter(w)
 	reason, err := relay(ctx, out, settings, source, event, first)
@@ -133,9 +128,9 @@ func Relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams,
 }
 
 const (
-	maxAge    = 10 * time.Minute // a stream ends after about this time. The client connects again, perhaps to another process, and its credential is checked again.
-	heartbeat = 15 * time.Second // a silent stream gets a comment after this, before a proxy gives it up
-	retry     = 2 * time.Second  // clients wait this long before they connect again, or up to half as long again
+	maxAge    = 10 * time.Minute // then the client reconnects, perhaps to another process, and its credential is checked again
+	heartbeat = 15 * time.Second // an idle stream gets a comment after this, before a proxy closes it
+	retry     = 2 * time.Second  // plus up to half of it as jitter
 )
 
 // relay returns why the stream ends.
@@ -150,15 +145,15 @@ func relay[T any](ctx context.Context, out *writer, settings config.Streams, sou
 			return Over, err
 		}
 	}
-	tooOld := time.NewTimer(maxAge - jitter(maxAge/10))
-	defer tooOld.Stop()
-	silence := time.NewTimer(heartbeat)
-	defer silence.Stop()
+	expiry := time.NewTimer(maxAge - jitter(maxAge/10))
+	defer expiry.Stop()
+	idle := time.NewTimer(heartbeat)
+	defer idle.Stop()
 	for {
 		select { // checked first, so that a busy source cannot delay the end
 		case <-ctx.Done():
 			return endOf(ctx), nil
-		case <-tooOld.C:
+		case <-expiry.C:
 			return Age, nil
 		default:
 		}
@@ -166,9 +161,9 @@ func relay[T any](ctx context.Context, out *writer, settings config.Streams, sou
 		select {
 		case <-ctx.Done():
 			return endOf(ctx), nil
-		case <-tooOld.C:
+		case <-expiry.C:
 			return Age, nil
-		case <-silence.C:
+		case <-idle.C:
 			err = out.Ping()
 		case one, open := <-source:
 			if !open {
@@ -182,7 +177,7 @@ func relay[T any](ctx context.Context, out *writer, settings config.Streams, sou
 		if err != nil {
 			return "", err
 		}
-		silence.Reset(heartbeat)
+		idle.Reset(heartbeat)
 	}
 }
 
