@@ -11,8 +11,7 @@ import (
 	"triprize.example/draw/beacon"
 )
 
-// Beacon is the chain of public randomness that campaigns may bind themselves to, and the
-// relays that give out its rounds.
+// Beacon is the chain of public randomness that campaigns may use, and the relays that serve its rounds.
 type Beacon struct {
 	Default   bool          `mapstructure:"default"`
 	Relays    string        `mapstructure:"relays" validate:"max=8192"`
@@ -20,13 +19,13 @@ type Beacon struct {
 	Timeout   time.Duration `mapstructure:"-"`
 }
 
-// mostRelays bounds the relays of an installation.
-const mostRelays = 16
+// maxRelays is the maximum number of relays.
+const maxRelays = 16
 
-// Enabled tells whether campaigns may have a beacon: there are relays to ask.
+// Enabled reports whether campaigns may use a beacon, because there are relays.
 func (b Beacon) Enabled() bool { return strings.TrimSpace(b.Relays) != "" }
 
-// URLs returns the base URLs of the relays, without a slash at the end.
+// URLs returns the base URLs of the relays, without a trailing slash.
 func (b Beacon) URLs() []string {
 	urls := listOf(b.Relays)
 	for i := range urls {
@@ -35,8 +34,8 @@ func (b Beacon) URLs() []string {
 	return urls
 }
 
-// Chain returns the chain of the settings: quicknet, or what beacon.chain says in the form of
-// drand's relays. It is an error when the parts do not hash to its hash, or are no chain.
+// Chain returns the chain of the settings: quicknet, or beacon.chain in the format of drand's relays. It returns an
+// error if the chain is invalid or does not match its hash.
 func (b Beacon) Chain() (c beacon.Chain, err error) {
 	if strings.TrimSpace(b.ChainInfo) == "" {
 		return beacon.Quicknet(), nil
@@ -71,7 +70,7 @@ func (b Beacon) Chain() (c beacon.Chain, err error) {
 	return c, nil
 }
 
-// checkBeacon checks what one field alone cannot say.
+// checkBeacon checks what validation tags cannot.
 func checkBeacon(b Beacon) error {
 	if _, err := b.Chain(); err != nil {
 		return err
@@ -80,11 +79,11 @@ func checkBeacon(b Beacon) error {
 		return fault("beacon.default", "is true, but beacon.relays names no relay; set relays, or false")
 	}
 	urls := b.URLs()
-	if len(urls) > mostRelays {
-		return fault("beacon.relays", "has %d URLs, must be at most %d", len(urls), mostRelays)
+	if len(urls) > maxRelays {
+		return fault("beacon.relays", "has %d URLs, must be at most %d", len(urls), maxRelays)
 	}
 	for i, text := range urls {
-		switch u, plain := baseURL(text); { // a relay cannot lie about a round, but the network between could keep it from us
+		switch u, plain := baseURL(text); { // a relay cannot forge a round, but the network could withhold it
 		case u == nil:
 			return fault("beacon.relays", "must be URLs separated by commas, https://host or https://host/path, without a user, a query or a fragment")
 		case plain:

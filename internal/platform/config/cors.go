@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// mostOrigins bounds a list that is looked through for each request of a browser.
-const mostOrigins = 64
+// maxOrigins bounds a list that is searched for each request of a browser.
+const maxOrigins = 64
 
-// anyPort ends an origin of this machine that stands for each port: a development server takes
-// the port that is free.
+// anyPort is the suffix of a loopback origin that matches every port, for development servers.
 const anyPort = ":*"
 
-// AllowsOrigin tells whether pages of an origin may call the API from a browser.
+// AllowsOrigin reports whether pages of an origin may call the API from a browser.
 func (a API) AllowsOrigin(origin string) bool {
 	origins := listOf(a.CORSOrigins)
 	host, port := origin, ""
@@ -26,12 +25,12 @@ func (a API) AllowsOrigin(origin string) bool {
 	return slices.Contains(origins, origin) || port != "" && slices.Contains(origins, host+anyPort)
 }
 
-// checkCORS refuses what is no list of origins, https://shop.example: a browser would never
-// say that it is one, or all pages of the world could act for a user whose token they have got.
+// checkCORS rejects everything that is not a list of origins like https://shop.example: other texts would match no
+// browser's origin, and a wildcard would let any page use a token that it obtained.
 func checkCORS(api API) error {
 	origins := listOf(api.CORSOrigins)
-	if len(origins) > mostOrigins {
-		return fault("api.cors_origins", "has %d origins, must have at most %d", len(origins), mostOrigins)
+	if len(origins) > maxOrigins {
+		return fault("api.cors_origins", "has %d origins, must have at most %d", len(origins), maxOrigins)
 	}
 	for _, origin := range origins {
 		if err := checkOrigin(origin); err != nil {

@@ -20,15 +20,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// convertAll gives every setting the type that Settings has for it. The library
-// that fills in Settings would turn 3.7 into 3, the duration 5 into 5 ns, and an
-// empty value into false. source tells where a value comes from, for errors.
+// convertAll converts every setting to its type in Settings. The library that fills Settings would turn 3.7 into
+// 3, the duration 5 into 5 ns, and an empty value into false. source returns where a value comes from, for errors.
 func convertAll(v *viper.Viper, fields map[string]reflect.StructField, source func(key string) string) error {
 	var faults []error
 	for _, key := range slices.Sorted(slices.Values(v.AllKeys())) {
 		field, ok := fields[key]
 		if !ok {
-			continue // a default without a field is found when Settings are filled in
+			continue // a default without a field is detected when Settings are filled
 		}
 		value, err := convert(v.Get(key), field.Type)
 		if err != nil {
@@ -40,8 +39,8 @@ func convertAll(v *viper.Viper, fields map[string]reflect.StructField, source fu
 	return errors.Join(faults...)
 }
 
-// convert returns a value of a file, or a text of the environment, as a t. Its
-// errors do not repeat the values of text settings: they may be secrets.
+// convert converts a value of a file or the environment to t. Errors do not repeat the values of text settings,
+// which may be secrets.
 func convert(value any, t reflect.Type) (any, error) {
 	text, isText := value.(string)
 	switch {
@@ -80,7 +79,7 @@ func convert(value any, t reflect.Type) (any, error) {
 	}
 }
 
-// quoted shows texts in quotes, so that an empty one can be seen.
+// quoted quotes texts, so that an empty one is visible.
 func quoted(value any) any {
 	if text, ok := value.(string); ok {
 		return strconv.Quote(text)
@@ -98,9 +97,8 @@ func hasScheme(text, schemes string) bool {
 	return err == nil && u.Opaque == "" && slices.Contains(strings.Fields(schemes), u.Scheme)
 }
 
-// isQuorumOf validates quorum_of=SCHEME …: comma separated URLs of an odd number
-// of different Redis servers. An even number is refused: with one server more the
-// majority is larger too, so no more servers may fail.
+// isQuorumOf validates quorum_of=SCHEME …: comma separated URLs of an odd number of different Redis servers. An even
+// number is rejected, because it tolerates no more failures than one server less.
 func isQuorumOf(f validator.FieldLevel) bool {
 	urls := Locks{RedisURLs: f.Field().String()}.URLs()
 	servers := make(map[string]bool)
@@ -113,8 +111,7 @@ func isQuorumOf(f validator.FieldLevel) bool {
 	return len(urls)%2 == 1 && len(servers) == len(urls)
 }
 
-// server returns the server in the URL of a Redis, without the database: two
-// databases of one server are not independent.
+// server returns the server in a Redis URL, without the database: databases of one server are not independent.
 func server(text string) string {
 	u, err := url.Parse(text)
 	switch {
@@ -133,8 +130,7 @@ func server(text string) string {
 	return net.JoinHostPort(strings.ToLower(host), port)
 }
 
-// mergeFile overrides the defaults with a file. It refuses settings that the
-// defaults do not have, and settings without a value.
+// mergeFile overrides the defaults with a file. It rejects unknown settings and settings without a value.
 func mergeFile(v *viper.Viper, file string, known []string) error {
 	data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -155,7 +151,7 @@ func mergeFile(v *viper.Viper, file string, known []string) error {
 	return v.MergeConfigMap(sections)
 }
 
-// dropEmpty drops sections without content: for example, all of it is commented out.
+// dropEmpty removes sections without content, for example if all of it is commented out.
 func dropEmpty(section map[string]any) {
 	maps.DeleteFunc(section, func(_ string, content any) bool { return content == nil })
 	for _, content := range section {
@@ -165,7 +161,7 @@ func dropEmpty(section map[string]any) {
 	}
 }
 
-// faultsOf returns what is wrong with the names in a section, sorted by name.
+// faultsOf returns the faults of a section, sorted by name.
 func faultsOf(section map[string]any, prefix string, known []string) (faults []string) {
 	for _, name := range slices.Sorted(maps.Keys(section)) {
 		key := prefix + strings.ToLower(name)
@@ -185,12 +181,10 @@ func faultsOf(section map[string]any, prefix string, known []string) (faults []s
 	return faults
 }
 
-// Overrides are the settings of a file that come before those of another one. The zero value
-// has none.
+// Overrides are settings of a file that override those of another. The zero value has none.
 type Overrides struct{ own *viper.Viper }
 
-// ReadOverrides reads a file. It refuses unknown settings, and those that are reserved: settings,
-// or whole sections.
+// ReadOverrides reads a file. It rejects unknown settings and reserved settings or sections.
 func ReadOverrides(file string, reserved ...string) (Overrides, error) {
 	own := viper.New()
 	if err := mergeFile(own, file, slices.Collect(maps.Keys(fieldsOf(reflect.TypeFor[Settings](), "")))); err != nil {
@@ -206,10 +200,10 @@ func ReadOverrides(file string, reserved ...string) (Overrides, error) {
 	return Overrides{own}, errors.Join(faults...)
 }
 
-// Has tells whether a setting is among them.
+// Has reports whether a setting is overridden.
 func (o Overrides) Has(key string) bool { return o.own != nil && o.own.IsSet(key) }
 
-// Over returns a text of settings in YAML with these instead, where it has them.
+// Over returns settings in YAML with the overrides applied.
 func (o Overrides) Over(text []byte) ([]byte, error) {
 	if o.own == nil {
 		return text, nil

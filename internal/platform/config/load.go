@@ -23,19 +23,18 @@ import (
 
 const (
 	envPrefix = "TRIPRIZE"
-	// FileVariable names a settings file when no --config flag does.
+	// FileVariable names the settings file if there is no --config flag.
 	FileVariable = "TRIPRIZE_CONFIG"
 	// APIVariable is the address of the api, for the operators' tool.
 	APIVariable = "TRIPRIZE_API"
 	// KeyVariable is an operator's key, for the operators' tool.
 	KeyVariable = "TRIPRIZE_KEY"
-	// testPrefix begins the variables with which test suites name their servers.
+	// testPrefix is the prefix of the variables of test suites.
 	testPrefix = "TRIPRIZE_TEST_"
 )
 
-// Load reads the defaults, then file (empty: the one that TRIPRIZE_CONFIG names,
-// if any), then the environment, and checks the result. The error lists the
-// settings at fault, each with its name and the reason.
+// Load reads the defaults, then file (empty: the one in TRIPRIZE_CONFIG, if set), then the environment, and checks
+// the result. The error lists all invalid settings with their names and reasons.
 func Load(file string) (Settings, error) { return LoadFrom(file, os.Environ()) }
 
 // LoadFrom is Load with a given environment: pairs of name=value.
@@ -82,7 +81,7 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 	return settings, nil
 }
 
-// fieldsOf returns every setting, by key. A section may have sections of its own.
+// fieldsOf returns every setting by key. Sections may be nested.
 func fieldsOf(settings reflect.Type, prefix string) map[string]reflect.StructField {
 	all := make(map[string]reflect.StructField)
 	for field := range settings.Fields() {
@@ -110,9 +109,8 @@ func variables(environ []string) map[string]string {
 	return environment
 }
 
-// setFromEnvironment overrides setting a.b with TRIPRIZE_A_B and returns the
-// settings that have such a variable. A variable with our prefix that names no
-// setting is refused: it is a typing error.
+// setFromEnvironment overrides setting a.b with TRIPRIZE_A_B and returns the settings that have such a variable. It
+// rejects variables with our prefix that name no setting.
 func setFromEnvironment(v *viper.Viper, known []string, environment map[string]string) (bound map[string]bool, err error) {
 	names := make(map[string]string, len(known))
 	for _, key := range known {
@@ -165,7 +163,7 @@ func check(settings Settings) error {
 	return errors.Join(all...)
 }
 
-// checkTracing refuses a URL with more than an address and a path: the rest would not be sent.
+// checkTracing rejects a URL with more than an address and a path: the rest would not be sent.
 func checkTracing(t Tracing) error {
 	u, err := url.Parse(t.OTLPURL)
 	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -174,7 +172,7 @@ func checkTracing(t Tracing) error {
 	return nil
 }
 
-// checkTokens refuses an issuer's client without an issuer.
+// checkTokens rejects an issuer's client without an issuer.
 func checkTokens(t Tokens) error {
 	if t.Client != "" && t.HS256Secret == "" && t.JWKSURL == "" {
 		return fault("tokens.client", "goes with tokens.hs256_secret or tokens.jwks_url: without them no token is accepted")
@@ -182,7 +180,7 @@ func checkTokens(t Tokens) error {
 	return nil
 }
 
-// checkRetention refuses to keep refused jobs for longer than others.
+// checkRetention rejects a longer retention for refused jobs than for others.
 func checkRetention(r Retention) error {
 	if r.Refused > r.Purchases {
 		return fault("retention.refused", "is %s, must be at most retention.purchases, %s", r.Refused, r.Purchases)
@@ -190,12 +188,12 @@ func checkRetention(r Retention) error {
 	return nil
 }
 
-// fault is an error about one setting.
+// fault returns an error about one setting.
 func fault(name, format string, args ...any) error {
 	return fmt.Errorf("setting %s (%s): %s", name, variable(name), fmt.Sprintf(format, args...))
 }
 
-// listOf returns the elements of a list that is separated by commas; an empty text is none.
+// listOf returns the elements of a comma separated list; an empty text has none.
 func listOf(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -207,7 +205,7 @@ func listOf(text string) []string {
 	return list
 }
 
-// reason says in words which rule a value breaks. It does not repeat secrets and URLs.
+// reason describes the rule that a value violates. It does not repeat secrets and URLs.
 func reason(f validator.FieldError) string {
 	switch f.Tag() {
 	case "required":
@@ -253,7 +251,7 @@ func reason(f validator.FieldError) string {
 	}
 }
 
-// others returns the names of the settings of the same section that a rule refers to.
+// others returns the settings of the same section that a rule refers to.
 func others(f validator.FieldError) string {
 	path := strings.Split(f.StructNamespace(), ".") // Settings, the sections, the setting
 	section := reflect.TypeFor[Settings]()
@@ -285,7 +283,7 @@ func areNetworks(f validator.FieldLevel) bool {
 	return true
 }
 
-// areDrawKeys is the rule draw_keys. The values are never shown.
+// areDrawKeys is the rule draw_keys.
 func areDrawKeys(f validator.FieldLevel) bool { return drawKeys.MatchString(f.Field().String()) }
 
 var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`) // as package apikey has it

@@ -13,9 +13,9 @@ import (
 
 var words = regexp.MustCompile(`([a-z])([A-Z])|([A-Z])([A-Z][a-z])`)
 
-// override sets what only tests set: TRIPRIZE_POSTGRES_LOCK_TIMEOUT is Postgres.LockTimeout, and
-// TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL the interval of the sweep due-items. It takes these variables
-// out of the environment.
+// override sets the fields that only tests set: TRIPRIZE_POSTGRES_LOCK_TIMEOUT is Postgres.LockTimeout, and
+// TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL the interval of the sweep due-items. It removes these variables from
+// environment.
 func override(section reflect.Value, prefix string, environment map[string]string) error {
 	var faults []error
 	for i := range section.NumField() {

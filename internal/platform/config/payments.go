@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Payments is how purchases wait for cards, and the provider of cards.
+// Payments has the reservations of card purchases and the payment provider.
 type Payments struct {
 	Reservation  time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
 	AfterSaleEnd time.Duration `mapstructure:"after_sale_end"  validate:"min=1s,max=24h"`
@@ -23,7 +23,7 @@ type Payments struct {
 	Concurrency                  int           `mapstructure:"-"`
 }
 
-// Stripe is the provider of cards. Rates are calls per second of each process.
+// Stripe is the payment provider. Rates are calls per second and process.
 type Stripe struct {
 	Key           string        `mapstructure:"key"               validate:"max=255"`
 	URL           string        `mapstructure:"url"               validate:"max=2048"`
@@ -35,10 +35,10 @@ type Stripe struct {
 	EndpointRate  int           `mapstructure:"-"`
 }
 
-// Enabled tells whether cards are accepted.
+// Enabled reports whether cards are accepted.
 func (s Stripe) Enabled() bool { return s.Key != "" }
 
-// Live tells whether the key moves real money.
+// Live reports whether the key moves real money.
 func (s Stripe) Live() bool {
 	return strings.HasPrefix(s.Key, "sk_live_") || strings.HasPrefix(s.Key, "rk_live_")
 }
@@ -49,8 +49,7 @@ func (s Stripe) WebhookSecrets() []string { return listOf(s.WebhookSecret) }
 // PaymentMethodTypes returns the types of payment methods that buyers may use, in Stripe's words.
 func (s Stripe) PaymentMethodTypes() []string { return listOf(s.MethodTypes) }
 
-// CheckWebhooks refuses a key without a secret: nobody would believe its webhooks. The
-// api calls it, because it is the api that gets them.
+// CheckWebhooks rejects a key without a webhook secret. Only the api calls it, because it receives webhooks.
 func (s Stripe) CheckWebhooks() error {
 	if s.Enabled() && s.WebhookSecret == "" {
 		return fault("payments.stripe.webhook_secret", "is required by the api together with payments.stripe.key; Stripe shows it where the webhook is set up")
@@ -58,13 +57,12 @@ func (s Stripe) CheckWebhooks() error {
 	return nil
 }
 
-// checkPayments checks what one field alone cannot say. It repeats no secrets and no URLs.
+// checkPayments checks what validation tags cannot. It repeats no secrets and no URLs.
 func checkPayments(p Payments) error {
 	return errors.Join(checkKey(p.Stripe, p.AllowTest), checkURL(p.Stripe), checkSecrets(p.Stripe), checkMethodTypes(p.Stripe))
 }
 
-// checkKey refuses, beside what is no key, a test key where nobody has allowed it: with one,
-// anybody buys for nothing.
+// checkKey rejects invalid keys, and test keys unless they are allowed, because with one purchases cost nothing.
 func checkKey(s Stripe, allowTest bool) error {
 	if !s.Enabled() {
 		return nil
@@ -99,8 +97,7 @@ func checkURL(s Stripe) error {
 
 const httpsOnly = "must be https://; http:// is for this machine only (127.0.0.1, ::1, localhost)"
 
-// baseURL reads the address of a server, perhaps with a path; nil: it is none. plain: it is
-// http:// to another machine.
+// baseURL parses the address of a server, optionally with a path; nil: invalid. plain: http:// to another machine.
 func baseURL(text string) (u *url.URL, plain bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
@@ -114,7 +111,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// shortestSecret is the least number of bytes of a webhook's secret. Stripe's have 38.
+// shortestSecret is the minimum length of a webhook's secret in bytes. Stripe's have 38.
 const shortestSecret = 16
 
 func checkSecrets(s Stripe) error {
@@ -126,7 +123,7 @@ func checkSecrets(s Stripe) error {
 	return nil
 }
 
-// methodType is how Stripe spells a type of payment methods, such as card or sepa_debit.
+// methodType matches Stripe's types of payment methods, such as card or sepa_debit.
 var methodType = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 func checkMethodTypes(s Stripe) error {
@@ -137,7 +134,7 @@ func checkMethodTypes(s Stripe) error {
 	return nil
 }
 
-// printable tells whether a text is ASCII without blanks, as a header needs it.
+// printable reports whether a text is ASCII without blanks, as headers require.
 func printable(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }

@@ -4,9 +4,8 @@ import (
 	"time"
 )
 
-// Settings has every setting of every process; configs/triprize.yaml explains them. A field with
-// mapstructure:"-" is no setting, only tests set it: its zero value stands for a constant of the
-// package that uses it.
+// Settings has every setting of every process; configs/triprize.yaml documents them. Fields with mapstructure:"-" are
+// set only by tests: the zero value stands for a constant of the package that uses it.
 type Settings struct {
 	Log         Log         `mapstructure:"log"`
 	Tracing     Tracing     `mapstructure:"tracing"`
@@ -32,22 +31,22 @@ type Settings struct {
 	Sweeps      Sweeps      `mapstructure:"sweeps"`
 }
 
-// ShutdownTimeout is how long a process that ends may take to finish what it has in hand.
+// ShutdownTimeout is how long a process may take to finish its work at shutdown.
 const ShutdownTimeout = 15 * time.Second
 
-// Log chooses what is logged, and how.
+// Log has the level and format of logs.
 type Log struct {
 	Level  string `mapstructure:"level"  validate:"oneof=debug info warn error"`
 	Format string `mapstructure:"format" validate:"oneof=json text"`
 }
 
-// Tracing sends spans to a collector of OpenTelemetry.
+// Tracing has the OpenTelemetry collector.
 type Tracing struct {
 	OTLPURL     string  `mapstructure:"otlp_url"     validate:"omitempty,http_url"`
 	SampleRatio float64 `mapstructure:"sample_ratio" validate:"min=0,max=1"`
 }
 
-// Postgres is the database, which alone decides.
+// Postgres is the database.
 type Postgres struct {
 	URL            string        `mapstructure:"url"                         validate:"required,url_of=postgres postgresql"`
 	MaxConnections int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
@@ -63,7 +62,7 @@ type Redis struct {
 	Timeout   time.Duration `mapstructure:"-"`
 }
 
-// Check refuses what a process cannot work without, and a command that asks no Redis can.
+// Check requires a URL. Processes call it; commands without Redis do not.
 func (r Redis) Check() error {
 	if r.URL == "" {
 		return fault("redis.url", "is required")
@@ -71,7 +70,7 @@ func (r Redis) Check() error {
 	return nil
 }
 
-// Locks are the locks in Redis that keep many waiting requests off Postgres.
+// Locks are the locks in Redis that reduce contention in Postgres.
 type Locks struct {
 	Enabled                  bool          `mapstructure:"enabled"`
 	RedisURLs                string        `mapstructure:"redis_urls"   validate:"omitempty,quorum_of=redis rediss unix"`
@@ -79,7 +78,7 @@ type Locks struct {
 	Tries                    int           `mapstructure:"-"`
 }
 
-// URLs returns the servers of the quorum; nil: locks are kept on redis.url.
+// URLs returns the servers of the quorum; nil: locks use redis.url.
 func (l Locks) URLs() []string { return listOf(l.RedisURLs) }
 
 // API is the HTTP server.
@@ -102,8 +101,7 @@ type Streams struct {
 	MaxOpen, MaxPerClient, MaxPerUser  int           `mapstructure:"-"`
 }
 
-// Tokens says which JSON Web Tokens are accepted. With neither a secret nor a URL,
-// all are refused.
+// Tokens configures which JSON Web Tokens are accepted. With neither a secret nor a URL, none are.
 type Tokens struct {
 	Issuer      string        `mapstructure:"issuer"                validate:"required_with=HS256Secret JWKSURL,max=255"`
 	Audience    string        `mapstructure:"audience"              validate:"required_with=HS256Secret JWKSURL,max=255"`
@@ -116,7 +114,7 @@ type Tokens struct {
 	Leeway, JWKSRefreshInterval, JWKSTimeout time.Duration `mapstructure:"-"`
 }
 
-// Limits bounds how often users and clients ask for changes. A rate of 0 is no limit.
+// Limits are the rate limits of users and clients. A rate of 0 is no limit.
 type Limits struct {
 	UserRate     int           `mapstructure:"user_rate"    validate:"min=0,max=100000"`
 	UserBurst    int           `mapstructure:"user_burst"   validate:"min=1,max=100000"`
@@ -127,7 +125,7 @@ type Limits struct {
 	Budget       time.Duration `mapstructure:"-"`
 }
 
-// Accept is how requests are stored as jobs, in batches.
+// Accept has the batches that store requests as jobs.
 type Accept struct {
 	BatchLinger, Timeout, LongestWait time.Duration `mapstructure:"-"`
 }
@@ -146,13 +144,13 @@ type Idempotency struct {
 	Budget, RequestTTL time.Duration `mapstructure:"-"`
 }
 
-// Campaigns bounds what operators and buyers may ask for.
+// Campaigns bounds campaigns and purchases.
 type Campaigns struct {
 	MaxPositions int `mapstructure:"max_positions" validate:"min=6,max=500500"` // of a campaign
 	MaxQuantity  int `mapstructure:"max_quantity"  validate:"min=1,max=1000"`
 }
 
-// Holds bounds what users may hold, and for how long.
+// Holds bounds the positions and durations of holds.
 type Holds struct {
 	TTL                 time.Duration `mapstructure:"ttl"                    validate:"min=1s,ltefield=MaxTTL"`
 	MaxTTL              time.Duration `mapstructure:"max_ttl"                validate:"min=1s,max=24h"`
@@ -172,16 +170,16 @@ type Wallets struct {
 	Timeout          time.Duration `mapstructure:"-"`
 }
 
-// Draw has the keys of the draw secrets and the times of the execution lock. A secret is
-// sealed with SecretKey; PreviousSecretKeys, separated by commas, open what it does not.
+// Draw has the keys of draw secrets and the times of the execution lock. Secrets are encrypted with SecretKey;
+// PreviousSecretKeys, separated by commas, decrypt older ones.
 type Draw struct {
 	SecretKey          string        `mapstructure:"secret_key"           validate:"omitempty,hexadecimal,len=64"`
 	PreviousSecretKeys string        `mapstructure:"previous_secret_keys" validate:"draw_keys"`
 	Lease, Timeout     time.Duration `mapstructure:"-"`
 }
 
-// Webhooks tell apps what has happened. AllowNetworks are CIDRs, separated by commas: private
-// networks that requests may go to, although apps choose the addresses.
+// Webhooks notify apps of events. AllowNetworks are CIDRs, separated by commas: private networks that webhooks may
+// reach, although apps choose the addresses.
 type Webhooks struct {
 	AllowNetworks          string        `mapstructure:"allow_networks"            validate:"networks"`
 	Concurrency            int           `mapstructure:"concurrency"               validate:"min=1,max=1000"`
@@ -189,9 +187,8 @@ type Webhooks struct {
 	Timeout                time.Duration `mapstructure:"-"`
 }
 
-// Retention tells how long final jobs are kept; Purchases is for the jobs of purchases and
-// cancellations, Refused for those of them that were refused, Jobs for all others. Webhooks is for
-// what apps are told, BalanceTransactions for the reconciliation with the provider.
+// Retention is how long final jobs are kept: Purchases is for purchases and cancellations, Refused for those of them
+// that were refused, Jobs for all others. Webhooks is for events to apps, BalanceTransactions for the reconciliation.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
@@ -210,7 +207,7 @@ type Scheduler struct {
 	BatchSize, MaxBatches         int           `mapstructure:"-"`
 }
 
-// Sweeps are the times of sweeps that only tests set; Every is by the name of the sweep.
+// Sweeps are times of sweeps that only tests set; Every is by name of the sweep.
 type Sweeps struct {
 	LostJobsBackoff, LostJobsMaxBackoff, StuckDrawsAfter time.Duration            `mapstructure:"-"`
 	Every                                                map[string]time.Duration `mapstructure:"-"`

@@ -1,6 +1,5 @@
-// Package keyring encrypts small secrets for storage in a row, with AES-256-GCM. A
-// sealed secret opens only with the same [Key] and the same row. A [Keyring] has the keys of
-// a process while one replaces another.
+// Package keyring encrypts small secrets for storage in a row, with AES-256-GCM. A sealed secret can be opened only
+// with the same [Key] and row. A [Keyring] has the keys of a process during a key rotation.
 package keyring
 
 import (
@@ -13,18 +12,16 @@ import (
 	"strings"
 )
 
-// maxKeys is how many previous keys a Keyring has at most: each secret is tried with all.
+// maxKeys bounds the previous keys, because Open tries all.
 const maxKeys = 8
 
-// Keyring is the keys of a process while one replaces another: it seals with the current
-// key, and opens with any. The zero value opens nothing, and must not seal.
+// Keyring seals with the current key and opens with any. The zero value opens nothing and must not seal.
 type Keyring struct {
 	current  Key
 	previous []Key
 }
 
-// Parse takes the current key, and previous ones separated by commas. Each is 64 hex
-// digits.
+// Parse parses the current key and comma separated previous keys. Each has 64 hex digits.
 func Parse(current, previous string) (Keyring, error) {
 	key, err := parseKey(current)
 	if err != nil {
@@ -34,7 +31,7 @@ func Parse(current, previous string) (Keyring, error) {
 	return Keyring{current: key, previous: older}, err
 }
 
-// parseKeys takes at most maxKeys keys, separated by commas; none, when text is empty.
+// parseKeys parses at most maxKeys comma separated keys; none if text is empty.
 func parseKeys(text string) (keys []Key, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -71,8 +68,8 @@ func (k Keyring) Open(sealed, row []byte) ([]byte, error) {
 	return secret, err
 }
 
-// Reseal returns a secret sealed with the current key. A secret that is so already is
-// returned unchanged; one that no key opens fails with ErrOpen.
+// Reseal returns a secret sealed with the current key, unchanged if it already is. It fails with ErrOpen if no key
+// opens it.
 func (k Keyring) Reseal(sealed, row []byte) ([]byte, error) {
 	secret, err := k.Open(sealed, row)
 	if err != nil {
@@ -84,18 +81,16 @@ func (k Keyring) Reseal(sealed, row []byte) ([]byte, error) {
 	return k.Seal(secret, row), nil
 }
 
-// ErrOpen means that a sealed secret cannot be opened: the key or the row is
-// another one, or bytes were changed.
+// ErrOpen means that a sealed secret cannot be opened: another key or row, or changed bytes.
 var ErrOpen = errors.New("keyring: the secret cannot be opened with draw.secret_key, nor with draw.previous_secret_keys")
 
-// format is the first byte of every sealed secret, so that a later format can be
-// recognised.
+// format is the first byte of every sealed secret.
 const format = 1
 
-// Key seals and opens.
+// Key is one AES-256 key.
 type Key struct{ aead cipher.AEAD }
 
-// parseKey takes 64 hex digits: a 256-bit key.
+// parseKey parses 64 hex digits.
 func parseKey(text string) (Key, error) {
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != 32 {

@@ -18,28 +18,25 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// errNotJSON means that a body is no JSON at all, or none that has a canonical form.
+// errNotJSON means that a body is not JSON, or has no canonical form.
 var errNotJSON = errors.New("the body is not one valid JSON value")
 
 const (
-	// maxFaults bounds how many faults one answer names.
+	// maxFaults bounds the faults in one answer.
 	maxFaults = 20
-	// shortBody is how long a body may be of which everything is said that is wrong with it,
-	// though it has fields that are not known: nothing bounds what these contain.
+	// shortBody is the maximum length of a body with unknown fields whose other faults are reported too.
 	shortBody = 8 << 10
-	// longestCharacter is the most bytes that a character has between quotes: two escapes.
+	// longestCharacter is the maximum length of a character in a string: two escapes.
 	longestCharacter = len(`\ud83d\ude00`)
-	// maxName bounds the name of an unknown field or parameter that an answer repeats, in bytes.
+	// maxName bounds the names of unknown fields and parameters in answers, in bytes.
 	maxName = 128
 )
 
-// ReadBody checks a JSON body. It returns its canonical form (RFC 8785), with UUIDs in small letters
-// and times in capitals, without the fields that are null and may be left out, except in a PATCH,
-// and the texts in its outermost object; or what is wrong with it, by JSON pointer. The bounds
-// come first: nothing is said of the values of a body that exceeds one of them, or of a long one that
-// has unknown fields. most has lower
-// bounds than the contract's for the elements of some arrays, by JSON pointer. An error
-// means that the body is not JSON, or has no canonical form because of invalid UTF-8.
+// ReadBody checks a JSON body. It returns the canonical form (RFC 8785) and the texts of the outermost object, or the
+// faults by JSON pointer. In the canonical form UUIDs are in lower case, times in upper case, and optional fields that
+// are null are removed, except in a PATCH. If the body exceeds a limit, or is long and has unknown fields, other
+// faults are not reported. most lowers the contract's limits for the elements of some arrays, by JSON pointer. An
+// error means that the body is not JSON, or has no canonical form because of invalid UTF-8.
 func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, texts map[string]string, faults []fault.Field, err error) {
 	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
 		return nil, nil, nil, errNotJSON
@@ -55,17 +52,16 @@ func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte
 	return r.out, r.texts, sorted(append(r.unknown, r.wrong...)), nil
 }
 
-// sorted returns the first faults of a body, by pointer.
+// sorted returns the first faults of a body, sorted by pointer.
 func sorted(faults []fault.Field) []fault.Field {
 	faults = faults[:min(len(faults), maxFaults)]
 	slices.SortStableFunc(faults, func(a, b fault.Field) int { return strings.Compare(a.Pointer, b.Pointer) })
 	return faults
 }
 
-// bodyReader passes once over a body that is valid JSON, checks it and writes its canonical form.
-// The depth, how many elements an array has, which fields an object has and how often,
-// the lengths of texts and the numbers are checked before anything is made of them, so that
-// a body costs no more than its own length. It stops at maxFaults of these.
+// bodyReader reads a body of valid JSON once, checks it and writes its canonical form. It checks depth, numbers of
+// elements, fields, lengths of texts and numbers before it converts them, so that the cost is bounded by the length of
+// the body. It stops after maxFaults of these faults.
 type bodyReader struct {
 	text     []byte
 	at       int
@@ -77,7 +73,7 @@ type bodyReader struct {
 	unknown  []fault.Field     // fields that an object may not have
 	exceeded []fault.Field     // bounds
 	wrong    []fault.Field     // everything else
-	isBroken bool              // a text has half of a character
+	isBroken bool              // a text has half of a surrogate pair
 }
 
 func (r *bodyReader) isFull() bool { return len(r.unknown)+len(r.exceeded) >= maxFaults }
@@ -89,7 +85,7 @@ func (r *bodyReader) add(faults *[]fault.Field, details ...string) {
 	}
 }
 
-// faults are those of the value in hand, or of a field of it.
+// faults returns faults of the current value, or of a field of it.
 func (r *bodyReader) faults(field string, details ...string) (faults []fault.Field) {
 	for _, detail := range details {
 		faults = append(faults, fault.Field{Pointer: join(r.path) + field, Detail: detail})
@@ -97,7 +93,7 @@ func (r *bodyReader) faults(field string, details ...string) (faults []fault.Fie
 	return faults
 }
 
-// value passes the next value.
+// value reads the next value.
 func (r *bodyReader) value(is *rule) {
 	r.blank()
 	switch c := r.text[r.at]; {
@@ -180,8 +176,7 @@ func (r *bodyReader) array(is *rule) {
 	r.insert(before, r.faults("", append(is.ofCount(n, "element"), own...)...))
 }
 
-// isLonger tells whether the array that the reader is in has more elements than most.
-// It looks no further.
+// isLonger reports whether the current array has more than most elements. It reads no further.
 func (r *bodyReader) isLonger(most int) bool {
 	n := 0
 	for n <= most && r.next(']') {
@@ -191,13 +186,13 @@ func (r *bodyReader) isLonger(most int) bool {
 	return n > most
 }
 
-// insert adds what is wrong with a container before what is wrong inside.
+// insert adds the faults of a container before those of its elements.
 func (r *bodyReader) insert(before int, own []fault.Field) {
 	r.wrong = slices.Insert(r.wrong, before, own...)
 	r.wrong = r.wrong[:min(len(r.wrong), maxFaults)]
 }
 
-// field is where a field is in the canonical form.
+// field is the place of a field in the canonical form.
 type field struct {
 	name       string
 	begin, end int
@@ -255,7 +250,7 @@ func (r *bodyReader) object(is *rule) {
 	r.insert(before, append(r.faults("", is.ofCount(n+len(members), "field")...), r.fields(is, members)...))
 }
 
-// sort writes the members of an object, which begins at a place, in their order. Their names are in ASCII.
+// sort sorts the written members of an object that starts at begin. Their names are ASCII.
 func (r *bodyReader) sort(members []field, begin int) {
 	byName := func(a, b field) int { return strings.Compare(a.name, b.name) }
 	if slices.IsSortedFunc(members, byName) {
@@ -277,8 +272,7 @@ func has(members []field, name string) bool {
 	return slices.ContainsFunc(members, func(m field) bool { return m.name == name })
 }
 
-// fields checks which fields an object has: those that it must have, their names, and
-// those that need or exclude others.
+// fields checks required fields, names, and fields that require or exclude others.
 func (r *bodyReader) fields(is *rule, members []field) (own []fault.Field) {
 	for _, name := range is.required {
 		if !has(members, name) {
@@ -319,7 +313,7 @@ func (r *bodyReader) string(is *rule) {
 	}
 	var text string
 	var written []byte
-	if len(raw) <= longestCharacter*most { // or it has more characters than these
+	if len(raw) <= longestCharacter*most { // otherwise it has too many characters
 		text, written = r.unquoted(raw)
 	}
 	if len(raw) > longestCharacter*most || utf8.RuneCountInString(text) > most {
@@ -336,7 +330,7 @@ func (r *bodyReader) string(is *rule) {
 	}
 }
 
-// maxWhole is a whole number that a double holds, and that stays as it is in a canonical form.
+// maxWhole bounds whole numbers that a double represents exactly and whose canonical form has no exponent.
 const maxWhole = 999_999_999_999_999
 
 func (r *bodyReader) number(is *rule) {
@@ -359,9 +353,9 @@ func (r *bodyReader) number(is *rule) {
 	r.out = append(r.out, r.canonical(word)...)
 }
 
-// next goes to the next element of a container, or past its end: closing.
+// next moves to the next element of a container, or past its end.
 func (r *bodyReader) next(closing byte) bool {
-	if r.isFull() { // nothing is looked at any more
+	if r.isFull() {
 		return false
 	}
 	r.blank()
@@ -376,7 +370,7 @@ func (r *bodyReader) next(closing byte) bool {
 	return true
 }
 
-// skip passes a value without a look at it.
+// skip skips a value.
 func (r *bodyReader) skip() {
 	r.blank()
 	switch c := r.text[r.at]; c {
@@ -390,7 +384,7 @@ func (r *bodyReader) skip() {
 	}
 }
 
-// leave passes the rest of the container that the reader is in.
+// leave skips the rest of the current container.
 func (r *bodyReader) leave() {
 	for depth := 1; depth > 0; {
 		switch r.text[r.at] {
@@ -412,7 +406,7 @@ func (r *bodyReader) blank() {
 	}
 }
 
-// quoted passes a string and returns what stands between its quotes.
+// quoted reads a string and returns the raw text between its quotes.
 func (r *bodyReader) quoted() []byte {
 	begin := r.at + 1
 	for r.at = begin; r.text[r.at] != '"'; r.at++ {
@@ -424,7 +418,7 @@ func (r *bodyReader) quoted() []byte {
 	return r.text[begin : r.at-1]
 }
 
-// word passes a number, true, false or null.
+// word reads a number, true, false or null.
 func (r *bodyReader) word() []byte {
 	begin := r.at
 	for r.at < len(r.text) && strings.IndexByte(" \t\r\n,]}", r.text[r.at]) < 0 {
@@ -433,7 +427,7 @@ func (r *bodyReader) word() []byte {
 	return r.text[begin:r.at]
 }
 
-// unquoted returns the text of a string that stands between quotes, and its canonical form there.
+// unquoted decodes the raw text of a string, and returns its canonical form too.
 func (r *bodyReader) unquoted(raw []byte) (text string, written []byte) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw), raw
@@ -444,9 +438,8 @@ func (r *bodyReader) unquoted(raw []byte) (text string, written []byte) {
 	return plain, bytes.TrimPrefix(bytes.TrimSuffix(r.canonical(quoted), []byte(`"`)), []byte(`"`))
 }
 
-// inexact says what is wrong with a JSON number whose value would change when it is
-// made canonical, as a double; else it returns "". 1.0 and 1e2 are written in another
-// way then and stay the same number; 0.99999999999999999999 would become 1.
+// inexact returns the fault of a JSON number whose value would change in canonical form, as a double; else "". 1.0 and
+// 1e2 are only written differently; 0.99999999999999999999 would become 1.
 func inexact(number []byte) string {
 	double, err := strconv.ParseFloat(string(number), 64)
 	if err != nil || math.IsInf(double, 0) {
@@ -467,11 +460,10 @@ func inexact(number []byte) string {
 	return ""
 }
 
-// inPointer writes a name as a part of a JSON pointer. A Replacer builds its tables when it is
-// used first.
+// inPointer escapes a name for a JSON pointer.
 var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// join writes a path as a JSON pointer.
+// join returns a path as a JSON pointer.
 func join(path []string) string {
 	var b strings.Builder
 	for _, part := range path {

@@ -1,17 +1,15 @@
 // Package openapi checks requests against an OpenAPI 3.1 document.
 //
-// It checks parameters in path, query and headers, and JSON bodies. Every fault has its
-// place (a JSON pointer, or the name of a parameter) and a sentence about what is allowed.
-// It knows no web framework.
+// It checks parameters in path, query and headers, and JSON bodies. Every fault has a location (a JSON pointer, or the
+// name of a parameter) and a sentence about what is allowed. It depends on no web framework.
 //
 //	[Load] ─▶ [Document] ─▶ [Operation.CheckParameters], [Operation.ReadBody]
 //
-// A body is read once, so that the cost is bounded by its length: bounds (depth, counts, names,
-// lengths, numbers) before what they bound, until there are 20 faults. A schema that says what is
-// not checked here is refused by Load.
+// A body is read once, so that the cost is bounded by its length: limits (depth, counts, names, lengths, numbers) are
+// checked first, up to 20 faults. Load rejects schemas with keywords that are not checked here.
 //
-// The document also has the roles of an operation (x-roles), the length of its body
-// (x-max-body-bytes), and whether it needs an Idempotency-Key.
+// The document also has the roles of an operation (x-roles), the maximum length of its body (x-max-body-bytes), and
+// whether it needs an Idempotency-Key.
 package openapi
 
 import (
@@ -29,7 +27,7 @@ import (
 
 // Document is an OpenAPI document, ready to check requests.
 type Document struct {
-	JSON       []byte // the document as it is served: see Public
+	JSON       []byte // as served: see Public
 	Operations []Operation
 }
 
@@ -38,18 +36,18 @@ type Operation struct {
 	ID           string
 	Method       string
 	Path         string   // as OpenAPI writes it: /v1/jobs/{job}
-	Roles        []string // that may call it; empty: anybody, without authentication
-	Open         bool     // without a credential too: security has {}
+	Roles        []string // that may call it; empty: no authentication
+	Open         bool     // also without a credential: security has {}
 	HasBody      bool
-	BodyOptional bool // the body may be left out; it is then {}
-	MaxBody      int  // the most bytes of the body (x-max-body-bytes)
+	BodyOptional bool // a missing body is {}
+	MaxBody      int  // bytes (x-max-body-bytes)
 	NeedsKey     bool // an Idempotency-Key is required
 
 	body           *rule
 	parameters     []parameter
 	query          []string // its parameters in the query
 	headers        []header // of all operations
-	ignoresVersion bool     // it changes something, and does not take an If-Match
+	ignoresVersion bool     // it is not a GET and does not take If-Match
 }
 
 type parameter struct {
@@ -58,7 +56,7 @@ type parameter struct {
 	is       *rule
 }
 
-// source is what is read of a document beside its schemas.
+// source has the parts of a document that are read.
 type source struct {
 	Paths map[string]struct {
 		Parameters []parameterSource
@@ -89,9 +87,8 @@ type parameterSource struct {
 	Schema   *schemaSource
 }
 
-// Load reads an OpenAPI 3.1 document in YAML. patterns has sentences for regular
-// expressions in its schemas: the error for a value that does not match. Without
-// one the error repeats the expression.
+// Load reads an OpenAPI 3.1 document in YAML. patterns has the error texts for values that do not match a regular
+// expression. Without one the error repeats the expression.
 func Load(text []byte, patterns map[string]string) (*Document, error) {
 	var root source
 	if err := yaml.Unmarshal(text, &root); err != nil {
@@ -123,9 +120,9 @@ func Load(text []byte, patterns map[string]string) (*Document, error) {
 type reader struct {
 	shared   map[string]parameterSource
 	schemas  map[string]yaml.Node
-	rules    map[string]*rule // of the schemas that operations have named
+	rules    map[string]*rule // of the referenced schemas
 	patterns map[string]string
-	headers  []header // those that operations take
+	headers  []header // of all operations
 }
 
 func (r *reader) operation(path, method string, shared []parameterSource, from operationSource) (o Operation, err error) {
@@ -164,10 +161,8 @@ func (r *reader) operation(path, method string, shared []parameterSource, from o
 	return o, err
 }
 
-// Public returns a document as clients get it, as JSON: without what only our generators
-// of code read (x-go-*, x-order), and in the order in which people should read it. That is
-// the order of the source; the properties of a schema are sorted by x-order, and those
-// without one follow.
+// Public returns a document as JSON for clients: without the extensions for our code generators (x-go-*, x-order), in
+// the order of the source. The properties of a schema are sorted by x-order; those without one follow.
 func Public(source []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(source, &document); err != nil {
@@ -180,7 +175,7 @@ func Public(source []byte) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// writeJSON writes a node and what is below it; areProperties: it is those of a schema.
+// writeJSON writes a node; areProperties: it has the properties of a schema.
 func writeJSON(text *bytes.Buffer, n *yaml.Node, areProperties bool) error {
 	switch n.Kind {
 	case yaml.DocumentNode:
@@ -221,7 +216,7 @@ func writeJSON(text *bytes.Buffer, n *yaml.Node, areProperties bool) error {
 		return nil
 	}
 	var value any
-	if n.Tag == "!!timestamp" { // a text that only YAML takes for a time
+	if n.Tag == "!!timestamp" { // a text that only YAML parses as a time
 		return writeScalar(text, n.Value)
 	}
 	if err := n.Decode(&value); err != nil {

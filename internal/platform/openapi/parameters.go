@@ -12,14 +12,13 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// CheckParameters checks the parameters in path, query and headers that were
-// sent; get returns their values. noSuchPath tells that a value in the path is
-// invalid: no resource can have such a path.
+// CheckParameters checks the parameters in path, query and headers; get returns their values. noSuchPath means that a
+// value in the path is invalid, so no resource can have this path.
 func (o *Operation) CheckParameters(get func(in, name string) (text string, sent bool)) (faults []fault.Field, noSuchPath bool) {
 	for _, p := range o.parameters {
 		text, sent := get(p.in, p.name)
 		if !sent {
-			if p.required && p.in == "query" { // a header has an error code of its own, which others check
+			if p.required && p.in == "query" { // missing headers have their own error code, checked elsewhere
 				faults = append(faults, fault.Field{Pointer: "?" + p.name, Detail: "is required"})
 			}
 			continue
@@ -40,9 +39,8 @@ func (o *Operation) CheckParameters(get func(in, name string) (text string, sent
 	return faults, noSuchPath
 }
 
-// Target returns the parameters of a request in path and query, name and value, in
-// the contract's order. Spellings of the same value become one. get is that of
-// CheckParameters, which must have found no fault.
+// Target returns the names and normalized values of the parameters in path and query, in the contract's order. get is
+// as in CheckParameters, which must have found no fault.
 func (o *Operation) Target(get func(in, name string) (text string, sent bool)) []string {
 	var target []string
 	for _, p := range o.parameters {
@@ -62,7 +60,7 @@ func (o *Operation) Target(get func(in, name string) (text string, sent bool)) [
 	return target
 }
 
-// ofParameter says what is wrong with a parameter.
+// ofParameter returns the faults of a parameter.
 func (is *rule) ofParameter(text string) []string {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -74,10 +72,9 @@ func (is *rule) ofParameter(text string) []string {
 	return is.ofText(text)
 }
 
-// CheckNames checks which parameters a request has in its query, and which headers: a name that
-// the operation does not take would change nothing, and its sender would not know. Of the headers
-// it refuses one of the contract's with other dashes or an X- before it, as X-Idempotency-Key is, and
-// an If-Match that nobody would look at. All others are not ours to judge.
+// CheckNames rejects unknown and repeated query parameters, which would have no effect. It rejects headers that are
+// misspelled names of the contract's, such as X-Idempotency-Key, and an If-Match that the operation would ignore. Other
+// headers are allowed.
 func (o *Operation) CheckNames(query, headers iter.Seq2[[]byte, []byte]) (faults []fault.Field) {
 	var seen []string
 	for key := range query {
@@ -113,18 +110,18 @@ func (o *Operation) unknown(name string) fault.Field {
 	return fault.Field{Pointer: "?" + name, Detail: "is not a parameter of this operation (it takes " + strings.Join(o.query, ", ") + ")"}
 }
 
-// header is one of the contract's headers, with its plain name.
+// header is a header of the contract with its plain name.
 type header struct{ name, plain string }
 
-// ordinary are headers of nearly every request, and far from any of ours: no request pays for a look at them.
+// ordinary are common headers that are not compared, for speed.
 var ordinary = map[string]bool{"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Authorization": true, "Connection": true,
 	"Content-Length": true, "Content-Type": true, "Host": true, "Origin": true, "Referer": true, "User-Agent": true, "Via": true, "X-Forwarded-For": true, "X-Forwarded-Proto": true}
 
 var ifMatch = []byte("If-Match")
 
-// misspelt returns the header whose plain name another one has, or "".
+// misspelt returns the header of the contract with the same plain name, or "".
 func misspelt(sent []byte, known []header) string {
-	const most = 24 // bytes; none of ours is as long
+	const most = 24 // bytes; all of ours are shorter
 	if len(sent) > most || ordinary[string(sent)] {
 		return ""
 	}
@@ -139,7 +136,7 @@ func misspelt(sent []byte, known []header) string {
 	return ""
 }
 
-// plainName is a name without what people mistake in it: case, dashes, underscores and an X- before it.
+// plainName returns a name in lower case without dashes, underscores and the prefix X-.
 func plainName(name string) string {
 	name = strings.TrimPrefix(strings.ToLower(name), "x-")
 	return strings.ReplaceAll(strings.ReplaceAll(name, "-", ""), "_", "")

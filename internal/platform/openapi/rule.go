@@ -16,14 +16,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The bounds of a body where its schema sets none.
+// The limits of a body where its schema sets none.
 const (
 	maxElements = 1000
 	maxText     = 1024 // characters
 	maxDigits   = 64   // bytes of a number
 )
 
-// rule is what a schema says of a value; nil: nothing.
+// rule is a parsed schema; nil: any value.
 type rule struct {
 	kind   string // object, array, string, integer or boolean
 	orNull bool
@@ -42,14 +42,13 @@ type rule struct {
 
 	enum     []string
 	pattern  *regexp.Regexp
-	sentence string // says what the pattern is
+	sentence string // describes the pattern
 	format   string
 
 	least, most *float64
 }
 
-// schemaSource is a schema, as far as our contract needs it. Anything else is an error, so that
-// nothing that it says is passed over.
+// schemaSource has the keywords that are checked. Others are an error, so that none is ignored.
 type schemaSource struct {
 	Ref                  string `yaml:"$ref"`
 	Type                 any
@@ -69,8 +68,8 @@ type schemaSource struct {
 	Enum                 []string
 	Pattern, Format      string
 	Minimum, Maximum     *float64
-	// Not says which fields exclude each other, in the form {not: {oneOf: [{required: [a]}, {required: [b]}]}}.
-	// For generators of types that is no combination; a bare oneOf would be.
+	// Not has fields that exclude each other, in the form {not: {oneOf: [{required: [a]}, {required: [b]}]}}.
+	// Unlike a bare oneOf, generators of types ignore it.
 	Not *struct {
 		Not struct {
 			OneOf []struct{ Required []string } `yaml:"oneOf"`
@@ -81,7 +80,7 @@ type schemaSource struct {
 
 var saysNothing = regexp.MustCompile(`^(description|title|default|examples?|deprecated|x-.*)$`)
 
-// rule reads a schema and what it refers to.
+// rule parses a schema and its references.
 func (r *reader) rule(from *schemaSource) (is *rule, err error) {
 	if from == nil {
 		return nil, nil
@@ -139,7 +138,7 @@ func (r *reader) rule(from *schemaSource) (is *rule, err error) {
 	return nil, fmt.Errorf("a schema has the type %v, which is not checked here", from.Type)
 }
 
-// object reads what a schema says of the fields of an object.
+// object parses the fields of an object's schema.
 func (r *reader) object(is *rule, from *schemaSource) (err error) {
 	is.fields = make(map[string]*rule, len(from.Properties))
 	for name, property := range from.Properties {
@@ -169,7 +168,7 @@ func (r *reader) object(is *rule, from *schemaSource) (err error) {
 	return err
 }
 
-// named returns the rule of a schema of the components, which may have itself in it.
+// named returns the rule of a schema in the components, which may be recursive.
 func (r *reader) named(name string) (*rule, error) {
 	if is, ok := r.rules[name]; ok {
 		return is, nil
@@ -191,7 +190,7 @@ func (r *reader) named(name string) (*rule, error) {
 	return is, err
 }
 
-// mismatch says that a value has another type.
+// mismatch returns the fault of a value of another type.
 func (is *rule) mismatch(got string) string {
 	if is.orNull {
 		return "must be null or " + is.kind + ", not " + got
@@ -199,7 +198,7 @@ func (is *rule) mismatch(got string) string {
 	return "must be " + is.kind + ", not " + got
 }
 
-// ofText says what is wrong with a text.
+// ofText returns the faults of a text.
 func (is *rule) ofText(text string) (wrong []string) {
 	switch {
 	case is.kind != "string":
@@ -218,7 +217,7 @@ func (is *rule) ofText(text string) (wrong []string) {
 	return wrong
 }
 
-// ofCount says what is wrong with how many fields, elements or characters a value has.
+// ofCount returns the faults of the number of fields, elements or characters.
 func (is *rule) ofCount(n int, what string) []string {
 	switch {
 	case n < is.min:
@@ -229,7 +228,7 @@ func (is *rule) ofCount(n int, what string) []string {
 	return nil
 }
 
-// ofNumber says what is wrong with a number.
+// ofNumber returns the faults of a number.
 func (is *rule) ofNumber(number float64) []string {
 	switch {
 	case is.kind != "integer" || number != math.Trunc(number):
@@ -242,7 +241,7 @@ func (is *rule) ofNumber(number float64) []string {
 	return nil
 }
 
-// spelled returns the one spelling of a text that its format allows to be in small letters and in capitals.
+// spelled normalizes the case of a text whose format allows both.
 func (is *rule) spelled(text string) string {
 	switch is.format {
 	case "uuid":
@@ -260,7 +259,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// formats are those of strings, with a sentence for people.
+// formats are the formats of strings, with error texts.
 var formats = map[string]struct {
 	fits     func(text string) bool
 	sentence string
@@ -269,8 +268,7 @@ var formats = map[string]struct {
 	"date-time": {isTime, "must be a time like 2026-07-01T09:00:00Z (RFC 3339)"},
 }
 
-// dateTime is RFC 3339 without what time.Time cannot read: leap seconds. A body is read with T and Z
-// in capitals.
+// dateTime is RFC 3339 without leap seconds, which time.Time cannot parse.
 var dateTime = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
 
 func isTime(text string) bool {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Loss is what taking back a migration would delete.
+// Loss is what reverting a migration would delete.
 type Loss struct {
 	What string // a table, or table.column
-	Rows int64  // rows that go, or rows whose value in the column goes
+	Rows int64  // deleted rows, or rows whose value is deleted
 }
 
 // String returns such as "wallets: 3 rows" and "purchases.cancelled_at: 1 value".
@@ -26,9 +26,8 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s: %d %s", l.What, l.Rows, unit)
 }
 
-// Losses returns the name of the newest migration that is applied, and what is lost when
-// it is taken back now; an empty name when none is applied. It reads whole tables.
-// Rows that are written afterwards are not counted.
+// Losses returns the name of the newest applied migration and what reverting it now would delete; an empty name if
+// none is applied. It reads whole tables.
 func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err error) {
 	version, err := m.provider.GetDBVersion(ctx)
 	if err == nil {
@@ -54,7 +53,7 @@ func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err 
 		if !found {
 			column = "*"
 		}
-		// The names are those of a file that this program was built with.
+		// The names come from an embedded file.
 		l := Loss{What: what}
 		if err := m.db.QueryRowContext(ctx, "SELECT count("+column+") FROM "+table).Scan(&l.Rows); err != nil {
 			return name, nil, fmt.Errorf("schema.Losses: %s: %w", what, err)
@@ -66,8 +65,8 @@ func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err 
 	return name, losses, nil
 }
 
-// loses begins the line of a migration that names the tables and columns whose content its Down
-// section deletes: "-- loses: purchases.cancelled_at, holds".
+// loses is the prefix of the line that names the tables and columns whose content a Down section deletes:
+// "-- loses: purchases.cancelled_at, holds".
 const loses = "-- loses: "
 
 func lostBy(file string) (all []string) {

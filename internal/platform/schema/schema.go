@@ -1,5 +1,5 @@
-// Package schema migrates the database, and lets a process refuse an older one. Migrations are goose SQL files; a
-// session lock lets one process migrate at a time.
+// Package schema migrates the database and checks its version. Migrations are goose SQL files; a session lock
+// prevents concurrent migrations.
 package schema
 
 import (
@@ -20,10 +20,10 @@ import (
 // ErrOld means that the database is older than the program.
 var ErrOld = errors.New("the database schema is older than this program; run: triprize migrate up")
 
-// ErrBefore1 means that the database has a schema from before version 1.0. There is no way from there.
+// ErrBefore1 means that the database has a schema from before version 1.0, which cannot be migrated.
 var ErrBefore1 = errors.New("the database is older than version 1.0 and cannot be upgraded: create a new, empty one")
 
-// lastBefore1 is the last version number that schemas before 1.0 could have. Migrations begin above it.
+// lastBefore1 is the highest version of schemas before 1.0. Migrations begin above it.
 const lastBefore1 = 100
 
 // Migrator migrates one database.
@@ -38,7 +38,7 @@ func New(pool *pgxpool.Pool) (*Migrator, error) {
 	return NewOn(stdlib.OpenDBFromPool(pool), migrations.Files)
 }
 
-// Migrate brings a database up to the newest version.
+// Migrate migrates a database to the newest version.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	m, err := New(pool)
 	if err != nil {
@@ -49,7 +49,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// NewOn is New for a database/sql handle, which Close closes, and the migrations in files.
+// NewOn is New with a database/sql handle, which Close closes, and the migrations in files.
 func NewOn(db *sql.DB, files fs.FS) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
@@ -122,8 +122,8 @@ func isBefore1(version int64) error {
 	return nil
 }
 
-// Check returns ErrOld when the newest migration of this program is not applied, and
-// ErrBefore1 for a database from before version 1.0. A newer database passes: in a rolling upgrade old processes meet it.
+// Check returns ErrOld if the newest migration of this program is not applied, and ErrBefore1 for a database from
+// before version 1.0. It accepts a newer database, for rolling upgrades.
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	newest, err := Newest()
 	if err != nil {

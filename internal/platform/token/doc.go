@@ -7,10 +7,10 @@
 // characters; the role is user or viewer. Keys in a token, or behind its links, are
 // ignored.
 //
-// The issuer's keys are fetched in the background: at start, at intervals, and for an
-// unknown kid, at most once in a few seconds. After a failed fetch the last good keys stay
-// valid. Before the first good fetch Verify returns unavailable.
+// The issuer's keys are fetched in the background: at start, at intervals, and for an unknown kid at most
+// once in a few seconds. After a failed fetch the last keys stay valid. Before the first successful fetch
+// Verify returns unavailable.
 //
-// All refusals read the same, except for an expired token. No error and no log has any
-// part of a token.
+// All rejections have the same text, except for an expired token. No error and no log line has any part of
+// a token.
 package token

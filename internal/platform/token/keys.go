@@ -24,8 +24,8 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// pause is the shortest time between two fetches for unknown kids, and after a
-// failed fetch: tokens with made-up kids must not become requests to the issuer.
+// pause is the minimum time between two fetches for unknown kids, and after a failed fetch, so that tokens with
+// made-up kids cannot flood the issuer.
 const pause = 5 * time.Second
 
 var (
@@ -34,10 +34,9 @@ var (
 	errKeyUnfit   = errors.New("token is signed in a way its key is not for")
 )
 
-// keySet has the issuer's keys. It is a jwkset.Storage that fetches missing keys;
-// one goroutine does all fetching.
+// keySet is a jwkset.Storage of the issuer's keys that fetches missing ones, in one goroutine.
 type keySet struct {
-	*jwkset.MemoryJWKSet // the keys of the last good fetch
+	*jwkset.MemoryJWKSet // the keys of the last successful fetch
 	find                 keyfunc.Keyfunc
 	url                  string
 	interval, timeout    time.Duration
@@ -51,14 +50,14 @@ type keySet struct {
 	runner sync.WaitGroup
 
 	mu      sync.Mutex
-	fetched bool          // there was a good fetch
-	running bool          // a fetch is under way
-	begun   time.Time     // when the last one began
-	ended   chan struct{} // closed when the next one ends
+	fetched bool          // a fetch has succeeded
+	running bool          // a fetch is running
+	begun   time.Time     // of the last fetch
+	ended   chan struct{} // closed at the end of the next fetch
 }
 
 const (
-	refreshEvery = 5 * time.Minute // a key that the issuer withdrew stops working within this, if the issuer's server answers
+	refreshEvery = 5 * time.Minute // a withdrawn key stays valid for at most this long, if the issuer's server answers
 	fetchTimeout = 2 * time.Second // one attempt to fetch the keys
 )
 
@@ -82,8 +81,7 @@ func (k *keySet) close() {
 	k.runner.Wait()
 }
 
-// keyOf returns the key that a token names by its kid. A token without one is
-// refused: trying all keys would cost a verification each, and let the token choose.
+// keyOf returns the key for the kid of a token. A token without kid is rejected: trying all keys would be expensive.
 func (k *keySet) keyOf(ctx context.Context, t *jwt.Token) (any, error) {
 	if id, _ := t.Header[jwkset.HeaderKID].(string); id == "" {
 		return nil, errKeyUnknown
@@ -98,7 +96,7 @@ func (k *keySet) keyOf(ctx context.Context, t *jwt.Token) (any, error) {
 	return key, nil
 }
 
-// KeyRead returns a key, after a fetch if it is not known yet.
+// KeyRead returns a key, after a fetch if it is unknown.
 func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 	if key, err := k.MemoryJWKSet.KeyRead(ctx, id); err == nil {
 		return key, nil
@@ -115,10 +113,8 @@ func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 	return jwkset.JWK{}, errKeyUnknown
 }
 
-// refresh waits for the fetch that is under way, or starts one and waits for it.
-// Within pause of the last one it does neither. If another fetch has begun in the
-// meantime, the request for a new one is dropped: the end of that fetch wakes all
-// who wait.
+// refresh waits for the running fetch, or starts one and waits for it. Within pause of the last one it does neither.
+// If another fetch has begun meanwhile, its end wakes all waiters and the request for a new one is dropped.
 func (k *keySet) refresh(ctx context.Context) {
 	k.mu.Lock()
 	running, mayFetch, ended := k.running, k.mayFetch(), k.ended
@@ -139,7 +135,7 @@ func (k *keySet) refresh(ctx context.Context) {
 	}
 }
 
-// mayFetch tells whether a fetch for an unknown kid may begin. The caller holds mu.
+// mayFetch reports whether a fetch for an unknown kid may begin. The caller holds mu.
 func (k *keySet) mayFetch() bool { return k.begun.IsZero() || k.now().Sub(k.begun) >= pause }
 
 func (k *keySet) run(ctx context.Context) {
@@ -176,8 +172,7 @@ func (k *keySet) run(ctx context.Context) {
 	}
 }
 
-// fetch replaces the keys by those that the issuer publishes now, and returns how
-// many there are. An error leaves the keys unchanged.
+// fetch replaces the keys by the published ones and returns their number. After an error the keys are unchanged.
 func (k *keySet) fetch(ctx context.Context) (int, error) {
 	k.mu.Lock()
 	k.running, k.begun = true, k.now()
@@ -191,7 +186,7 @@ func (k *keySet) fetch(ctx context.Context) (int, error) {
 	return len(keys), k.KeyReplaceAll(ctx, keys)
 }
 
-// report logs the first result of fetching, and each change of it.
+// report logs the first result of a fetch and each change of it.
 func (k *keySet) report(ctx context.Context, n int, err error) {
 	if err != nil {
 		k.logger.WarnContext(ctx, "token keys could not be fetched", "error", err)
@@ -200,7 +195,7 @@ func (k *keySet) report(ctx context.Context, n int, err error) {
 	k.logger.InfoContext(ctx, "token keys fetched", "usable", n)
 }
 
-// end wakes all who wait for the fetch.
+// end wakes all waiters of the fetch.
 func (k *keySet) end(good bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -209,8 +204,7 @@ func (k *keySet) end(good bool) {
 	k.ended = make(chan struct{})
 }
 
-// asymmetric are the algorithms of keys that an issuer publishes. HS256 is not
-// among them: its "secret" would be a public key.
+// asymmetric are the algorithms for published keys. HS256 is not one: its "secret" would be a public key.
 var asymmetric = []string{"RS256", "PS256", "ES256", "EdDSA"}
 
 const (
@@ -219,8 +213,7 @@ const (
 	minRSA     = 2048 // bits; RFC 7518
 )
 
-// newClient returns a client for a request every few minutes. It follows no
-// redirects: only the server in the setting is trusted.
+// newClient returns an HTTP client without redirects: only the server in the setting is trusted.
 func newClient() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaders},
@@ -228,8 +221,8 @@ func newClient() *http.Client {
 	}
 }
 
-// download returns the usable keys of the set at url (RFC 7517). A set may be
-// empty: that withdraws all keys. An answer that is not a key set is an error.
+// download returns the usable keys of the set at url (RFC 7517). An empty set withdraws all keys. An answer that is
+// not a key set is an error.
 func download(ctx context.Context, client *http.Client, url string) ([]jwkset.JWK, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -269,11 +262,10 @@ func download(ctx context.Context, client *http.Client, url string) ([]jwkset.JW
 	return keys, nil
 }
 
-// usable returns a key if tokens can be verified with it. Others are skipped,
-// broken ones too: a set must not fail because of a key that is not used here.
+// usable returns a key if tokens can be verified with it. All others, also invalid ones, are skipped.
 func usable(text json.RawMessage) (jwkset.JWK, bool) {
 	var m jwkset.JWKMarshal
-	if err := json.Unmarshal(text, &m); err != nil || m.KID == "" || m.D != "" { // d is the private half: anybody could sign
+	if err := json.Unmarshal(text, &m); err != nil || m.KID == "" || m.D != "" { // d is the private key: anybody could sign
 		return jwkset.JWK{}, false
 	}
 	if m.USE != "" && m.USE != jwkset.UseSig || len(m.KEYOPS) > 0 && !slices.Contains(m.KEYOPS, jwkset.KeyOpsVerify) {
@@ -288,7 +280,7 @@ func usable(text json.RawMessage) (jwkset.JWK, bool) {
 	return key, slices.ContainsFunc(asymmetric, suits)
 }
 
-// fits tells whether a key can verify signatures by alg.
+// fits reports whether a key can verify signatures of alg.
 func fits(key any, alg string) bool {
 	switch key := key.(type) {
 	case *rsa.PublicKey:

@@ -22,7 +22,7 @@ import (
 
 const (
 	maxLength = 8 << 10 // bytes of a token
-	minSecret = 32      // bytes; RFC 7518 requires as many as the hash has
+	minSecret = 32      // bytes; RFC 7518 requires the size of the hash
 )
 
 var (
@@ -39,8 +39,7 @@ type Verifier struct {
 	keys   *keySet // nil: the secret
 }
 
-// NewVerifier returns a Verifier. It does not wait for the issuer's server, which
-// may be away.
+// NewVerifier returns a Verifier. It does not wait for the issuer's server, which may be down.
 func NewVerifier(settings config.Tokens, now func() time.Time, logger *slog.Logger) (*Verifier, error) {
 	leeway := cmp.Or(settings.Leeway, 30*time.Second) // how much the issuer's clock may differ from ours
 	v := &Verifier{rules: rules{roleClaim: settings.RoleClaim, leeway: leeway, maxLifetime: settings.MaxLifetime, now: now}}
@@ -69,16 +68,15 @@ func NewVerifier(settings config.Tokens, now func() time.Time, logger *slog.Logg
 	return v, nil
 }
 
-// Close ends the fetching of keys and waits for its end.
+// Close stops the fetches of keys.
 func (v *Verifier) Close() {
 	if v.keys != nil {
 		v.keys.close()
 	}
 }
 
-// Verify returns the claims of a token, or an unauthenticated Error with a [Refusal]. The Error is
-// unavailable when no keys have been fetched yet. For an unknown kid it waits until
-// ctx ends or the keys have been fetched, whichever is first.
+// Verify returns the claims of a token, or an unauthenticated Error with a [Refusal]. The Error is unavailable before
+// the first successful fetch of keys. For an unknown kid Verify waits for a fetch or the end of ctx.
 func (v *Verifier) Verify(ctx context.Context, raw string) (Claims, error) {
 	if v.parser == nil {
 		return Claims{}, refusal(errNoSource)
@@ -86,11 +84,11 @@ func (v *Verifier) Verify(ctx context.Context, raw string) (Claims, error) {
 	if len(raw) > maxLength {
 		return Claims{}, refusal(errTooLong)
 	}
-	said := payload{rules: v.rules}
-	if _, err := v.parser.ParseWithClaims(raw, &said, func(t *jwt.Token) (any, error) { return v.key(ctx, t) }); err != nil {
+	p := payload{rules: v.rules}
+	if _, err := v.parser.ParseWithClaims(raw, &p, func(t *jwt.Token) (any, error) { return v.key(ctx, t) }); err != nil {
 		return Claims{}, refusal(err)
 	}
-	claims, err := said.claims()
+	claims, err := p.claims()
 	if err != nil {
 		return Claims{}, refusal(err)
 	}
@@ -108,16 +106,16 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return v.keys.keyOf(ctx, t)
 }
 
-// Refusal is why a token is refused. It has nothing of the token.
+// Refusal is why a token is rejected. It contains no part of the token.
 type Refusal struct {
 	Reason string // one of [Reasons], for logs and metrics
-	Claim  string // what is wrong with a claim, for the sender; empty while the signature is not known to be right
+	Claim  string // the fault of a claim, for the sender; empty unless the signature is valid
 }
 
 func (r *Refusal) Error() string { return "token refused: " + r.Reason }
 
-// reasons are the refusals by the errors of the parser, which can repeat parts of a token. The first
-// that matches is used. The age comes last, because it is the reason only when nothing else is wrong.
+// reasons maps errors, whose texts may contain parts of a token, to refusals. The first match is used. Expiry comes
+// last, because it is reported only if nothing else is wrong.
 var reasons = []struct {
 	err error
 	Refusal
@@ -174,7 +172,7 @@ const (
 	Viewer Role = "viewer" // reads without personal data
 )
 
-// Claims are what a verified token says.
+// Claims are the claims of a verified token.
 type Claims struct {
 	Issuer    string
 	Subject   string // 1 to 128 characters
@@ -182,9 +180,8 @@ type Claims struct {
 	ExpiresAt time.Time // without the leeway
 }
 
-// Client names the bearer as the scope of idempotency keys: the same name for every
-// token of one issuer and subject, and another for any other. It has 47 characters,
-// one of them a colon, which no client of an API key has.
+// Client returns the scope of the bearer's idempotency keys, which is unique for issuer and subject. It has 47
+// characters. The colon distinguishes it from clients of API keys.
 func (c Claims) Client() string {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(c.Issuer), c.Issuer, c.Subject))
 	return "jwt:" + base64.RawURLEncoding.EncodeToString(digest[:])
@@ -202,7 +199,7 @@ var (
 	errLifetime = errors.New("token is valid for too long")
 )
 
-// rules are the checks of claims that package jwt does not make.
+// rules are checks of claims that package jwt lacks.
 type rules struct {
 	roleClaim   string
 	leeway      time.Duration
@@ -210,8 +207,7 @@ type rules struct {
 	now         func() time.Time
 }
 
-// payload is a map, not a struct, because the names of claims are
-// case-sensitive, and those of a struct's fields would not be.
+// payload is a map, because the names of claims are case-sensitive, unlike struct fields in JSON.
 type payload struct {
 	jwt.MapClaims
 	rules rules
@@ -226,9 +222,8 @@ func (p *payload) Validate() error {
 	return errors.Join(p.checkSubject(), wrongRole, p.checkDates(), p.checkLifetime())
 }
 
-// checkSubject refuses what no user_id may be. It also refuses the replacement
-// character, which stands for text that was not UTF-8: several subjects would
-// become one.
+// checkSubject rejects invalid user ids. It also rejects the replacement character, which replaces invalid UTF-8, so
+// that several subjects would become one.
 func (p *payload) checkSubject() error {
 	subject, _ := p.MapClaims["sub"].(string)
 	if n := utf8.RuneCountInString(subject); n < 1 || n > maxSubject {
@@ -252,7 +247,7 @@ func (p *payload) role() (Role, error) {
 	return "", errRole
 }
 
-// checkDates refuses numbers that would overflow a time.
+// checkDates rejects numbers that would overflow a time.
 func (p *payload) checkDates() error {
 	for _, name := range []string{"exp", "nbf", "iat"} {
 		if date, ok := p.MapClaims[name].(float64); ok && (date < 0 || date > maxDate) {
@@ -262,7 +257,7 @@ func (p *payload) checkDates() error {
 	return nil
 }
 
-// checkLifetime measures from iat, or from now when a token has no iat.
+// checkLifetime bounds the time from iat, or from now without iat, to exp.
 func (p *payload) checkLifetime() error {
 	if p.rules.maxLifetime == 0 {
 		return nil
@@ -290,8 +285,7 @@ func (p *payload) claims() (Claims, error) {
 	return Claims{Issuer: issuer, Subject: subject, Role: role, ExpiresAt: expires.UTC()}, nil
 }
 
-// Sign makes a token as an issuer does that shares its secret, for people who try something out.
-// It refuses what a Verifier with these settings would.
+// Sign signs a token with the shared secret, for tests by hand. It rejects what a Verifier would.
 func Sign(settings config.Tokens, subject string, role Role, lifetime time.Duration, now time.Time) (string, error) {
 	if settings.HS256Secret == "" {
 		return "", errors.New("tokens.hs256_secret is not set: only an issuer that shares its secret can be played")
@@ -300,8 +294,8 @@ func Sign(settings config.Tokens, subject string, role Role, lifetime time.Durat
 		"iss": settings.Issuer, "aud": settings.Audience, "sub": subject, settings.RoleClaim: string(role),
 		"iat": float64(now.Unix()), "exp": float64(now.Add(lifetime).Unix()), // as JSON has numbers
 	}
-	said := payload{MapClaims: claims, rules: rules{roleClaim: settings.RoleClaim, maxLifetime: settings.MaxLifetime, now: func() time.Time { return now }}}
-	if err := said.Validate(); err != nil {
+	p := payload{MapClaims: claims, rules: rules{roleClaim: settings.RoleClaim, maxLifetime: settings.MaxLifetime, now: func() time.Time { return now }}}
+	if err := p.Validate(); err != nil {
 		return "", err
 	}
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(settings.HS256Secret))
