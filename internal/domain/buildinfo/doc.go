@@ -1,6 +1,5 @@
-// Package buildinfo knows the release of this program.
+// Package buildinfo has the release of this program.
 //
-// `make build` writes it into the binaries, from git. Otherwise it is Go's own build
-// information. --version, the log at start, the metric triprize_build_info and the
-// User-Agent of our requests show it.
+// `make build` links it into the binaries, from git; otherwise it is Go's own build information. It is in --version,
+// the log at start, the metric triprize_build_info and the User-Agent of our requests.
 package buildinfo

@@ -13,32 +13,31 @@ type Field struct {
 	Detail  string `json:"detail"`
 }
 
-// Error is a failure that its receiver can act on.
+// Error is a failure with a code.
 type Error struct {
 	Code    Code
-	Message string    // one sentence for the person who reads the answer; may name the values at fault
-	Fields  []Field   // the fields at fault: invalid ones, and positions that are taken
-	About   About     // the resource in the way, for programs; zero: none has an id
-	RetryAt time.Time // when the same may succeed; zero: nobody knows
-	ForAll  bool      // whoever asks for the same is refused, too, until something changes; for this system, never shown
+	Message string    // one sentence for people; may name the invalid values
+	Fields  []Field   // invalid fields, and positions that are taken
+	About   About     // the conflicting resource, for programs; zero: none with an id
+	RetryAt time.Time // when a retry may succeed; zero: unknown
+	ForAll  bool      // every caller gets the same error until the state changes; internal, never shown
 	Err     error     // the cause; for logs, never shown to clients
 
-	// With PaymentDeclined, in the provider's words: why, such as insufficient_funds,
-	// and what the buyer can do, such as try_again_later.
+	// With PaymentDeclined, the provider's reason, such as insufficient_funds, and advice, such as try_again_later.
 	DeclineCode, Advice string
 }
 
-// About is a resource that is in the way of a request.
+// About is the resource that conflicts with a request.
 type About struct {
 	Kind  AboutKind `json:"kind"`
 	ID    string    `json:"id"`
 	JobID string    `json:"job_id,omitempty"` // of a purchase that is not paid yet
 }
 
-// AboutKind is what a resource is.
+// AboutKind is the kind of a conflicting resource.
 type AboutKind string
 
-// The kinds of resources in the way.
+// The kinds of conflicting resources.
 const (
 	AboutHold     AboutKind = "hold"
 	AboutPurchase AboutKind = "purchase"
@@ -52,7 +51,7 @@ func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrap returns an Error that says message and keeps err as its cause.
+// Wrap returns an Error with err as its cause.
 func Wrap(code Code, err error, message string) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
@@ -67,12 +66,12 @@ func Invalid(fields ...Field) *Error {
 }
 
 // Taken returns a position-taken Error that names the taken positions.
-func Taken(gone ...Field) *Error {
-	details := make([]string, len(gone))
-	for i, f := range gone {
+func Taken(positions ...Field) *Error {
+	details := make([]string, len(positions))
+	for i, f := range positions {
 		details[i] = f.Detail
 	}
-	return &Error{Code: PositionTaken, Message: strings.Join(details, "; "), Fields: gone}
+	return &Error{Code: PositionTaken, Message: strings.Join(details, "; "), Fields: positions}
 }
 
 // Error implements error.
@@ -87,8 +86,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// At says where err happened: the name of a function, and its arguments formatted like
-// fmt.Sprintf. A nil err stays nil.
+// At adds the name of a function and its arguments to err, formatted like fmt.Sprintf. A nil err stays nil.
 func At(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -96,7 +94,7 @@ func At(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
-// From returns the Error in err's chain, or an internal-error one that wraps err.
+// From returns the Error in err's chain, or an internal-error that wraps err.
 func From(err error) *Error {
 	if known, ok := errors.AsType[*Error](err); ok {
 		return known
@@ -104,7 +102,7 @@ func From(err error) *Error {
 	return Wrap(InternalError, err, "an unexpected error; it has been recorded")
 }
 
-// CodeOf returns the code of the Error in err's chain, or internal-error; for a nil err it is empty.
+// CodeOf returns the code of the Error in err's chain, or internal-error; "" for a nil err.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -119,16 +117,16 @@ type Kind uint8
 const (
 	KindInternal         Kind = iota // a defect of this system: it retries, then reports
 	KindInvalid                      // the request can never succeed as it is
-	KindUnauthenticated              // the caller is not known
-	KindForbidden                    // the caller is known and may not do this
-	KindNotFound                     // there is no such resource, or none that the caller may see
+	KindUnauthenticated              // the caller is not authenticated
+	KindForbidden                    // the caller is authenticated and may not do this
+	KindNotFound                     // the resource does not exist, or the caller may not see it
 	KindMethodNotAllowed             // the path exists, the method does not
 	KindTooLarge                     // the body is over the limit
 	KindUnsupported                  // the content type is not understood
-	KindLength                       // the request does not say in advance how long its body is
+	KindLength                       // the length of the body is missing
 	KindTimeout                      // the request did not arrive in time
 	KindHeaders                      // the header fields are over the limit
-	KindConflict                     // the present state does not allow it: a final answer
+	KindConflict                     // the current state does not allow it: final
 	KindMismatch                     // a stated precondition does not hold
 	KindReused                       // the idempotency key belongs to another request
 	KindLimited                      // too many requests: wait
@@ -239,7 +237,7 @@ func (c Code) Title() string {
 	return catalogue[InternalError].title
 }
 
-// Known tells whether c is in the catalogue.
+// Known reports whether c is in the catalogue.
 func (c Code) Known() bool {
 	_, ok := catalogue[c]
 	return ok

@@ -1,6 +1,4 @@
-// Package metadata has the pairs of strings that apps write on resources, and their
-// bounds.
+// Package metadata has the key-value pairs that apps attach to resources, and their limits.
 //
-// They are kept and returned as they were. Nothing acts on them, and no rules, proof or
-// draw has them. The tables have a wider bound of their own.
+// They are stored and returned unchanged. No rule, proof or draw depends on them. The tables have a higher limit.
 package metadata

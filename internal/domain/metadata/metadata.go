@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of a Map.
+// The limits of a Map.
 const (
 	MaxPairs = 20
 	MaxKey   = 40   // characters of a key
@@ -17,18 +17,17 @@ const (
 	MaxBytes = 2048 // of all keys and values together, in UTF-8
 )
 
-// Map is the metadata of one resource. Nil and empty mean the same: none.
+// Map is the metadata of one resource. Nil and empty are equal.
 type Map map[string]string
 
-// Flaw is what is wrong with a Map.
+// Flaw is a fault of a Map.
 type Flaw struct {
 	Key    string // of the pair at fault; with Whole: none
 	Whole  bool   // the Map as a whole is at fault
 	Detail string
 }
 
-// Check returns what is wrong, in the order of keys. Only when there is nothing wrong with any
-// pair it adds up their bytes.
+// Check returns the flaws by key. It checks the total size only if all pairs are valid.
 func (m Map) Check() (flaws []Flaw) {
 	if len(m) > MaxPairs {
 		return []Flaw{{Whole: true, Detail: fmt.Sprintf("must have at most %d pairs", MaxPairs)}}

@@ -16,20 +16,20 @@ import (
 	"triprize/internal/domain/money"
 )
 
-// CallTimeout bounds one call of a provider, with its wait for a turn and its repetitions.
+// CallTimeout bounds one call of a provider, including the wait for its rate limit and retries.
 const CallTimeout = 10 * time.Second
 
-// Provider is a payment provider. Every call ends within a timeout of its own. Lists are of what
-// was made in [from, to), the newest first, and end with the error of yield.
+// Provider is a payment provider. Every call has its own timeout. Lists have objects created in [from, to), newest
+// first, and end with the error of yield.
 type Provider interface {
 	Reader
 
 	CreateIntent(ctx context.Context, n NewIntent) (Intent, error)
-	// ConfirmIntent tries to pay.
+	// ConfirmIntent attempts the payment.
 	ConfirmIntent(ctx context.Context, id, key, paymentMethod, returnURL string) (Intent, error)
-	// CaptureIntent takes the money of an intent that is RequiresCapture.
+	// CaptureIntent captures an intent that is RequiresCapture.
 	CaptureIntent(ctx context.Context, id, key string, amount money.Amount) (Intent, error)
-	// CancelIntent ends an intent for ever.
+	// CancelIntent cancels an intent, which is final.
 	CancelIntent(ctx context.Context, id, key string) (Intent, error)
 	Intent(ctx context.Context, id string) (Intent, error)
 
@@ -37,27 +37,27 @@ type Provider interface {
 	Refund(ctx context.Context, id string) (Refund, error)
 	RefundsOf(ctx context.Context, intentID string) ([]Refund, error) // all of an intent
 
-	// ListBalanceTransactions lists what has moved the balance of the account.
+	// ListBalanceTransactions lists the balance transactions of the account.
 	ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(BalanceTransaction) error) error
 
 	ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(Event) error) error
-	CheckSignature(signature string) error                      // of a webhook whose body has not come: ErrSignature, ErrTooOld
+	CheckSignature(signature string) error                      // of a webhook, before its body is read: ErrSignature, ErrTooOld
 	ParseEvent(payload []byte, signature string) (Event, error) // a webhook's: ErrSignature, ErrTooOld, ErrEvent, or KindMismatch
 
 	CheckAccount(ctx context.Context) error // KindMismatch: the key is of another account
-	// CheckPermissions tells, of each permission that is needed, whether the key has it, and leaves no
-	// trace. It leaves out those of which the provider has not said; the error says why.
+	// CheckPermissions reports for each needed permission whether the key has it, without any effect. Unknown ones are
+	// missing; the error has the reason.
 	CheckPermissions(ctx context.Context) (map[string]bool, error)
 	Close()
 }
 
-// Reader knows the provider's events. It makes no call.
+// Reader parses the provider's events. It makes no calls.
 type Reader interface {
 	Live() bool         // the key moves real money
 	APIVersion() string // of events; empty: any
-	// Subjects are the types of events that are known, and what each is about.
+	// Subjects returns the known types of events with their subjects.
 	Subjects() map[string]Subject
-	// IntentIn and RefundIn read the intent or refund that the payload of an event is about.
+	// IntentIn and RefundIn parse the intent or refund of an event.
 	IntentIn(payload []byte) (Intent, bool)
 	RefundIn(payload []byte) (Refund, bool)
 }
@@ -65,17 +65,16 @@ type Reader interface {
 // Subject is what an event is about.
 type Subject int
 
-// The subjects. Events about those from AboutPayment on do something.
+// The subjects. Events with a subject from AboutPayment on are processed.
 const (
-	AboutUnknown Subject = iota // of a type that is not known
-	AboutNothing                // of a type that tells nothing new
+	AboutUnknown Subject = iota // unknown type
+	AboutNothing                // redundant type
 	AboutPayment
 	AboutRefund
 	AboutDispute
 )
 
-// EventTypes returns the types of events that do something, for the settings of the
-// webhook endpoint, in order.
+// EventTypes returns the sorted types of events that are processed, for the webhook endpoint.
 func EventTypes(r Reader) (all []string) {
 	for name, about := range r.Subjects() {
 		if about >= AboutPayment {
@@ -86,7 +85,7 @@ func EventTypes(r Reader) (all []string) {
 	return all
 }
 
-// IntentStatus is how far an intent has come.
+// IntentStatus is the status of an intent.
 type IntentStatus string
 
 // The statuses of an intent.
@@ -94,13 +93,13 @@ const (
 	RequiresPaymentMethod IntentStatus = "requires_payment_method" // new without a method, or declined: it can be confirmed again
 	RequiresConfirmation  IntentStatus = "requires_confirmation"
 	RequiresAction        IntentStatus = "requires_action" // the buyer must authenticate
-	Processing            IntentStatus = "processing"      // a slow method: it ends later, and cannot be cancelled meanwhile
+	Processing            IntentStatus = "processing"      // a slow method, which cannot be canceled meanwhile
 	RequiresCapture       IntentStatus = "requires_capture"
-	Canceled              IntentStatus = "canceled"  // for ever
-	Succeeded             IntentStatus = "succeeded" // captured, for ever
+	Canceled              IntentStatus = "canceled"  // final
+	Succeeded             IntentStatus = "succeeded" // captured, final
 )
 
-// NewIntent is an intent to be created, not confirmed.
+// NewIntent is an intent to create without confirmation.
 type NewIntent struct {
 	Key           string // our idempotency key; for 24 hours the same key and fields create the same intent
 	Amount        money.Amount
@@ -110,7 +109,7 @@ type NewIntent struct {
 	Metadata      map[string]string
 }
 
-// Intent is one payment as the provider has it.
+// Intent is a payment at the provider.
 type Intent struct {
 	ID            string
 	Status        IntentStatus
@@ -120,11 +119,11 @@ type Intent struct {
 	Livemode      bool
 	PaymentMethod string
 	Metadata      map[string]string
-	ActionURL     string   // where the buyer authenticates; empty: nowhere
-	Decline       *Decline // of the last try to pay, if it failed
+	ActionURL     string   // where the buyer authenticates
+	Decline       *Decline // of the last attempt, if it failed
 }
 
-// Decline says why a try to pay failed, in the provider's words. It is stored and shown so.
+// Decline is why a payment attempt failed, with the provider's codes and texts. It is stored and shown unchanged.
 type Decline struct {
 	Code        string `json:"code"`                   // such as card_declined
 	DeclineCode string `json:"decline_code,omitempty"` // such as insufficient_funds
@@ -132,7 +131,7 @@ type Decline struct {
 	Message     string `json:"message,omitempty"`      // for the buyer
 }
 
-// RefundStatus is how far a refund has come at the provider.
+// RefundStatus is the status of a refund at the provider.
 type RefundStatus string
 
 // The statuses of a refund.
@@ -144,7 +143,7 @@ const (
 	RefundCanceled       RefundStatus = "canceled"
 )
 
-// NewRefund is a refund of all that an intent has captured.
+// NewRefund is a refund of the captured amount of an intent.
 type NewRefund struct {
 	Key      string // our idempotency key
 	IntentID string
@@ -152,7 +151,7 @@ type NewRefund struct {
 	Metadata map[string]string
 }
 
-// Refund is a refund as the provider has it.
+// Refund is a refund at the provider.
 type Refund struct {
 	ID       string
 	IntentID string
@@ -163,8 +162,8 @@ type Refund struct {
 	Metadata map[string]string
 }
 
-// Event is a webhook's event. Its object is as it was at some moment: events come late,
-// twice and in any order, so fetch the object before you decide.
+// Event is the event of a webhook. Events may be late, repeated and out of order, so fetch the object before a
+// decision.
 type Event struct {
 	ID         string
 	Type       string // in the provider's words
@@ -177,12 +176,12 @@ type Event struct {
 	Metadata   map[string]string // of the object
 	Status     string            // of the object, if it has one
 	Reason     string            // of a dispute
-	Refundable bool              // of a dispute: the bank has not the money, so the charge can be refunded
+	Refundable bool              // of a dispute: the bank does not have the money, so the charge can be refunded
 	Disputed   *Disputed         // of a dispute; nil: of something else, or it has no amount
 	Payload    []byte            // the whole event, as it was signed
 }
 
-// Disputed is the money of a dispute, as it is stored, too.
+// Disputed is the money of a dispute, also as stored.
 type Disputed struct {
 	Amount      money.Amount `json:"amount"`       // what the buyer wants back
 	Currency    string       `json:"currency"`     // ISO 4217, capitals
@@ -190,25 +189,25 @@ type Disputed struct {
 	FeeCurrency string       `json:"fee_currency"` // of the provider's balance; empty without a fee
 }
 
-// ErrorKind says what a failed call means for us.
+// ErrorKind classifies failed calls.
 type ErrorKind string
 
 // The kinds of errors.
 const (
 	KindDeclined    ErrorKind = "declined"    // the card was declined; Decline says why. The intent, if there is one, can still be confirmed again
-	KindRefused     ErrorKind = "refused"     // 4xx: nothing was done, and the same call will be refused again
+	KindRefused     ErrorKind = "refused"     // 4xx: nothing was done, and the same call will fail again
 	KindConflict    ErrorKind = "conflict"    // the object's state does not allow the call: fetch it
-	KindLimited     ErrorKind = "limited"     // 429, or our own pace: nothing was done
+	KindLimited     ErrorKind = "limited"     // 429, or our own rate limit: nothing was done
 	KindUnavailable ErrorKind = "unavailable" // nothing was done: no connection, the breaker is open, or a read failed
-	KindForbidden   ErrorKind = "forbidden"   // 401, 403: the key is refused, or lacks a permission. Nothing was done; the same call is good once somebody has mended the key
-	KindUnknown     ErrorKind = "unknown"     // it may have been done: a timeout, 5xx, a lost connection
-	KindMismatch    ErrorKind = "mismatch"    // what came back is not what was asked for: a person has to look, nobody repeats it
+	KindForbidden   ErrorKind = "forbidden"   // 401, 403: the key is rejected, or lacks a permission. Nothing was done; the same call may succeed once the key is fixed
+	KindUnknown     ErrorKind = "unknown"     // it may have had an effect: a timeout, 5xx, a lost connection
+	KindMismatch    ErrorKind = "mismatch"    // the answer does not match the request: an operator must decide, no retry
 )
 
-// ErrorKinds are all of them.
+// ErrorKinds are all kinds of errors.
 var ErrorKinds = []ErrorKind{KindDeclined, KindRefused, KindConflict, KindLimited, KindUnavailable, KindForbidden, KindUnknown, KindMismatch}
 
-// Errors of CheckSignature and ParseEvent. They are not worth a repetition: the sender gets 400.
+// Errors of CheckSignature and ParseEvent. A retry cannot succeed: the sender gets 400.
 var (
 	ErrSignature = errors.New("payment provider: the webhook is not signed with our secret")
 	ErrTooOld    = errors.New("payment provider: the webhook was signed too long ago")
@@ -224,8 +223,8 @@ type Error struct {
 	RequestID string // for the provider's support
 	Status    int    // of HTTP; 0: no answer
 	Decline   *Decline
-	RetryAt   time.Time // not before this moment; zero: when you like
-	Replayed  bool      // a fault that is stored under the idempotency key: the first call with it is over, and each further one gets this
+	RetryAt   time.Time // earliest retry; zero: any time
+	Replayed  bool      // stored under the idempotency key: further calls with the key get the same error
 	Err       error
 }
 
@@ -274,8 +273,7 @@ const (
 	AttemptKey      = "attempt"
 )
 
-// The categories of balance transactions that are about payments. All others are about the
-// account: fees, payouts and such.
+// The categories of balance transactions of payments. All others concern the account, such as fees and payouts.
 const (
 	CategoryCharge                 = "charge"
 	CategoryChargeFailure          = "charge_failure" // a charge that had succeeded
@@ -286,13 +284,12 @@ const (
 	CategoryDisputeReversal        = "dispute_reversal"
 )
 
-// BalanceTransaction is one movement of the account's balance. Amounts are signed: what
-// leaves the balance is negative.
+// BalanceTransaction is a change of the account's balance. Amounts are signed: debits are negative.
 type BalanceTransaction struct {
 	ID           string
 	Type         string // in the provider's words
-	Category     string // the same for accounting: one of those above, or another
-	Known        bool   // the category is one that the provider's API has in our release
+	Category     string // for accounting: one of those above, or another
+	Known        bool   // the category exists in our version of the provider's API
 	Amount       money.Amount
 	Currency     string // of the balance, ISO 4217, capitals
 	Fee          money.Amount
@@ -303,8 +300,8 @@ type BalanceTransaction struct {
 	Source       Source
 }
 
-// Source is what a balance transaction is about, in the currency in which it was made. Of
-// what is neither charge, refund nor dispute only the id is known.
+// Source is the object of a balance transaction, in its own currency. If it is neither charge, refund nor dispute,
+// only the id is known.
 type Source struct {
 	ID       string
 	IntentID string

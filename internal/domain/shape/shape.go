@@ -1,4 +1,4 @@
-// Package shape computes with the layers of a campaign and the positions of each.
+// Package shape computes the layers and positions of a campaign.
 //
 // Layer k of a triangle has k positions. A hall has rows, a raffle is one layer. A position
 // is a layer and a column. Its number counts through the campaign, from 1, in the order of
@@ -14,7 +14,7 @@ import (
 	"triprize/internal/domain/money"
 )
 
-// The most that a campaign can have. An installation sets its own, lower limit of positions.
+// The limits of a campaign. An installation sets its own, lower limit of positions.
 const (
 	MaxLayers    = 1000
 	MaxPositions = 500_500 // a triangle of 1,000 layers
@@ -28,8 +28,7 @@ const (
 	MaxBaseLength = 1000
 )
 
-// Position is one place, as the draw has it; Layer and Column count from 1. Its order is that
-// of locks, lists and leaves.
+// Position is a layer and a column, which count from 1. Locks, lists and leaves have its order.
 type Position = fairdraw.Position
 
 // Place is a position with its names.
@@ -39,21 +38,20 @@ type Place struct {
 	Label  string `json:"label"`
 }
 
-// Item is a position that somebody holds or has bought, at its price.
+// Item is a position of a hold or purchase, at its price.
 type Item struct {
 	Place
 	Price money.Amount `json:"price"`
 }
 
-// Layer is what a shape knows of a layer.
+// Layer is a layer of a shape.
 type Layer struct {
 	Positions int    // at least 1
 	Label     string // "Row C"; empty: none
 	Aisles    []int  // sorted columns after which a run ends: no run crosses c|c+1
 }
 
-// Shape is the layers of a campaign. It does not change, and goroutines may share it. The
-// zero value has no positions.
+// Shape has the layers of a campaign. It is immutable. The zero value has no positions.
 type Shape struct {
 	layers []Layer
 	before []int // positions in the layers before
@@ -70,7 +68,7 @@ func New(layers []Layer) Shape {
 	return s
 }
 
-// Bytes returns about how much memory the shape needs.
+// Bytes estimates the memory of the shape.
 func (s Shape) Bytes() int {
 	const fixed, ofLayer = 128, 32
 	n := fixed + ofLayer*len(s.layers)
@@ -108,8 +106,7 @@ func (s Shape) LargestLayer(layer int) (largest int) {
 	return largest
 }
 
-// LongestRun returns how many positions of a layer are side by side at most, between its
-// edges and aisles; with layer 0, of any layer.
+// LongestRun returns the length of the longest run between edges and aisles of a layer; with layer 0, of any layer.
 func (s Shape) LongestRun(layer int) (longest int) {
 	for i, l := range s.layers {
 		if layer != 0 && layer != i+1 {
@@ -124,7 +121,7 @@ func (s Shape) LongestRun(layer int) (longest int) {
 	return longest
 }
 
-// Aisle tells whether an aisle is behind a column of a layer that exists.
+// Aisle reports whether an aisle follows a position of an existing layer.
 func (s Shape) Aisle(p Position) bool {
 	_, found := slices.BinarySearch(s.layers[p.Layer-1].Aisles, p.Column)
 	return found
@@ -133,8 +130,7 @@ func (s Shape) Aisle(p Position) bool {
 // First returns the number of the first position of a layer that exists.
 func (s Shape) First(layer int) int { return s.before[layer-1] + 1 }
 
-// BaseLength returns the base length of a triangle, and 0 for every other shape. Fewer
-// layers than MinBaseLength are no triangle.
+// BaseLength returns the base length of a triangle with at least MinBaseLength layers, and 0 for other shapes.
 func (s Shape) BaseLength() int {
 	if len(s.layers) < MinBaseLength {
 		return 0
@@ -147,13 +143,13 @@ func (s Shape) BaseLength() int {
 	return len(s.layers)
 }
 
-// Has tells whether there is such a position.
+// Has reports whether the position exists.
 func (s Shape) Has(p Position) bool { return p.Column >= 1 && p.Column <= s.InLayer(p.Layer) }
 
-// Number returns the number of a position that the shape has.
+// Number returns the number of an existing position.
 func (s Shape) Number(p Position) int { return s.before[p.Layer-1] + p.Column }
 
-// At returns the position with a number; false: there is none.
+// At returns the position with a number, or false.
 func (s Shape) At(number int) (Position, bool) {
 	if number < 1 || number > s.count {
 		return Position{}, false
@@ -165,8 +161,8 @@ func (s Shape) At(number int) (Position, bool) {
 // LayerLabel returns the label of a layer that exists; empty: it has none.
 func (s Shape) LayerLabel(layer int) string { return s.layers[layer-1].Label }
 
-// Label returns what people call a position that the shape has: the label of its layer and
-// its column ("Row C 5"), or its number when the layer has no label.
+// Label returns the label of an existing position for people: the label of its layer and its column ("Row C 5"), or
+// its number if the layer has no label.
 func (s Shape) Label(p Position) string {
 	if label := s.layers[p.Layer-1].Label; label != "" {
 		return label + " " + strconv.Itoa(p.Column)
@@ -174,8 +170,7 @@ func (s Shape) Label(p Position) string {
 	return strconv.Itoa(s.Number(p))
 }
 
-// Name returns what a text calls a position, as Place.Name. Of one that the shape does not have
-// it is the layer and column.
+// Name returns Place.Name of an existing position, or the layer and column.
 func (s Shape) Name(p Position) string {
 	if s.Has(p) {
 		return s.Place(p).Name()
@@ -183,8 +178,7 @@ func (s Shape) Name(p Position) string {
 	return Place{Position: p}.Name()
 }
 
-// Name returns what a text calls a position: its layer and column, after its label where the
-// layer has one ("Row C 5 (3/5)").
+// Name returns the name of a position in texts: layer and column, after the label if there is one ("Row C 5 (3/5)").
 func (p Place) Name() string {
 	at := strconv.Itoa(p.Layer) + "/" + strconv.Itoa(p.Column)
 	if p.Label == "" || p.Label == strconv.Itoa(p.Number) {
@@ -193,7 +187,7 @@ func (p Place) Name() string {
 	return p.Label + " (" + at + ")"
 }
 
-// LayerName returns what a text calls a layer that the shape has ("layer 3 (Row C)").
+// LayerName returns the name of an existing layer in texts ("layer 3 (Row C)").
 func (s Shape) LayerName(layer int) string {
 	name := "layer " + strconv.Itoa(layer)
 	if label := s.layers[layer-1].Label; label != "" {
@@ -202,7 +196,7 @@ func (s Shape) LayerName(layer int) string {
 	return name
 }
 
-// Place returns a position that the shape has, with its names.
+// Place returns an existing position with its names.
 func (s Shape) Place(p Position) Place {
 	return Place{Position: p, Number: s.Number(p), Label: s.Label(p)}
 }

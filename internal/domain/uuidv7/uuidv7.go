@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// New returns a new id. It panics when the system has no random source.
+// New returns a new id. It panics without a random source.
 func New() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // MadeAt returns when an id was created, to the millisecond.
@@ -22,6 +22,6 @@ func MadeAt(id uuid.UUID) time.Time {
 // Compare orders ids ascending. Rows are locked in this order.
 func Compare(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
-// Spread maps an id to a number in [0, n), always the same one. n is at most 256.
-// The last byte of an id is random, so ids spread evenly.
+// Spread maps an id to a fixed number in [0, n), with n up to 256. The last byte of an id is random, so the numbers are
+// evenly distributed.
 func Spread(id uuid.UUID, n int) int { return int(id[len(id)-1]) % n }
