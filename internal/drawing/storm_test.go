@@ -77,7 +77,7 @@ func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
 	const workers = 10
 	db, s := servers.DB(t), newSigner(t)
 	for _, id := range []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s)} {
-		putBack := failpoint.TakeAway("campaign.execution", id.String())
+		putBack := failpoint.Disable("campaign.execution", id.String())
 		refs := []job.Ref{fixture.SellOut(t, db, id)}
 		for len(refs) < workers {
 			refs = append(refs, ask(t, db, id))

@@ -26,7 +26,7 @@ func splitHall(s *fleet.System) (path string, jobs func() int, goOn func()) {
 	return path, func() int {
 			return servers.Value[int](s.T, s.DB, `SELECT count(*) FROM jobs WHERE campaign_id = $1`, id)
 		},
-		failpoint.TakeAway("httpapi.runs.second", id.String())
+		failpoint.Disable("httpapi.runs.second", id.String())
 }
 
 func sideBySide(layer, quantity int) map[string]any {

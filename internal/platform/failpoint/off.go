@@ -2,11 +2,11 @@
 
 package failpoint
 
-// Enabled tells whether this binary has failpoints.
+// Enabled reports whether this binary has failpoints.
 const Enabled = false
 
-// Hit marks the moment name; about returns what it concerns, such as users.
+// Hit marks the failpoint name; about returns what it concerns, such as users.
 func Hit(string, func() []string) {}
 
-// Off tells whether a test has taken the guard name away; here nobody can.
+// Off reports whether a test has disabled the guard name; here none can.
 func Off(string, func() []string) bool { return false }

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Enabled tells whether this binary has failpoints.
+// Enabled reports whether this binary has failpoints.
 const Enabled = true
 
 var (
-	mu    sync.Mutex
-	hooks = fromEnvironment(os.Getenv("TRIPRIZE_TEST_FAILPOINTS"))
-	taken = make(map[string][]string) // guards, and what they are taken away from
+	mu       sync.Mutex
+	hooks    = fromEnvironment(os.Getenv("TRIPRIZE_TEST_FAILPOINTS"))
+	disabled = make(map[string][]string) // by guard: for what it is disabled
 )
 
 type hook struct {
@@ -26,7 +26,7 @@ type hook struct {
 	do    func()
 }
 
-// Hit marks the moment name; about returns what it concerns, such as users.
+// Hit marks the failpoint name; about returns what it concerns, such as users.
 func Hit(name string, about func() []string) {
 	mu.Lock()
 	mine := slices.Clone(hooks[name])
@@ -52,12 +52,11 @@ func Set(name, about string, do func()) (remove func()) {
 	}
 }
 
-// Off tells whether a test has taken the guard name away from what about names, so that
-// it can be seen what stands behind the guard. Only TakeAway does that.
+// Off reports whether a test has disabled the guard name, with Disable, for what about returns.
 func Off(name string, about func() []string) bool {
 	mu.Lock()
 	defer mu.Unlock()
-	for _, of := range taken[name] {
+	for _, of := range disabled[name] {
 		if slices.Contains(about(), of) {
 			return true
 		}
@@ -65,15 +64,15 @@ func Off(name string, about func() []string) bool {
 	return false
 }
 
-// TakeAway takes the guard name away from about, until the returned function is called.
-func TakeAway(name, about string) (putBack func()) {
+// Disable disables the guard name for about, until enable is called.
+func Disable(name, about string) (enable func()) {
 	mu.Lock()
 	defer mu.Unlock()
-	taken[name] = append(taken[name], about)
+	disabled[name] = append(disabled[name], about)
 	return func() {
 		mu.Lock()
 		defer mu.Unlock()
-		taken[name] = slices.DeleteFunc(taken[name], func(other string) bool { return other == about })
+		disabled[name] = slices.DeleteFunc(disabled[name], func(other string) bool { return other == about })
 	}
 }
 
@@ -95,13 +94,13 @@ func fromEnvironment(text string) map[string][]*hook {
 	return parsed
 }
 
-// stopping is longer than it takes until all threads have stopped.
+// stopping is longer than it takes to stop all threads.
 const stopping = 200 * time.Millisecond
 
 func signal(s syscall.Signal) {
 	_ = syscall.Kill(os.Getpid(), s)
 	if s == syscall.SIGKILL {
-		select {} // the signal is on its way
+		select {} // until the signal arrives
 	}
-	time.Sleep(stopping) // this thread may run on for a moment, and must not leave the failpoint
+	time.Sleep(stopping) // this thread may keep running for a moment and must not leave the failpoint
 }
