@@ -54,7 +54,7 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	if wait, ok := errors.AsType[*Waiting](err); ok {
 		return job.Outcome{}, d.putOff(release, ref, &execution, wait, logger)
 	}
-	lost := postgres.Persist(release, func() error { // the row may be locked for a moment
+	lost := postgres.RetryLocked(release, func() error { // the row may be locked for a moment
 		return postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })
 	})
 	if lost != nil && !errors.Is(lost, campaign.ErrFenced) {

@@ -305,7 +305,7 @@ func notDue(round uint64, due, now time.Time) *Waiting {
 // answer is ErrBusy, and the next attempt finds out more.
 func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting, logger *slog.Logger) error {
 	drawing := true
-	err := postgres.Persist(ctx, func() error {
+	err := postgres.RetryLocked(ctx, func() error {
 		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
 			if execution != nil {
 				err = execution.Release(ctx, tx)

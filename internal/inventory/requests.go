@@ -84,7 +84,7 @@ func NewHolds(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts,
 	s.prechecks = batch.New(options, s.precheck)
 	s.campaigns = batch.NewQueues(batch.QueueOptions{Size: size, Linger: linger, InFlight: flushes,
 		Retrying: retryFlushes, Backoff: retryBackoff, Pending: pending, Timeout: timeout, Drain: drain,
-		Whole: postgres.IsTransient, Requeue: postgres.IsPutOff}, s.flush)
+		Whole: postgres.IsTransient, Requeue: postgres.IsLocked}, s.flush)
 	options.InFlight = 1
 	options.Linger = max(options.Linger, recheckLinger)
 	s.rechecks = batch.New(options, s.recheck)

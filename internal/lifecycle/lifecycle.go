@@ -222,7 +222,7 @@ const lockerTimeout = time.Second
 // persist does a change again and again while its campaign stays locked, until ctx ends. Then
 // its error names the session that has locked the campaign: only operators get it.
 func (s *Service) persist(ctx context.Context, id uuid.UUID, do func() error) error {
-	err := postgres.Persist(ctx, do)
+	err := postgres.RetryLocked(ctx, do)
 	if ctx.Err() == nil || !postgres.IsTransient(err) {
 		return err
 	}

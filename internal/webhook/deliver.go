@@ -138,7 +138,7 @@ func (t *turn) round(ctx context.Context) (more bool, err error) {
 func (t *turn) record(ctx context.Context, r Round) error {
 	renewed := time.Now()
 	var now Endpoint
-	err := postgres.Persist(ctx, func() error {
+	err := postgres.RetryLocked(ctx, func() error {
 		return postgres.InTx(ctx, t.db, func(tx pgx.Tx) (err error) {
 			now, err = Record(ctx, tx, t.endpoint, r, t.settings.GiveUpAfter)
 			return err

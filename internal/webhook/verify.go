@@ -69,7 +69,7 @@ func (t *turn) verify(ctx context.Context) error {
 	t.hit("webhooks.challenged")
 	ctx = context.WithoutCancel(ctx)
 	var now Endpoint
-	err = postgres.Persist(ctx, func() error {
+	err = postgres.RetryLocked(ctx, func() error {
 		return postgres.InTx(ctx, t.db, func(tx pgx.Tx) (err error) {
 			now, err = recordChallenge(ctx, tx, t.endpoint, failed, wait)
 			return err

@@ -16,11 +16,10 @@ const (
 	longestProbeDelay = time.Second
 )
 
-// Await calls probe until it returns nil: a server may be starting, or recovering
-// from a crash. It calls notify after each failure. It gives up with the last error
-// after limit (0: after the first failure), and when ctx ends. It gives up at once when the
-// server refuses the user or the password, and with an error that is hopeless (nil: none).
-func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, hopeless error, notify func(error)) error {
+// Await calls probe until it returns nil: a server may be starting or recovering. It calls notify after each
+// failure. It returns the last error after limit (0: after the first failure) or when ctx ends, and at once
+// if the server rejects the user or the password or the error is permanent (nil: none is).
+func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, permanent error, notify func(error)) error {
 	if limit == 0 {
 		return probe(ctx)
 	}
@@ -29,10 +28,10 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 	var last error
 	for delay := firstProbeDelay; ; delay = min(2*delay, longestProbeDelay) {
 		err := probe(bounded)
-		if err == nil || isRefused(err, hopeless) {
+		if err == nil || isPermanent(err, permanent) {
 			return err
 		}
-		if bounded.Err() == nil || last == nil { // the error before says more than "the time is over"
+		if bounded.Err() == nil || last == nil { // after the limit the error before is more useful
 			last = err
 			notify(err)
 		}
@@ -47,31 +46,31 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 	}
 }
 
-// isRefused tells whether waiting does not help: the server refuses the user or the
-// password, or err is hopeless.
-func isRefused(err, hopeless error) bool {
-	if hopeless != nil && errors.Is(err, hopeless) {
+// isPermanent reports whether a retry cannot help: the server rejects the user or the password, or err is
+// permanent.
+func isPermanent(err, permanent error) bool {
+	if permanent != nil && errors.Is(err, permanent) {
 		return true
 	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(pg.Code, "28")
 }
 
-// putOffBackoff is how long work waits before it is tried again.
-const putOffBackoff = 100 * time.Millisecond
+// lockedBackoff is the pause before a retry of RetryLocked.
+const lockedBackoff = 100 * time.Millisecond
 
-// Persist does work again and again while rows that it needs stay locked, until ctx
-// ends; it then returns why. Between two attempts the work has no connection.
-func Persist(ctx context.Context, do func() error) error {
+// RetryLocked retries do while its rows are locked, until ctx ends, and returns the last error. Between two
+// attempts do holds no connection.
+func RetryLocked(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		if !IsPutOff(err) {
+		if !IsLocked(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(putOffBackoff):
+		case <-time.After(lockedBackoff):
 		}
 	}
 }

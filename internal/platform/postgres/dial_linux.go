@@ -11,7 +11,7 @@ import (
 // setUserTimeout returns a dialer's Control that sets TCP_USER_TIMEOUT.
 func setUserTimeout(d time.Duration) func(network, address string, conn syscall.RawConn) error {
 	return func(network, _ string, conn syscall.RawConn) error {
-		if !strings.HasPrefix(network, "tcp") { // a Unix socket has no such option, and needs none
+		if !strings.HasPrefix(network, "tcp") { // Unix sockets have no such option
 			return nil
 		}
 		var failed error

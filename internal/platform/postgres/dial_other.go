@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// setUserTimeout sets nothing: only Linux has TCP_USER_TIMEOUT. Elsewhere the
-// system decides how many keep-alive probes may stay unanswered.
+// setUserTimeout does nothing: only Linux has TCP_USER_TIMEOUT.
 func setUserTimeout(time.Duration) func(network, address string, conn syscall.RawConn) error {
 	return nil
 }

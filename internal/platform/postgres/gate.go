@@ -13,39 +13,36 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Gate lets transactions that may wait for a lock into a pool: at most three fifths
-// of its connections at a time, so that however many rows are locked elsewhere, the
-// rest accepts jobs, reads, and tells whether the process is ready. Half of these
-// are never for [Gate.Retry] transactions.
+// Gate limits transactions that may wait for locks to three fifths of a pool's connections. However many rows
+// are locked, the rest of the pool accepts jobs, serves reads and answers readiness probes. [Gate.Retry]
+// transactions may use only half of the permits.
 type Gate struct {
 	pool             *pgxpool.Pool
-	permits, retries *semaphore.Weighted // retries: of the permits
-	timeout          time.Duration       // of the wait for them
+	permits, retries *semaphore.Weighted // retries: a subset of permits
+	timeout          time.Duration       // of the wait for permits
 	metrics          *gateMetrics
 }
 
-// NewGate returns the Gate of a pool. A process has one.
+// NewGate returns the Gate of a pool. A process has one Gate.
 func NewGate(pool *pgxpool.Pool, registry prometheus.Registerer) *Gate {
 	n := Permits(pool.Config().MaxConns)
 	return &Gate{pool: pool, permits: semaphore.NewWeighted(n), retries: semaphore.NewWeighted(max(n/2, 1)), timeout: 2 * time.Second, metrics: newGateMetrics(registry)}
 }
 
-// Permits is how many of so many connections are for transactions that may wait for locks.
+// Permits returns how many of a pool's connections transactions that wait for locks may use.
 func Permits(connections int32) int64 { return int64(max(connections*3/5, 1)) }
 
 // Pool returns the pool, for statements that never wait for a lock.
 func (g *Gate) Pool() *pgxpool.Pool { return g.pool }
 
-// FirstTry is for transactions that wait for a locked row only once: work on what is not
-// known to be locked. limit bounds each wait for a lock, instead of
-// the lock timeout; 0: it does not.
+// FirstTry is for transactions on rows that are not known to be locked. limit replaces the lock timeout; 0
+// keeps it.
 func (g *Gate) FirstTry(limit time.Duration) Pool { return g.view(limit, g.permits) }
 
-// Retry is for all other transactions: work that is tried again and again while a
-// row stays locked, sweeps, and what operators do. They share half of the permits.
+// Retry is for all other transactions: retries while a row is locked, sweeps and operators' commands.
 func (g *Gate) Retry(limit time.Duration) Pool { return g.view(limit, g.retries, g.permits) }
 
-// view bounds lock waits from the first statement on, in the same round trip.
+// view sets the lock timeout in the round trip of BEGIN.
 func (g *Gate) view(limit time.Duration, permits ...*semaphore.Weighted) Pool {
 	begin := "begin"
 	if limit > 0 {
@@ -54,7 +51,7 @@ func (g *Gate) view(limit time.Duration, permits ...*semaphore.Weighted) Pool {
 	return &gatedPool{g.pool, g, begin, permits}
 }
 
-// gatedPool is a pool whose transactions need one of each of the permits.
+// gatedPool is a pool whose transactions need one permit of each semaphore.
 type gatedPool struct {
 	*pgxpool.Pool
 	gate    *Gate
@@ -62,9 +59,9 @@ type gatedPool struct {
 	permits []*semaphore.Weighted
 }
 
-// Begin implements Beginner. It returns ErrCrowded when there is no permit in time.
+// Begin implements Beginner. It returns ErrNoPermit if no permit is released in time.
 func (d *gatedPool) Begin(ctx context.Context) (pgx.Tx, error) {
-	held, err := d.enter(ctx)
+	held, err := d.acquire(ctx)
 	t := &endingTx{over: sync.OnceFunc(func() { // a rollback may follow a commit
 		for _, one := range d.permits[:held] {
 			one.Release(1)
@@ -80,14 +77,14 @@ func (d *gatedPool) Begin(ctx context.Context) (pgx.Tx, error) {
 	return t, nil
 }
 
-// enter waits for permits, and returns how many it has got.
-func (d *gatedPool) enter(ctx context.Context) (held int, err error) {
+// acquire waits for permits and returns how many it acquired.
+func (d *gatedPool) acquire(ctx context.Context) (held int, err error) {
 	defer d.gate.metrics.wait(&err)()
 	bounded, cancel := context.WithTimeout(ctx, d.gate.timeout)
 	defer cancel()
 	for held = range d.permits {
 		if d.permits[held].Acquire(bounded, 1) != nil {
-			return held, cmp.Or(ctx.Err(), ErrCrowded)
+			return held, cmp.Or(ctx.Err(), ErrNoPermit)
 		}
 	}
 	return len(d.permits), nil

@@ -34,7 +34,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 			}
 			open = append(open, tx)
 		}
-		if _, err := pool.Begin(t.Context()); !errors.Is(err, postgres.ErrCrowded) || !postgres.IsTransient(err) || !postgres.IsPutOff(err) {
+		if _, err := pool.Begin(t.Context()); !errors.Is(err, postgres.ErrNoPermit) || !postgres.IsTransient(err) || !postgres.IsLocked(err) {
 			t.Errorf("one more %s: %v", what, err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	}
 	open = nil
 	fill("brief", brief, 6)
-	if _, err := patient.Begin(t.Context()); !errors.Is(err, postgres.ErrCrowded) {
+	if _, err := patient.Begin(t.Context()); !errors.Is(err, postgres.ErrNoPermit) {
 		t.Errorf("without a permit: %v", err)
 	}
 	for _, tx := range open {
@@ -106,17 +106,17 @@ func TestATransactionOfAGateBoundsItsLockWaitsFromTheStart(t *testing.T) {
 func TestPersistTriesAgainOnlyWhileRowsAreLocked(t *testing.T) {
 	t.Parallel()
 	tries := 0
-	err := postgres.Persist(t.Context(), func() error {
+	err := postgres.RetryLocked(t.Context(), func() error {
 		if tries++; tries < 3 {
-			return postgres.ErrCrowded
+			return postgres.ErrNoPermit
 		}
 		return errors.New("something else")
 	})
-	if tries != 3 || err == nil || postgres.IsPutOff(err) {
+	if tries != 3 || err == nil || postgres.IsLocked(err) {
 		t.Errorf("%d tries, %v", tries, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := postgres.Persist(ctx, func() error { cancel(); return postgres.ErrCrowded }); !errors.Is(err, postgres.ErrCrowded) {
+	if err := postgres.RetryLocked(ctx, func() error { cancel(); return postgres.ErrNoPermit }); !errors.Is(err, postgres.ErrNoPermit) {
 		t.Errorf("when nobody waits any more: %v", err)
 	}
 }

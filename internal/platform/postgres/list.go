@@ -12,26 +12,24 @@ import (
 	"triprize/internal/domain/access"
 )
 
-// ListWindow is how many rows one page of a [List] looks at, at most.
+// ListWindow is the maximum number of rows that one page of a [List] reads.
 const ListWindow = 10_000
 
-// List reads rows newest first, by ids that sort by the time of their making, a page at a
-// time. The place of a page is the last id before it, so rows that come meanwhile shift
-// nothing.
+// List reads rows newest first, one page at a time, by ids that sort by creation time. The cursor of a page
+// is the last id before it, so new rows do not shift pages.
 //
-// A list goes along an index, whose columns are those of [List.Along] and then id: a page
-// reads its rows and no others. Other conditions are looked up row by row. Those of
-// [List.Also] are for rows that the reader may know of: a page then looks at [ListWindow]
-// rows at most, so it may be short, or empty, and not be the last. Those of [List.Only]
-// hide rows: nothing about the page tells how many there are.
+// A list follows an index on the columns of [List.Along] and then id: a page reads only its own rows. Other
+// conditions are checked row by row. With [List.Also], for rows that the reader may know of, a page reads at
+// most [ListWindow] rows, so it may be short or even empty without being the last. [List.Only] hides rows:
+// the page does not reveal how many.
 type List[T any] struct {
-	From     string // a table, or a part of one in brackets
+	From     string // a table, or a subquery in brackets
 	FromArgs []any  // for each ? in From
 	Alias    string // its name in columns and conditions
 	Columns  string
 	Scan     pgx.RowToFunc[T]
 	ID       func(T) uuid.UUID
-	Window   int // rows that a page looks at; 0: ListWindow
+	Window   int // rows that a page reads; 0: ListWindow
 
 	columns         []string // of the index, before id
 	values          []any
@@ -43,22 +41,21 @@ type condition struct {
 	args []any
 }
 
-// ListPage is a part of a list.
+// ListPage selects a page of a list.
 type ListPage struct {
-	Before uuid.UUID // the id that Page returned for it; zero: the first page
-	Limit  int       // the most rows
+	Before uuid.UUID // the cursor that Page returned; zero: the first page
+	Limit  int       // maximum number of rows
 }
 
-// Along adds a column of the index, and its value.
+// Along adds a column of the index with its value.
 func (l *List[T]) Along(column string, value any) {
 	l.columns, l.values = append(l.columns, l.Alias+"."+column), append(l.values, value)
 }
 
-// Only adds a condition of the rows that there are for the reader; ? stands for the
-// argument, if there is one.
+// Only adds a condition on the rows that the reader may see; ? stands for an argument.
 func (l *List[T]) Only(sql string, args ...any) { l.hidden = append(l.hidden, condition{sql, args}) }
 
-// OnlyOf hides what a grant does not select; the columns are those of the client and the user.
+// OnlyOf hides the rows that a grant does not select, by the columns of client and user.
 func (l *List[T]) OnlyOf(who access.Grant, client, user string) {
 	if only := who.Client(); only != nil {
 		l.Only(client+` = ?`, *only)
@@ -68,13 +65,12 @@ func (l *List[T]) OnlyOf(who access.Grant, client, user string) {
 	}
 }
 
-// Also adds a condition that is looked up row by row.
+// Also adds a condition that is checked row by row.
 func (l *List[T]) Also(sql string, args ...any) { l.checked = append(l.checked, condition{sql, args}) }
 
-// Page returns a page of the list, and the id before which the next one begins: zero after
-// the last one.
+// Page returns a page of the list and the cursor of the next one, zero after the last.
 func (l *List[T]) Page(ctx context.Context, db DB, p ListPage) (page []T, next uuid.UUID, err error) {
-	// A statement is planned anew each time: which index is best depends on whose rows they are.
+	// Each statement is planned anew: the best index depends on the values.
 	args := []any{pgx.QueryExecModeCacheDescribe}
 	rows := l.inOrder(p.Before, &args)
 	sql := fmt.Sprintf(`SELECT %s FROM %s`, l.Columns, rows)
@@ -93,7 +89,7 @@ func (l *List[T]) Page(ctx context.Context, db DB, p ListPage) (page []T, next u
 		return page, uuid.Nil, nil
 	}
 	next, err = l.end(ctx, db, p.Before)
-	if n := len(page); n > 0 && next != uuid.Nil { // rows that came since have moved the window
+	if n := len(page); n > 0 && next != uuid.Nil { // new rows have moved the window
 		if last := l.ID(page[n-1]); bytes.Compare(last[:], next[:]) < 0 {
 			next = last
 		}
@@ -101,7 +97,7 @@ func (l *List[T]) Page(ctx context.Context, db DB, p ListPage) (page []T, next u
 	return page, next, err
 }
 
-// end returns the last id of the window, or zero when nothing comes after it.
+// end returns the last id of the window, or zero if no row follows.
 func (l *List[T]) end(ctx context.Context, db DB, before uuid.UUID) (uuid.UUID, error) {
 	args := []any{pgx.QueryExecModeCacheDescribe}
 	last, err := Collect(ctx, db, pgx.RowTo[uuid.UUID],
@@ -119,12 +115,10 @@ func (l *List[T]) window() int {
 	return ListWindow
 }
 
-// inOrder are the rows that there are for the reader, from the page on. Their arguments are
-// added to args.
+// inOrder returns SQL for the visible rows from the page on, and adds its arguments to args.
 //
-// Equality of the columns is written as two bounds. After "user_id = $1 ORDER BY id" the
-// planner may take the primary key for the order, and pass over all newer rows of others
-// when it thinks that the user has many.
+// Equality of the columns is written as two bounds. With "user_id = $1 ORDER BY id" the planner may use the
+// primary key for the order and skip all newer rows of other users, if it expects many rows of this user.
 func (l *List[T]) inOrder(before uuid.UUID, args *[]any) string {
 	where := l.hidden[:len(l.hidden):len(l.hidden)]
 	id := l.Alias + ".id"
@@ -145,7 +139,7 @@ func (l *List[T]) inOrder(before uuid.UUID, args *[]any) string {
 	return sql + " ORDER BY " + strings.Join(append(l.columns[:len(l.columns):len(l.columns)], id), " DESC, ") + " DESC"
 }
 
-// bind numbers the arguments of conditions, all of which must be true.
+// bind joins conditions with AND and numbers their arguments.
 func bind(conditions []condition, args *[]any) string {
 	parts := make([]string, len(conditions))
 	for i, c := range conditions {

@@ -15,42 +15,42 @@ import (
 // waitBuckets are for waits and transactions: from 1 ms to 8 s.
 var waitBuckets = prometheus.ExponentialBuckets(.001, 2, 14)
 
-// Metrics measures the pools of a process: as a tracer of each of them, see [Open].
+// Metrics measures the pools of a process, as a tracer of each: see [Open].
 type Metrics struct {
 	acquire      prometheus.Histogram
 	waiting      prometheus.Gauge
 	rows         map[string]prometheus.Observer // by table; "other" is for the rest
-	transactions map[Transaction]*measures
+	transactions map[Transaction]*transactionMetrics
 }
 
-// measures are those of one kind of transactions.
-type measures struct {
+// transactionMetrics are the metrics of one kind of transactions.
+type transactionMetrics struct {
 	duration            prometheus.Observer
 	timeouts, deadlocks prometheus.Counter
 }
 
 // NewMetrics returns the Metrics of a process.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
-	m := &Metrics{rows: make(map[string]prometheus.Observer), transactions: make(map[Transaction]*measures),
+	m := &Metrics{rows: make(map[string]prometheus.Observer), transactions: make(map[Transaction]*transactionMetrics),
 		acquire: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_acquire_wait_seconds",
-			Help: "Time from asking a pool for a connection until it is there, or is not to be had.", Buckets: waitBuckets}),
+			Help: "Time to acquire a connection from a pool, or to fail.", Buckets: waitBuckets}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_connections_waiting",
-			Help: "Who waits until another gives a connection back. More than 0 for long means that the pool is exhausted."}),
+			Help: "Callers that wait until another one releases a connection. More than 0 for long means that the pool is exhausted."}),
 	}
 	locks := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_lock_wait_seconds",
-		Help: "Duration of the round trips that lock rows and wait for those that another transaction has locked, by the table of the rows.", Buckets: waitBuckets}, []string{"rows"})
+		Help: "Duration of the round trips that lock rows, including waits for other transactions, by the table of the rows.", Buckets: waitBuckets}, []string{"rows"})
 	for _, rows := range []string{"campaigns", "wallets", "payments", otherRows} {
 		m.rows[rows] = locks.WithLabelValues(rows)
 	}
 	by := []string{"transaction"}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_transaction_duration_seconds",
-		Help: "Time from the begin of a transaction until it is over, by its purpose.", Buckets: waitBuckets}, by)
+		Help: "Duration of transactions, by their purpose.", Buckets: waitBuckets}, by)
 	timeouts := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_lock_timeouts_total",
-		Help: "Statements that have waited in vain for a locked row, by the purpose of their transaction."}, by)
+		Help: "Statements that timed out waiting for a locked row, by the purpose of their transaction."}, by)
 	deadlocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_deadlocks_total",
-		Help: "Statements that Postgres has ended because of a deadlock, by the purpose of their transaction. Should stay 0."}, by)
+		Help: "Statements that Postgres aborted because of a deadlock, by the purpose of their transaction. Should stay 0."}, by)
 	for _, kind := range transactions {
-		m.transactions[kind] = &measures{duration.WithLabelValues(string(kind)), timeouts.WithLabelValues(string(kind)), deadlocks.WithLabelValues(string(kind))}
+		m.transactions[kind] = &transactionMetrics{duration.WithLabelValues(string(kind)), timeouts.WithLabelValues(string(kind)), deadlocks.WithLabelValues(string(kind))}
 	}
 	registry.MustRegister(m.acquire, m.waiting, locks, duration, timeouts, deadlocks)
 	return m
@@ -58,9 +58,9 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 
 const otherRows = "other"
 
-// waitsFor returns where the duration of a statement belongs that locks rows and waits for
-// them; nil for any other one. A statement that skips locked rows does not wait.
-func (m *Metrics) waitsFor(sql string) prometheus.Observer {
+// lockWaitOf returns the histogram for a statement that locks rows, or nil for any other one. A statement
+// that skips locked rows does not wait.
+func (m *Metrics) lockWaitOf(sql string) prometheus.Observer {
 	before, after, found := strings.Cut(sql, " FOR NO KEY UPDATE")
 	if !found {
 		before, after, found = strings.Cut(sql, " FOR UPDATE")
@@ -76,14 +76,14 @@ func (m *Metrics) waitsFor(sql string) prometheus.Observer {
 	return m.rows[otherRows]
 }
 
-// timed is the context of something that is timed.
+// timed is the context of a measured wait.
 type timed struct {
 	context.Context //nolint:containedctx // it is one
 
 	key   any
 	since time.Time
 	wait  prometheus.Observer
-	full  bool // the pool has no connection that is free
+	full  bool // the pool has no free connection
 }
 
 // The keys of a timed context.
@@ -100,7 +100,7 @@ func (t *timed) Value(key any) any {
 	return t.Context.Value(key)
 }
 
-// observe ends what is timed under a key, if anything is, and returns it.
+// observe ends the measurement with a key, if there is one, and returns it.
 func observe(ctx context.Context, key any) *timed {
 	t, ok := ctx.Value(key).(*timed)
 	if ok {
@@ -111,7 +111,7 @@ func observe(ctx context.Context, key any) *timed {
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (m *Metrics) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if wait := m.waitsFor(data.SQL); wait != nil {
+	if wait := m.lockWaitOf(data.SQL); wait != nil {
 		return &timed{Context: ctx, key: lockWait{}, since: time.Now(), wait: wait}
 	}
 	return ctx
@@ -119,15 +119,15 @@ func (m *Metrics) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 // TraceQueryEnd implements pgx.QueryTracer.
 func (m *Metrics) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
-	m.ended(ctx, conn, data.Err)
+	m.queryEnded(ctx, conn, data.Err)
 }
 
-// TraceBatchStart implements pgx.BatchTracer. The server answers a batch as a whole, so the wait for
-// locks is that of the batch. A batch outside of a transaction is one.
+// TraceBatchStart implements pgx.BatchTracer. The server answers a batch as a whole, so its duration is the
+// wait for locks. A batch outside of a transaction is a transaction itself.
 func (m *Metrics) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	m.begin(ctx, conn.PgConn())
 	for _, query := range data.Batch.QueuedQueries {
-		if wait := m.waitsFor(query.SQL); wait != nil {
+		if wait := m.lockWaitOf(query.SQL); wait != nil {
 			return &timed{Context: ctx, key: lockWait{}, since: time.Now(), wait: wait}
 		}
 	}
@@ -139,11 +139,11 @@ func (m *Metrics) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQuer
 
 // TraceBatchEnd implements pgx.BatchTracer.
 func (m *Metrics) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchEndData) {
-	m.ended(ctx, conn, data.Err)
+	m.queryEnded(ctx, conn, data.Err)
 }
 
-// TraceAcquireStart implements pgxpool.AcquireTracer. While a free connection is probed, or one is opened,
-// nobody waits for another to give one back: a scrape of an idle process does the first.
+// TraceAcquireStart implements pgxpool.AcquireTracer. A caller counts as waiting only if the pool is full, and
+// not while a free connection is probed or a new one is opened.
 func (m *Metrics) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
 	stat := pool.Stat()
 	full := stat.AcquiredConns()+stat.ConstructingConns() >= stat.MaxConns()
@@ -160,34 +160,34 @@ func (m *Metrics) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpoo
 	}
 }
 
-// ended looks at what the end of a statement says of its locks and its transaction.
-func (m *Metrics) ended(ctx context.Context, conn *pgx.Conn, err error) {
+// queryEnded records lock timeouts, deadlocks and the end of the transaction.
+func (m *Metrics) queryEnded(ctx context.Context, conn *pgx.Conn, err error) {
 	observe(ctx, lockWait{})
-	m.watch(ctx, conn)
+	m.trackTransaction(ctx, conn)
 	if err == nil {
 		return
 	}
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch failed.Code {
 		case lockNotAvailable:
-			m.of(ctx).timeouts.Inc()
+			m.metricsOf(ctx).timeouts.Inc()
 		case deadlockDetected:
-			m.of(ctx).deadlocks.Inc()
+			m.metricsOf(ctx).deadlocks.Inc()
 		}
 	}
 }
 
-// underway is the transaction of a connection.
-type underway struct {
+// openTransaction is the open transaction of a connection.
+type openTransaction struct {
 	since time.Time // zero: there is none
-	kind  *measures
+	kind  *transactionMetrics
 }
 
-// underwayKey is where a connection has it.
-const underwayKey = "triprize.transaction"
+// openTransactionKey is its key in the custom data of a connection.
+const openTransactionKey = "triprize.transaction"
 
-// watch notes the begin and observes the end of a connection's transaction.
-func (m *Metrics) watch(ctx context.Context, conn *pgx.Conn) {
+// trackTransaction records the begin and the end of a connection's transaction.
+func (m *Metrics) trackTransaction(ctx context.Context, conn *pgx.Conn) {
 	const idle = 'I'
 	pg := conn.PgConn()
 	over := pg.TxStatus() == idle || pg.IsClosed()
@@ -195,26 +195,26 @@ func (m *Metrics) watch(ctx context.Context, conn *pgx.Conn) {
 		m.begin(ctx, pg)
 		return
 	}
-	if now, ok := pg.CustomData()[underwayKey].(*underway); ok && !now.since.IsZero() {
+	if now, ok := pg.CustomData()[openTransactionKey].(*openTransaction); ok && !now.since.IsZero() {
 		now.kind.duration.Observe(time.Since(now.since).Seconds())
 		now.since = time.Time{}
 	}
 }
 
-// begin notes that a transaction is under way, unless that is known.
+// begin records the begin of a transaction once.
 func (m *Metrics) begin(ctx context.Context, pg *pgconn.PgConn) {
-	now, ok := pg.CustomData()[underwayKey].(*underway)
+	now, ok := pg.CustomData()[openTransactionKey].(*openTransaction)
 	if !ok { // the first one of the connection
-		now = new(underway)
-		pg.CustomData()[underwayKey] = now
+		now = new(openTransaction)
+		pg.CustomData()[openTransactionKey] = now
 	}
 	if now.since.IsZero() {
-		now.since, now.kind = time.Now(), m.of(ctx)
+		now.since, now.kind = time.Now(), m.metricsOf(ctx)
 	}
 }
 
-// of returns the measures of the transaction that ctx is for.
-func (m *Metrics) of(ctx context.Context) *measures {
+// metricsOf returns the metrics for the purpose in ctx.
+func (m *Metrics) metricsOf(ctx context.Context) *transactionMetrics {
 	kind, _ := ctx.Value(transactionKey{}).(Transaction)
 	if known, ok := m.transactions[kind]; ok {
 		return known
@@ -222,40 +222,40 @@ func (m *Metrics) of(ctx context.Context) *measures {
 	return m.transactions[TxOther]
 }
 
-// gateMetrics are those of a Gate.
+// gateMetrics are the metrics of a Gate.
 type gateMetrics struct {
-	refused prometheus.Counter
-	waiting prometheus.Gauge
-	waits   prometheus.Histogram
+	rejected prometheus.Counter
+	waiting  prometheus.Gauge
+	waits    prometheus.Histogram
 }
 
 func newGateMetrics(registry prometheus.Registerer) *gateMetrics {
 	m := &gateMetrics{
-		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_postgres_gate_refused_total",
-			Help: "Transactions that were not begun, because too many others waited for locks."}),
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_postgres_gate_refused_total",
+			Help: "Transactions that were rejected because no permit was released in time."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_gate_waiting",
-			Help: "Transactions that may wait for locks, and wait for their turn to begin."}),
+			Help: "Transactions that wait for a permit of the gate."}),
 		waits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_gate_wait_seconds",
-			Help: "How long transactions that may wait for locks have waited for their turn to begin.", Buckets: waitBuckets}),
+			Help: "Time that transactions waited for a permit of the gate.", Buckets: waitBuckets}),
 	}
-	registry.MustRegister(m.refused, m.waiting, m.waits)
+	registry.MustRegister(m.rejected, m.waiting, m.waits)
 	return m
 }
 
-// wait measures a wait for permits until it is over with err.
+// wait measures a wait for permits; over ends it.
 func (m *gateMetrics) wait(err *error) (over func()) {
 	m.waiting.Inc()
 	began := time.Now()
 	return func() {
 		m.waiting.Dec()
 		m.waits.Observe(time.Since(began).Seconds())
-		if errors.Is(*err, ErrCrowded) {
-			m.refused.Inc()
+		if errors.Is(*err, ErrNoPermit) {
+			m.rejected.Inc()
 		}
 	}
 }
 
-// Transaction is the purpose of transactions: the label of their metrics.
+// Transaction is the purpose of a transaction, a label of metrics.
 type Transaction string
 
 // The kinds of transactions.
@@ -278,7 +278,7 @@ var transactions = []Transaction{TxAccept, TxPurchase, TxCancellation, TxDraw, T
 
 type transactionKey struct{}
 
-// As returns a context whose transactions count as those of a kind.
+// As returns a context for transactions with a purpose.
 func As(ctx context.Context, kind Transaction) context.Context {
 	return context.WithValue(ctx, transactionKey{}, kind)
 }

@@ -10,56 +10,54 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// OnNotice calls heard with the detail of each notice with this message that a transaction of the pool
-// has raised, once the transaction is over. So a trigger tells the process what its commit has made
-// due, without a round trip, and without the lock that all commits with a NOTIFY share. A
-// transaction that was rolled back may be heard of too; one whose connection broke is not. heard must not
-// wait: a statement's caller waits for it. There is one heard for a pool. It panics for a pool that is not from [Open].
-func OnNotice(pool *pgxpool.Pool, message string, heard func(detail string)) {
+// OnNotice calls notify with the detail of each notice with this message, after the end of the transaction that
+// raised it. So a trigger notifies the process of what a commit made due, without a round trip and without the
+// lock that all commits with NOTIFY share. A rolled back transaction may notify too; one whose connection broke
+// does not. notify must not block. A pool has one subscriber. OnNotice panics for a pool that is not from [Open].
+func OnNotice(pool *pgxpool.Pool, message string, notify func(detail string)) {
 	tracers, _ := pool.Config().ConnConfig.Tracer.(*multitracer.Tracer)
 	if tracers != nil {
 		for _, tracer := range tracers.QueryTracers {
 			if n, ok := tracer.(*notices); ok {
-				n.heard.Store(&subscriber{message, heard})
+				n.subscriber.Store(&subscriber{message, notify})
 				return
 			}
 		}
 	}
-	panic("postgres.OnNotice: the pool is not from Open, and would say nothing")
+	panic("postgres.OnNotice: the pool is not from Open")
 }
 
 type subscriber struct {
 	message string
-	heard   func(detail string)
+	notify  func(detail string)
 }
 
-// notices keeps the notices of each connection until its transaction is over. pgx tells a tracer
-// of the end of every statement.
-type notices struct{ heard atomic.Pointer[subscriber] }
+// notices collects the notices of each connection until the end of its transaction.
+type notices struct{ subscriber atomic.Pointer[subscriber] }
 
-// noticesKey is where a connection has them.
+// noticesKey is their key in the custom data of a connection.
 const noticesKey = "triprize.notices"
 
 func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
-	if s := n.heard.Load(); s != nil && notice.Message == s.message {
-		kept, _ := conn.CustomData()[noticesKey].([]string)
-		conn.CustomData()[noticesKey] = append(kept, notice.Detail)
+	if s := n.subscriber.Load(); s != nil && notice.Message == s.message {
+		details, _ := conn.CustomData()[noticesKey].([]string)
+		conn.CustomData()[noticesKey] = append(details, notice.Detail)
 	}
 }
 
 func (n *notices) ended(conn *pgx.Conn) {
 	const idle = 'I'
-	s, pg := n.heard.Load(), conn.PgConn()
+	s, pg := n.subscriber.Load(), conn.PgConn()
 	if s == nil || pg.TxStatus() != idle {
 		return
 	}
-	kept, _ := pg.CustomData()[noticesKey].([]string)
-	if len(kept) == 0 {
+	details, _ := pg.CustomData()[noticesKey].([]string)
+	if len(details) == 0 {
 		return
 	}
 	delete(pg.CustomData(), noticesKey)
-	for _, detail := range kept {
-		s.heard(detail)
+	for _, detail := range details {
+		s.notify(detail)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"triprize/internal/platform/config"
 )
 
-// DB is what functions with SQL need; a pool and a transaction both implement it.
+// DB runs statements; pools and transactions implement it.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -27,13 +27,12 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// userTimeout is how long the other end of a connection may take to acknowledge data, before it is closed.
+// userTimeout is how long sent data may stay unacknowledged before the connection is closed.
 const userTimeout = 10 * time.Second
 
-// Open returns a pool whose sessions have the timeouts of settings, and plans that need no
-// statistics. It does not connect: an error means that a setting is wrong, and a Postgres
-// that is away shows with the first statement. name is the application_name of the sessions.
-// Each of tracers hears of every statement: [Metrics] is one.
+// Open returns a pool whose sessions have the timeouts of settings, and plans that need no statistics. It does
+// not connect: an error means that a setting is invalid. name is the application_name of the sessions. tracers
+// trace every statement: [Metrics] is one.
 func Open(ctx context.Context, settings config.Postgres, name string, tracers ...pgx.QueryTracer) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(settings.URL)
 	if err != nil {
@@ -43,8 +42,8 @@ func Open(ctx context.Context, settings config.Postgres, name string, tracers ..
 	cfg.MaxConnIdleTime = 30 * time.Second
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(settings.ConnectTimeout, 5*time.Second)
 	cfg.ConnConfig.DialFunc = dialer(userTimeout).DialContext
-	heard := new(notices)
-	cfg.ConnConfig.Tracer, cfg.ConnConfig.OnNotice = multitracer.New(append(tracers, heard)...), heard.raised
+	listener := new(notices)
+	cfg.ConnConfig.Tracer, cfg.ConnConfig.OnNotice = multitracer.New(append(tracers, listener)...), listener.raised
 	session := cfg.ConnConfig.RuntimeParams
 	session["application_name"] = name
 	session["statement_timeout"] = milliseconds(cmp.Or(settings.StatementTimeout, 10*time.Second))
@@ -57,7 +56,7 @@ func Open(ctx context.Context, settings config.Postgres, name string, tracers ..
 	session["default_transaction_isolation"] = "read committed"
 	session["client_min_messages"] = "notice" // see OnNotice
 	maps.Copy(session, byIndex)
-	cfg.PrepareConn = planAnew(plansLast)
+	cfg.PrepareConn = planAnew(planTTL)
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: uuidCodec{}})
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
@@ -82,9 +81,8 @@ type Pool interface {
 	Beginner
 }
 
-// InTx runs do in one READ COMMITTED transaction and commits it when do returns
-// nil; otherwise it rolls back. When the commit itself fails the outcome is
-// unknown, so do must be safe to run again.
+// InTx runs do in one READ COMMITTED transaction and commits it if do returns nil; otherwise it rolls back. If
+// the commit fails the outcome is unknown, so do must be safe to repeat.
 func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, do)
 }
@@ -107,16 +105,14 @@ func (t *endingTx) Rollback(ctx context.Context) error {
 	return t.Tx.Rollback(ctx)
 }
 
-// Both ends of a connection send keep-alive probes when it has been idle for a
-// while. The user timeout bounds how long sent data may stay unacknowledged.
-// Together they let each end notice in time that the other is gone: the client,
-// which waits for an answer, and the server, which holds locks for the client.
+// Both ends of an idle connection send keep-alive probes. Together with the user timeout they let each end
+// detect in time that the other is gone: the client waits for an answer, and the server holds its locks.
 const (
 	keepaliveIdle     = 5 * time.Second
 	keepaliveInterval = 2 * time.Second
 )
 
-// dialer returns a dialer for the client's end.
+// dialer returns the dialer of the client.
 func dialer(userTimeout time.Duration) *net.Dialer {
 	return &net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepaliveIdle, Interval: keepaliveInterval},

@@ -10,13 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrRows means that a guarded statement did not change exactly the rows it
-// named: something else changed them without the lock that protects them. The
-// transaction must not commit.
+// ErrRows means that a guarded statement did not change exactly the expected rows: they were changed without the
+// lock that protects them. The transaction must not commit.
 var ErrRows = errors.New("a statement did not touch the rows it named")
 
-// Exactly returns a check for (*pgx.QueuedQuery).Exec: the statement must change
-// n rows, or the batch fails with ErrRows. The error names the rows by what.
+// Exactly returns a check for (*pgx.QueuedQuery).Exec: unless the statement changes n rows, the batch fails with
+// ErrRows. what names the rows in the error.
 func Exactly(n int, what string) func(tag pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != int64(n) {
@@ -36,7 +35,7 @@ func Send(ctx context.Context, db interface {
 	return db.SendBatch(ctx, b).Close()
 }
 
-// Each returns a function for (*pgx.QueuedQuery).Query that calls do for each row, whose columns it has scanned into targets.
+// Each returns a function for (*pgx.QueuedQuery).Query that scans each row into targets and calls do.
 func Each(do func(), targets ...any) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, targets, func() error { do(); return nil })
@@ -44,7 +43,7 @@ func Each(do func(), targets ...any) func(pgx.Rows) error {
 	}
 }
 
-// Scan calls do for each row of a query, whose columns it has scanned into targets.
+// Scan scans each row of a query into targets and calls do.
 func Scan(ctx context.Context, db DB, do func(), targets []any, sql string, args ...any) error {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
@@ -72,8 +71,7 @@ func CollectOne[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql st
 	return pgx.CollectExactlyOneRow(rows, scan)
 }
 
-// Found tells from the error of a query for one row whether there is one. An error other
-// than pgx.ErrNoRows stays.
+// Found converts the error of a query for one row: pgx.ErrNoRows means false, other errors stay.
 func Found(err error) (bool, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
@@ -81,7 +79,7 @@ func Found(err error) (bool, error) {
 	return err == nil, err
 }
 
-// Nullable returns nil, which is NULL in the database, for a zero value.
+// Nullable returns nil (NULL) for a zero value.
 func Nullable[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -98,13 +96,13 @@ func ValueOf[T any](v *T) (value T) {
 	return value
 }
 
-// LockMode says what a statement does about rows that another transaction has locked.
+// LockMode is what a statement does with rows that another transaction has locked.
 type LockMode int
 
 // The lock modes.
 const (
 	WaitForLocks LockMode = iota // wait for each, in order
-	SkipLocked                   // leave them out
+	SkipLocked                   // skip them
 )
 
 // SQL returns the end of a SELECT … ORDER BY id that locks rows.
@@ -120,9 +118,8 @@ func QueueLimitLockWaits(b *pgx.Batch, limit time.Duration) {
 	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, milliseconds(max(limit, time.Millisecond)))
 }
 
-// LimitLockWaits bounds every wait for a lock in the rest of a transaction,
-// instead of the lock timeout. A statement that would wait longer fails with
-// an error that IsLockTimeout recognises, and aborts the transaction.
+// LimitLockWaits replaces the lock timeout in the rest of a transaction. A statement that would wait longer fails
+// with an error that IsLockTimeout recognizes and aborts the transaction.
 func LimitLockWaits(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, max(limit.Milliseconds(), 1))); err != nil { // 0 is no limit
 		return fmt.Errorf("postgres.LimitLockWaits: %w", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// uuidCodec copies the 16 bytes of an id. Without it an id becomes text on its way: that takes
-// 0.2 µs when it is read, and 2.8 µs when it is written through a pointer.
+// uuidCodec copies the 16 bytes of an id. Without it ids are converted to text, which takes 0.2 µs for a read and
+// 2.8 µs for a write through a pointer.
 type uuidCodec struct{ pgtype.UUIDCodec }
 
 func (c uuidCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
@@ -51,7 +51,7 @@ func (encodeUUIDPointer) Encode(value any, buf []byte) ([]byte, error) {
 	return append(buf, id[:]...), nil
 }
 
-// Scan reads an id. It refuses null, which is for a pointer to a pointer.
+// Scan reads an id. It rejects null, which needs a pointer to a pointer.
 func (scanUUID) Scan(src []byte, target any) error {
 	id, ok := target.(*uuid.UUID)
 	if !ok || len(src) != len(id) {
