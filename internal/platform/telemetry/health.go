@@ -1,3 +1,4 @@
+// Package telemetry sets up logs and metrics, and serves /healthz, /readyz and /metrics.
 package telemetry
 
 import (

@@ -1,2 +1,0 @@
-// Package telemetry sets up logs and metrics, and serves /healthz, /readyz and /metrics.
-package telemetry
