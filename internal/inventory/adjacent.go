@@ -14,10 +14,10 @@ import (
 
 // layerRuns is what a stock has found of a layer for requests of adjacent positions.
 type layerRuns struct {
-	seats  []*Free // by column, of every run that is long enough for some request
-	short  int     // the length of the longest other run
-	looked bool    // then most is set, so that a request looks at a layer in vain once
-	most   int     // no free run is longer: a stock gets nothing back
+	seats    []*Free // by column, of every run that is long enough for some request
+	short    int     // the length of the longest other run
+	searched bool    // then most is set, so that a layer is searched in vain once
+	most     int     // no free run is longer: a stock gets nothing back
 }
 
 // addRuns adds the runs of a layer.
@@ -47,7 +47,7 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 		if r == nil {
 			continue
 		}
-		if r.looked && sel.Quantity > r.most {
+		if r.searched && sel.Quantity > r.most {
 			longest, free = max(longest, r.most), max(free, r.most)
 			continue
 		}
@@ -66,7 +66,7 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 // best returns the best n positions side by side in a layer, or nil and the length of its
 // longest run without positions to be avoided.
 func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) bool) (best []*Free, longest int) {
-	longest, r.looked, r.most = r.short, true, r.short
+	longest, r.searched, r.most = r.short, true, r.short
 	var least fit
 	for run := range freeRuns(r.seats, form) {
 		r.most = max(r.most, len(run))

@@ -54,7 +54,7 @@ func (s *Holds) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks [
 	}
 	failpoint.Hit("holds.committed", nil)
 	if t.effects != nil {
-		s.remember(t.effects, began)
+		s.cache(t.effects, began)
 	}
 	return t.results, nil
 }
@@ -113,7 +113,7 @@ func (t *transaction) run(ctx context.Context, db postgres.Beginner) (err error)
 func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []int) ([]job.Answer, error) {
 	mine := append(slices.Clone(keyed), unkeyed...)
 	slices.Sort(mine) // the order of arrival
-	f, err := t.lockFacts(ctx, tx, mine)
+	f, err := t.lock(ctx, tx, mine)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []in
 	if err := t.create(ctx, tx, f, out, mine, answers); err != nil {
 		return nil, err
 	}
-	if err := out.write(ctx, tx, f.turns); err != nil {
+	if err := out.write(ctx, tx, f.quota); err != nil {
 		return nil, err
 	}
 	t.effects = out
@@ -146,8 +146,8 @@ func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []in
 	return of, nil
 }
 
-// lockFacts locks the campaign and reads the facts about tasks.
-func (t *transaction) lockFacts(ctx context.Context, tx pgx.Tx, mine []int) (*facts, error) {
+// lock locks the campaign and reads the facts about tasks.
+func (t *transaction) lock(ctx context.Context, tx pgx.Tx, mine []int) (*snapshot, error) {
 	var requests []HoldRequest
 	var holds []uuid.UUID
 	for _, i := range mine {
@@ -160,7 +160,7 @@ func (t *transaction) lockFacts(ctx context.Context, tx pgx.Tx, mine []int) (*fa
 	var b pgx.Batch
 	campaigns := []uuid.UUID{t.tasks[0].Job.CampaignID}
 	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
-	return t.service.readFacts(ctx, tx, &b, campaigns, requests, holds)
+	return t.service.readSnapshot(ctx, tx, &b, campaigns, requests, holds)
 }
 
 // names returns the campaign and the users of tasks, for failpoints.
@@ -183,7 +183,7 @@ type effects struct {
 	extends  int                   // extensions: a hold may have several
 }
 
-func newEffects(f *facts) *effects {
+func newEffects(f *snapshot) *effects {
 	return &effects{over: f.over, changes: make(campaign.Changes), taken: make(map[PositionID]taking)}
 }
 
@@ -197,7 +197,7 @@ func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	if len(e.extended) > 0 {
-		QueueExtend(&b, e.extended)
+		queueExtend(&b, e.extended)
 		for _, h := range e.extended {
 			e.changes.Add(h.CampaignID, campaign.Counts{})
 		}
@@ -220,20 +220,20 @@ func (e *effects) hold(made NewHold, ttl time.Duration) {
 }
 
 // write writes the new holds and the counters, in one round trip.
-func (e *effects) write(ctx context.Context, tx pgx.Tx, turns Turns) error {
+func (e *effects) write(ctx context.Context, tx pgx.Tx, quota HoldQuota) error {
 	var b pgx.Batch
 	e.changes.Queue(&b)
 	if len(e.made) > 0 {
-		if err := QueueHold(&b, e.made, turns); err != nil {
+		if err := queueHold(&b, e.made, quota); err != nil {
 			return err
 		}
 	}
 	return fault.At(postgres.Send(ctx, tx, &b), "inventory.effects.write")
 }
 
-// remember caches, after the commit, which positions are taken and which are free
+// cache caches, after the commit, which positions are taken and which are free
 // again, and counts holds. began is before the transaction read anything.
-func (s *Holds) remember(e *effects, began time.Time) {
+func (s *Holds) cache(e *effects, began time.Time) {
 	for _, h := range e.released {
 		for _, p := range h.Positions {
 			s.taken.remove(PositionID{CampaignID: h.CampaignID, Position: p.Position})
@@ -242,8 +242,8 @@ func (s *Holds) remember(e *effects, began time.Time) {
 	for at, t := range e.taken {
 		s.taken.add(at, began, t)
 	}
-	s.metrics.Count(HoldsMade, len(e.made))
+	s.metrics.Count(holdsMade, len(e.made))
 	s.metrics.Count(HoldsReclaimed, len(e.over))
-	s.metrics.Count(HoldsExtended, e.extends)
+	s.metrics.Count(holdsExtended, e.extends)
 	s.metrics.Count(HoldsReleased, len(e.released))
 }

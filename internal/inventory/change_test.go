@@ -268,7 +268,7 @@ func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
 	sell(t, db, "a", mine, free[:2]...)
 	sell(t, db, "b", other, free[2])
 	takeBack := func(purchase uuid.UUID, from ...inventory.Free) bool {
-		return change(t, db, func(b *pgx.Batch) { inventory.QueueTakeBack(b, returns(purchase, from...)) })
+		return change(t, db, func(b *pgx.Batch) { inventory.QueueFreeSold(b, returns(purchase, from...)) })
 	}
 	for what, wrong := range map[string][]inventory.Free{"another's": free[1:3], "another's too": free[:3], "a free one": free[2:4]} {
 		if takeBack(mine, wrong...) {
@@ -372,14 +372,14 @@ func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fill(t, db, 4)
-	turns := inventory.Turns{Most: 20 * time.Minute, Rest: 10 * time.Minute}
+	turns := inventory.HoldQuota{Max: 20 * time.Minute, Rest: 10 * time.Minute}
 	kept, free := ranked(t, db, id, 0)[0], ranked(t, db, id, 0)[1]
-	ended := inventory.Owned{CampaignID: id, UserID: "a", Items: []shape.Item{{Place: fixture.OfTriangle(kept.Position)}}, KeptSince: time.Now().Add(-16 * time.Minute),
+	ended := inventory.Owned{CampaignID: id, UserID: "a", Items: []shape.Item{{Place: fixture.OfTriangle(kept.Position)}}, HeldSince: time.Now().Add(-16 * time.Minute),
 		ReservedAt: time.Now().Add(-16 * time.Minute), Deadline: time.Now().Add(time.Hour)}
-	if !change(t, db, func(b *pgx.Batch) { inventory.QueueUnpaid(b, []inventory.Owned{ended}) }) {
+	if !change(t, db, func(b *pgx.Batch) { inventory.QueueAddReservedTimes(b, []inventory.Owned{ended}) }) {
 		t.Fatal("not noted")
 	}
-	reserve := func(user string, f inventory.Free, d time.Duration, turns inventory.Turns) bool {
+	reserve := func(user string, f inventory.Free, d time.Duration, turns inventory.HoldQuota) bool {
 		t.Helper()
 		var done bool
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -397,14 +397,14 @@ func TestNothingIsReservedBeyondTheTimeThatItsUserMayKeepIt(t *testing.T) {
 		user  string
 		of    inventory.Free
 		d     time.Duration
-		turns inventory.Turns
+		turns inventory.HoldQuota
 		want  bool
 	}{
 		"too long":         {"a", kept, 5 * time.Minute, turns, false},
 		"what is left":     {"a", kept, 3 * time.Minute, turns, true},
 		"another user":     {"b", kept, 20 * time.Minute, turns, true},
 		"another position": {"a", free, 20 * time.Minute, turns, true},
-		"after a rest":     {"a", kept, 20 * time.Minute, inventory.Turns{Most: 20 * time.Minute}, true},
+		"after a rest":     {"a", kept, 20 * time.Minute, inventory.HoldQuota{Max: 20 * time.Minute}, true},
 	} {
 		if got := reserve(c.user, c.of, c.d, c.turns); got != c.want {
 			t.Errorf("%s: reserved %t", name, got)

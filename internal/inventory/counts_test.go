@@ -132,7 +132,7 @@ func take(t *testing.T, rt *rapid.T, tx pgx.Tx, id uuid.UUID, reserved map[uuid.
 	counts[0] -= len(free)
 	if rapid.Bool().Draw(rt, "reserve") {
 		var b pgx.Batch
-		inventory.QueueReserve(&b, []inventory.Owned{{UserID: "a", PurchaseID: purchase, Picked: pointers(free), For: time.Hour}}, time.Now(), inventory.Turns{Most: time.Hour}, 0)
+		inventory.QueueReserve(&b, []inventory.Owned{{UserID: "a", PurchaseID: purchase, Picked: pointers(free), For: time.Hour}}, time.Now(), inventory.HoldQuota{Max: time.Hour}, 0)
 		if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
 			rt.Fatalf("not reserved: %v", err)
 		}

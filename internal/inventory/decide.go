@@ -20,20 +20,20 @@ import (
 
 // usage is what a user has in a campaign.
 type usage struct {
-	owned int  // positions: held, reserved and sold
-	holds int  // active ones
-	held  int  // positions in them
-	late  bool // it gave positions back in this transaction: others choose first
+	owned    int  // positions: held, reserved and sold
+	holds    int  // active ones
+	held     int  // positions in them
+	released bool // it frees positions in this transaction: others choose first
 }
 
-// facts is what decisions on requests need, except the positions themselves. Holds
+// snapshot is what decisions on requests need, except the positions themselves. Holds
 // that are over are not in any of its counts.
-type facts struct {
+type snapshot struct {
 	now       time.Time // by the database's clock
-	turns     Turns
+	quota     HoldQuota
 	campaigns map[uuid.UUID]*campaign.Status
 	usages    map[User]*usage
-	kept      map[User]HeldTimes  // lately
+	heldTimes map[User]HeldTimes  // lately
 	held      map[uuid.UUID]int   // positions held in a campaign, by all users; only counted when their share is limited
 	over      []Over              // in active campaigns
 	holds     map[uuid.UUID]*Hold // that are to be extended or released, as they are when the others are over
@@ -57,15 +57,15 @@ func campaignsOf(requests []HoldRequest) (campaigns []uuid.UUID) {
 	return campaigns
 }
 
-// readFacts reads the facts about requests for new holds, and about other holds, in statements after
+// readSnapshot reads the facts about requests for new holds, and about other holds, in statements after
 // those of b. Behind that of a lock they see what was committed before it was granted.
-func (s *Holds) readFacts(ctx context.Context, db postgres.DB, b *pgx.Batch, campaigns []uuid.UUID, requests []HoldRequest, holds []uuid.UUID) (*facts, error) {
-	f := &facts{turns: TurnsOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[User]*usage), kept: make(map[User]HeldTimes), held: make(map[uuid.UUID]int),
+func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, campaigns []uuid.UUID, requests []HoldRequest, holds []uuid.UUID) (*snapshot, error) {
+	f := &snapshot{quota: HoldQuotaOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[User]*usage), heldTimes: make(map[User]HeldTimes), held: make(map[uuid.UUID]int),
 		holds: make(map[uuid.UUID]*Hold)}
 	var users []User
 	for _, r := range requests {
 		if who := r.user(); f.usages[who] == nil {
-			f.usages[who], f.kept[who] = &usage{}, make(HeldTimes)
+			f.usages[who], f.heldTimes[who] = &usage{}, make(HeldTimes)
 			users = append(users, who)
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Holds) readFacts(ctx context.Context, db postgres.DB, b *pgx.Batch, cam
 		f.queueUsages(b, campaigns, users, s.settings)
 	}
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("inventory.readFacts: %w", err)
+		return nil, fmt.Errorf("inventory.readSnapshot: %w", err)
 	}
 	f.discountOver()
 	if len(requests) > 0 {
@@ -91,7 +91,7 @@ func (s *Holds) readFacts(ctx context.Context, db postgres.DB, b *pgx.Batch, cam
 }
 
 // queueUsages reads what users and campaigns have.
-func (f *facts) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []User, settings config.Holds) {
+func (f *snapshot) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []User, settings config.Holds) {
 	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
 		var id uuid.UUID
 		var n int
@@ -101,12 +101,12 @@ func (f *facts) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []User, s
 	var has usage
 	of, ids := columnsOf(users)
 	b.Queue(usageSQL, of, ids).Query(postgres.Each(func() { *f.usages[who] = has }, &who.CampaignID, &who.ID, &has.owned, &has.holds, &has.held))
-	QueueHeldTimes(b, f.turns, users, f.kept)
+	QueueHeldTimes(b, f.quota, users, f.heldTimes)
 }
 
 // discountOver takes holds that are over out of every count. Which holds are over was
 // read once, for the whole transaction: one that expires a moment later still counts.
-func (f *facts) discountOver() {
+func (f *snapshot) discountOver() {
 	f.over = slices.DeleteFunc(f.over, func(h Over) bool {
 		c := f.campaigns[h.CampaignID]
 		return c == nil || c.State != campaign.Active
@@ -120,34 +120,34 @@ func (f *facts) discountOver() {
 }
 
 // end takes a hold of n positions out of every count.
-func (f *facts) end(campaignID uuid.UUID, userID string, n int) {
+func (f *snapshot) end(campaignID uuid.UUID, userID string, n int) {
 	f.held[campaignID] -= n
 	if u := f.usages[User{CampaignID: campaignID, ID: userID}]; u != nil {
 		u.owned -= n
 		u.holds--
 		u.held -= n
-		u.late = true
+		u.released = true
 	}
 }
 
-// release takes a hold that its user gives back now out of every count.
-func (f *facts) release(h *Hold) {
+// release takes a hold that is released now out of every count.
+func (f *snapshot) release(h *Hold) {
 	f.end(h.CampaignID, h.UserID, len(h.Positions))
-	if kept := f.kept[User{CampaignID: h.CampaignID, ID: h.UserID}]; kept != nil {
+	if kept := f.heldTimes[User{CampaignID: h.CampaignID, ID: h.UserID}]; kept != nil {
 		lasted := max(f.now.Sub(h.CreatedAt), 0)
 		for _, p := range h.Positions {
-			kept.Add(p.Position, HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
+			kept.add(p.Position, HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
 		}
 	}
 }
 
-// quota is how long the user of a request may hold which positions.
-func (f *facts) quota(r HoldRequest) Quota {
-	return Quota{Turns: f.turns, Kept: f.kept[r.user()], Now: f.now, For: r.TTL}
+// allowance is how long the user of a request may hold which positions.
+func (f *snapshot) allowance(r HoldRequest) Allowance {
+	return Allowance{HoldQuota: f.quota, HeldTimes: f.heldTimes[r.user()], Now: f.now, For: r.TTL}
 }
 
 // hold counts a hold that was made.
-func (f *facts) hold(r HoldRequest, n int) {
+func (f *snapshot) hold(r HoldRequest, n int) {
 	u := f.usages[r.user()]
 	u.owned += n
 	u.holds++
@@ -159,9 +159,9 @@ func (r HoldRequest) user() User {
 	return User{CampaignID: r.Job.CampaignID, ID: r.Job.UserID}
 }
 
-// create makes the holds that tasks ask for. Users who give positions back in this
-// transaction choose last: they have no head start for what is free now.
-func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *facts, out *effects, mine []int, answers []job.Answer) error {
+// create makes the holds that tasks ask for. Users who free positions in this transaction
+// choose last: they have no head start.
+func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *snapshot, out *effects, mine []int, answers []job.Answer) error {
 	var of []int
 	for _, i := range mine {
 		if t.tasks[i].kind == create {
@@ -197,15 +197,15 @@ func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *facts, out *effe
 	return nil
 }
 
-func (f *facts) lateness(r HoldRequest) int {
-	if f.usages[r.user()].late {
+func (f *snapshot) lateness(r HoldRequest) int {
+	if f.usages[r.user()].released {
 		return 1
 	}
 	return 0
 }
 
 // findStock finds enough positions for requests, also when some must be avoided.
-func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []HoldRequest) (*Stock, error) {
+func findStock(ctx context.Context, tx pgx.Tx, f *snapshot, requests []HoldRequest) (*Stock, error) {
 	wanted := make([]Request, len(requests))
 	for i, r := range requests {
 		wanted[i] = Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
@@ -213,31 +213,31 @@ func findStock(ctx context.Context, tx pgx.Tx, f *facts, requests []HoldRequest)
 			wanted[i].Shape, wanted[i].Gone = c.Shape, c.Counts.Sold+c.Counts.Blocked
 		}
 		if r.Quantity > 0 {
-			wanted[i].Avoid = f.quota(r).Avoided()
+			wanted[i].Avoid = f.allowance(r).Avoided()
 		}
 	}
 	return FindStock(ctx, tx, wanted)
 }
 
 // decideOne makes a hold, or returns why the request is refused.
-func (s *Holds) decideOne(f *facts, stock *Stock, r HoldRequest) (NewHold, error) {
+func (s *Holds) decideOne(f *snapshot, stock *Stock, r HoldRequest) (NewHold, error) {
 	if err := f.checkSale(r); err != nil {
 		return NewHold{}, err
 	}
 	if err := f.checkUsage(r, s.settings); err != nil {
 		return NewHold{}, err
 	}
-	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", f.quota(r).Avoid())
+	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", f.allowance(r).Avoid())
 	if err != nil {
 		return NewHold{}, stock.NameOwn(err, r.Job.CampaignID, r.Job.Client, r.Job.UserID, r.Selection)
 	}
 	f.hold(r, len(picked))
 	made := NewHold{Picked: picked, Hold: Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
-		Currency: f.campaigns[r.Job.CampaignID].Currency, Client: r.Job.Client, Metadata: r.Metadata, State: HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.quota(r).EndsBy(f.now, picked)}}
+		Currency: f.campaigns[r.Job.CampaignID].Currency, Client: r.Job.Client, Metadata: r.Metadata, State: HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.allowance(r).EndsBy(f.now, picked)}}
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
 		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), earlier(made.EndsBy, *end)
 	}
-	stock.Keep(picked, HeldBy(made.Client, made.UserID, made.ID))
+	stock.Reserve(picked, heldBy(made.Client, made.UserID, made.ID))
 	form := f.campaigns[r.Job.CampaignID].Shape
 	for _, p := range picked {
 		made.Positions = append(made.Positions, shape.Item{Place: form.Place(p.Position), Price: p.Price})
@@ -253,12 +253,12 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // checkSale checks a request against its campaign.
-func (f *facts) checkSale(r HoldRequest) error {
+func (f *snapshot) checkSale(r HoldRequest) error {
 	return r.CheckSale(f.campaigns[r.Job.CampaignID], r.Job.CampaignID, "")
 }
 
 // checkUsage checks the limits on what one user, and all users together, may hold.
-func (f *facts) checkUsage(r HoldRequest, settings config.Holds) error {
+func (f *snapshot) checkUsage(r HoldRequest, settings config.Holds) error {
 	c, u, n := f.campaigns[r.Job.CampaignID], f.usages[r.user()], r.Size()
 	share := c.Counts.Total * settings.MaxSharePercent / 100
 	switch {
@@ -274,10 +274,10 @@ func (f *facts) checkUsage(r HoldRequest, settings config.Holds) error {
 	if err := c.CheckLimit(u.owned, n); err != nil {
 		return err
 	}
-	return f.quota(r).Refuse("", r.Positions, c.Shape, fmt.Sprintf("hold it for %s", r.TTL))
+	return f.allowance(r).Refuse("", r.Positions, c.Shape, fmt.Sprintf("hold it for %s", r.TTL))
 }
 
-func (s *Holds) extend(f *facts, out *effects, r task) job.Answer {
+func (s *Holds) extend(f *snapshot, out *effects, r task) job.Answer {
 	h, err := f.active(r)
 	if err != nil {
 		return job.Answer{Refusal: err}
@@ -300,7 +300,7 @@ func (s *Holds) extend(f *facts, out *effects, r task) job.Answer {
 
 // extended returns until when a hold lasts when ttl is added, within the bounds, and the
 // bound that leaves least.
-func (s *Holds) extended(f *facts, h *Hold, ttl time.Duration) (deadline time.Time, bound string) {
+func (s *Holds) extended(f *snapshot, h *Hold, ttl time.Duration) (deadline time.Time, bound string) {
 	deadline = h.ExpiresAt.Add(ttl)
 	within := func(end time.Time, why string) {
 		if deadline.After(end) {
@@ -315,7 +315,7 @@ func (s *Holds) extended(f *facts, h *Hold, ttl time.Duration) (deadline time.Ti
 	return deadline, bound
 }
 
-func (s *Holds) release(f *facts, out *effects, r task) (released bool, err error) {
+func (s *Holds) release(f *snapshot, out *effects, r task) (released bool, err error) {
 	h, err := f.active(r)
 	if h != nil && h.State == HoldReleased {
 		return false, nil
@@ -329,9 +329,9 @@ func (s *Holds) release(f *facts, out *effects, r task) (released bool, err erro
 	return true, nil
 }
 
-// active returns a hold that is to be changed. When the hold is not active it is
-// returned with an Error that says how it ended.
-func (f *facts) active(r task) (*Hold, error) {
+// active returns a hold that is to be changed. A hold that is not active comes with the
+// Error of CheckActive.
+func (f *snapshot) active(r task) (*Hold, error) {
 	h := f.holds[r.hold]
 	if h == nil || h.CampaignID != r.Job.CampaignID {
 		return nil, fault.New(fault.NotFound, "there is no hold %s", r.hold)

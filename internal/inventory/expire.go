@@ -45,7 +45,7 @@ func ExpireHolds(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID
 			return err
 		}
 		holds, positions = len(e.over), -e.changes[campaignID].Reserved
-		return e.write(ctx, tx, Turns{})
+		return e.write(ctx, tx, HoldQuota{})
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("inventory.ExpireHolds(%s): %w", campaignID, err)
@@ -54,8 +54,8 @@ func ExpireHolds(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID
 }
 
 // DeleteEndedHolds deletes up to limit holds that ended longer ago than keep, the oldest
-// first, and returns how many. It looks at those that ended at from or later, and returns
-// from where to go on: the holds that were deleted a moment ago are still in the index.
+// first, and returns how many. from is the cursor: holds that ended before it are skipped,
+// since those that were deleted a moment ago are still in the index.
 func DeleteEndedHolds(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	return deleteEnded(ctx, db, "holds", keep, from, limit)
 }

@@ -11,13 +11,22 @@ import (
 // Need is what the tests of the search ask for.
 type Need = need
 
-// The parts of FindStock.
+// MaxAdjacentLayer bounds the layers in which positions are found side by side.
+const MaxAdjacentLayer = maxAdjacentLayer
+
+// HoldsMade is an event of HoldMetrics.
+const HoldsMade = holdsMade
+
+// The parts of FindStock, and of the changes of holds.
 var (
 	FindFree   = findFree
 	CountGone  = countGone
 	FindRuns   = findRuns
 	RunsWanted = runsWanted
 	Find       = find
+
+	QueueHold   = queueHold
+	QueueExtend = queueExtend
 )
 
 // SetClock sets the clock by which taken positions are remembered.

@@ -27,7 +27,7 @@ const FillStep = 10_000
 // of a campaign that is not published.
 //
 // How far it has come stands in position_fills, so another process can go on. While there
-// is a row, nobody is shown the positions.
+// is a row, the positions are not shown.
 type Filler struct {
 	campaignID uuid.UUID
 	seed       []byte
@@ -67,7 +67,7 @@ type fill struct {
 }
 
 // Step makes the next positions, FillStep at most. Those of another draft are deleted
-// first, as many in a step. done tells that all are there.
+// first, as many in a step. done reports that all exist.
 func (f *Filler) Step(ctx context.Context, tx pgx.Tx, plan Plan) (done bool, err error) {
 	var now fill
 	total, draft := plan.Shape.Count(), plan.hash()
@@ -140,8 +140,8 @@ func Discard(ctx context.Context, tx pgx.Tx) (deleted int, more bool, err error)
 }
 
 // empty deletes positions that will not be published, FillStep at most. With the last of
-// them it deletes the row that says so. Until then the row fits no draft, not even the old
-// one.
+// them it deletes the row of position_fills. Until then the row fits no draft, not even the
+// old one.
 func empty(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID) (deleted int, err error) {
 	tag, err := tx.Exec(ctx, `
 		DELETE FROM positions WHERE ctid = ANY(ARRAY(

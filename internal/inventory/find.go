@@ -92,7 +92,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 // was found twice is in it once.
 func newStock(free []Free, named []Found, layers []foundRuns) *Stock {
 	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), kept: make(map[PositionID]Keeper), gone: make(map[Pool]int)}
+		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), holders: make(map[PositionID]Holder), gone: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil {

@@ -131,7 +131,7 @@ func keep(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Fr
 	t.Helper()
 	made := newHold(in, free...)
 	return made.Hold, change(t, db, func(b *pgx.Batch) {
-		if err := inventory.QueueHold(b, []inventory.NewHold{made}, inventory.Turns{Most: 1000 * time.Hour}); err != nil {
+		if err := inventory.QueueHold(b, []inventory.NewHold{made}, inventory.HoldQuota{Max: 1000 * time.Hour}); err != nil {
 			t.Error(err)
 		}
 	})

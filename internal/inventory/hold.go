@@ -20,7 +20,7 @@ import (
 // HoldState is the state of a hold.
 type HoldState string
 
-// The states of a hold; doc.go has the diagram.
+// The states of a hold.
 const (
 	HoldActive   HoldState = "active"
 	HoldUsed     HoldState = "used"
@@ -203,16 +203,16 @@ const (
 	uncounted = `(SELECT board_version + 1 FROM campaigns WHERE id = p.campaign_id)`
 )
 
-// NewHold is a hold to be made, with the free positions it will keep.
+// NewHold is a hold to be made, with its positions, which are free.
 type NewHold struct {
 	Hold
 	Picked []*Free
 }
 
-// QueueHold makes holds. Their positions must still be free and have the version
-// at which they were found, and turns must allow their users to hold them. It comes
+// queueHold makes holds. Their positions must still be free and have the version
+// at which they were found, and the quota must allow their users to hold them. It comes
 // after campaign.Changes.
-func QueueHold(b *pgx.Batch, holds []NewHold, turns Turns) error {
+func queueHold(b *pgx.Batch, holds []NewHold, quota HoldQuota) error {
 	var campaigns, holdIDs []uuid.UUID
 	var layers, cols, versions []int
 	var users []string
@@ -224,7 +224,7 @@ func QueueHold(b *pgx.Batch, holds []NewHold, turns Turns) error {
 			created = append(created, h.CreatedAt)
 		}
 	}
-	queueForget(b, turns, campaigns, layers, cols, users, created)
+	queueDropHeldTimes(b, quota, campaigns, layers, cols, users, created)
 	b.Queue(`
 		UPDATE positions p
 		SET state = 'held', version = p.version + 1, board_version = `+counted+`, user_id = k.user_id, hold_id = k.hold_id, expires_at = k.expires_at
@@ -233,7 +233,7 @@ func QueueHold(b *pgx.Batch, holds []NewHold, turns Turns) error {
 		WHERE p.campaign_id = k.campaign_id AND p.layer = k.layer AND p.col = k.col
 		  AND p.state = $12 AND p.version = k.version AND `+mayHold, // not 'available': an index of the free positions would fit, without their keys
 		campaigns, layers, cols, versions, users, holdIDs, deadlines, created,
-		turns.Rest.Seconds(), turns.CoolDown.Seconds(), turns.Most.Seconds(), Available).Exec(postgres.Exactly(len(campaigns), "free positions"))
+		quota.Rest.Seconds(), quota.CoolDown.Seconds(), quota.Max.Seconds(), Available).Exec(postgres.Exactly(len(campaigns), "free positions"))
 	return queueInsert(b, holds)
 }
 
@@ -245,7 +245,7 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 	for i, h := range holds {
 		text, err := json.Marshal(h.Positions)
 		if err != nil {
-			return fmt.Errorf("inventory.QueueHold: %w", err)
+			return fmt.Errorf("inventory.queueHold: %w", err)
 		}
 		ids[i], campaigns[i], users[i], deadlines[i] = h.ID, h.CampaignID, h.UserID, h.ExpiresAt
 		positions[i], sizes[i], created[i], endsBy[i] = text, len(h.Positions), h.CreatedAt, h.EndsBy
@@ -259,9 +259,9 @@ func queueInsert(b *pgx.Batch, holds []NewHold) error {
 	return nil
 }
 
-// QueueExtend writes the deadlines and the numbers of extensions of active holds,
+// queueExtend writes the deadlines and the numbers of extensions of active holds,
 // and the deadlines of their positions, before campaign.Changes.
-func QueueExtend(b *pgx.Batch, holds []*Hold) {
+func queueExtend(b *pgx.Batch, holds []*Hold) {
 	n, positions := len(holds), 0
 	ids, deadlines, extensions := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
 	for i, h := range holds {
@@ -281,7 +281,7 @@ func QueueExtend(b *pgx.Batch, holds []*Hold) {
 		Exec(postgres.Exactly(positions, "held positions"))
 }
 
-// QueueRelease ends active holds that their owners give back, before campaign.Changes.
+// QueueRelease ends active holds, before campaign.Changes.
 func QueueRelease(b *pgx.Batch, holds []*Hold) {
 	ids, freed := make([]uuid.UUID, len(holds)), 0
 	for i, h := range holds {
@@ -292,7 +292,7 @@ func QueueRelease(b *pgx.Batch, holds []*Hold) {
 }
 
 // QueueExpire ends active holds that are over, before campaign.Changes: positions that they
-// free can be given away in the same transaction.
+// free can be sold in the same transaction.
 func QueueExpire(b *pgx.Batch, over []Over) {
 	ids, freed := make([]uuid.UUID, len(over)), 0
 	for i, o := range over {
@@ -313,5 +313,5 @@ func queueEnd(b *pgx.Batch, holds []uuid.UUID, n int, state HoldState, what, con
 		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, hold_id = NULL, expires_at = NULL
 		WHERE hold_id = ANY($1) AND state = 'held'`, holds).
 		Exec(postgres.Exactly(n, "held positions"))
-	queueHeldTimes(b, holds, n)
+	queueAddHeldTimes(b, holds, n)
 }

@@ -19,7 +19,7 @@
 //	        ├─▶ released  its owner released it
 //	        └─▶ expired   its deadline passed
 //
-// A hold and its positions change together, by one function ([QueueHold], [QueueExtend],
+// A hold and its positions change together, by one function ([queueHold], [queueExtend],
 // [QueueRelease], [QueueExpire], [QueueSell]). Each needs the campaign's row locked
 // (package campaign), and names the state or version that it expects. It fails with
 // postgres.ErrRows when other rows match, so a caller without the lock cannot sell a
@@ -29,8 +29,8 @@
 // one version can get the changes since.
 //
 // A hold is over at its deadline by the database's clock, also before a sweep: [GetHold]
-// calls it expired, and its positions are shown as available. Every transaction that gives
-// positions away locks the campaign, reads once which holds are over ([QueueFindOver]) and
+// calls it expired, and its positions are shown as available. Every transaction that assigns
+// positions locks the campaign, reads once which holds are over ([QueueFindOver]) and
 // ends those. So a purchase from a hold in its last millisecond gets all of it or nothing.
 //
 // The rank of a position is its place in a secret random order of the campaign. "A random
@@ -75,7 +75,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// State is the state of a position; doc.go has the diagram.
+// State is the state of a position.
 type State string
 
 // The states of a position.
@@ -117,9 +117,9 @@ type Found struct {
 	HoldID     *uuid.UUID
 	PurchaseID *uuid.UUID    // of one that is reserved
 	JobID      *uuid.UUID    // of that purchase
-	UserID     string        // whose it is; empty: nobody's
-	Client     string        // of what keeps it; empty: it is not kept
-	Remaining  time.Duration // until its hold ends, or its payment is given up; negative: it has ended
+	UserID     string        // of its hold or purchase; empty: none
+	Client     string        // of its hold or reservation; empty: none
+	Remaining  time.Duration // until the deadline of its hold or payment; negative: it has passed
 }
 
 // Position is one position as clients see it. It is available as soon as its hold
@@ -136,9 +136,8 @@ type Position struct {
 	Changed     int64 // the board_version at which it last changed, or unversioned
 }
 
-// unversioned is the version of a change that no board_version tells of: a hold that is
-// over before a sweep has ended it. It is
-// above every version, so the position always counts as changed.
+// unversioned is the version of a change without a board_version: a hold that is
+// over before a sweep has ended it. It is above every version, so the position always counts as changed.
 const unversioned = math.MaxInt64
 
 const (

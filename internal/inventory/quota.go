@@ -14,26 +14,26 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Turns bounds how long one user keeps one position without buying it, in all its holds
+// HoldQuota limits how long one user holds one position without buying it, in all its holds
 // and unpaid reservations of it together.
-type Turns struct {
-	Most     time.Duration // the longest time; the user has it again after a Rest
+type HoldQuota struct {
+	Max      time.Duration // the longest time; the user may hold it again after a Rest
 	Rest     time.Duration // without the position
-	CoolDown time.Duration // the longest pause before a hold, after what ended without a sale
+	CoolDown time.Duration // the longest pause before a hold, after one that ended without a sale
 }
 
-// HeldTime is how long a user has kept a position lately.
+// HeldTime is how long a user has held a position lately.
 type HeldTime struct {
 	Held    time.Duration
 	EndedAt time.Time     // the last hold or reservation
-	Pause   time.Duration // before the next hold; Turns.CoolDown bounds it
+	Pause   time.Duration // before the next hold; HoldQuota.CoolDown bounds it
 }
 
 // HeldTimes are those of a user in a campaign, by position.
 type HeldTimes map[shape.Position]HeldTime
 
-// Add adds to the time of a position.
-func (h HeldTimes) Add(p shape.Position, t HeldTime) {
+// add adds to the time of a position.
+func (h HeldTimes) add(p shape.Position, t HeldTime) {
 	before := h[p]
 	if before.EndedAt.After(t.EndedAt) {
 		t.EndedAt, t.Pause = before.EndedAt, before.Pause
@@ -42,38 +42,38 @@ func (h HeldTimes) Add(p shape.Position, t HeldTime) {
 	h[p] = t
 }
 
-// Quota is how long a user may keep which positions of a campaign.
-type Quota struct {
-	Turns
-	Kept HeldTimes     // lately
-	Now  time.Time     // by the database's clock
-	For  time.Duration // the user wants to keep them for this long at least
+// Allowance is how long a user may hold which positions of a campaign.
+type Allowance struct {
+	HoldQuota
+	HeldTimes HeldTimes     // lately
+	Now       time.Time     // by the database's clock
+	For       time.Duration // the least time of the new hold
 }
 
-// again returns when the user may keep a position again, and false if it may now.
-func (q Quota) again(p shape.Position) (again time.Time, wait bool) {
-	kept, ok := q.Kept[p]
+// again returns when the user may hold a position again, and false if it may now.
+func (q Allowance) again(p shape.Position) (again time.Time, wait bool) {
+	held, ok := q.HeldTimes[p]
 	if !ok {
 		return again, false
 	}
-	again = kept.EndedAt.Add(min(kept.Pause, q.CoolDown))
-	if rested := kept.EndedAt.Add(q.Rest); kept.Held+q.For > q.Most && rested.After(again) {
+	again = held.EndedAt.Add(min(held.Pause, q.CoolDown))
+	if rested := held.EndedAt.Add(q.Rest); held.Held+q.For > q.Max && rested.After(again) {
 		again = rested
 	}
 	return again, again.After(q.Now)
 }
 
-// Avoid tells which positions the user must leave to others for a while; nil: none.
-func (q Quota) Avoid() func(shape.Position) bool {
-	if len(q.Kept) == 0 {
+// Avoid reports which positions exceed the quota of the user for a while; nil: none.
+func (q Allowance) Avoid() func(shape.Position) bool {
+	if len(q.HeldTimes) == 0 {
 		return nil
 	}
 	return func(p shape.Position) bool { _, wait := q.again(p); return wait }
 }
 
-// Avoided counts them.
-func (q Quota) Avoided() (n int) {
-	for p := range q.Kept {
+// Avoided counts these positions.
+func (q Allowance) Avoided() (n int) {
+	for p := range q.HeldTimes {
 		if _, wait := q.again(p); wait {
 			n++
 		}
@@ -81,22 +81,22 @@ func (q Quota) Avoided() (n int) {
 	return n
 }
 
-// EndsBy returns when it must end, however it is extended, that the user keeps these positions from began on.
-func (q Quota) EndsBy(began time.Time, picked []*Free) time.Time {
-	left := q.Most
+// EndsBy returns the last deadline of a hold of these positions that began at a time.
+func (q Allowance) EndsBy(began time.Time, picked []*Free) time.Time {
+	left := q.Max
 	for _, f := range picked {
-		if kept, ok := q.Kept[f.Position]; ok && kept.EndedAt.Add(q.Rest).After(began) {
-			left = min(left, q.Most-kept.Held)
+		if held, ok := q.HeldTimes[f.Position]; ok && held.EndedAt.Add(q.Rest).After(began) {
+			left = min(left, q.Max-held.Held)
 		}
 	}
 	return began.Add(left)
 }
 
-// Refuse returns a hold-limit-exceeded Error about chosen positions that the user must
-// leave to others for a while, nil if there are none. what is what it may do then, at is the JSON
-// pointer of the selection, and form names them.
-func (q Quota) Refuse(at string, positions []shape.Position, form shape.Shape, what string) error {
-	if len(q.Kept) == 0 {
+// Refuse returns a hold-limit-exceeded Error about chosen positions that exceed the quota of
+// the user, nil if there are none. what is what the user may do later, at is the JSON pointer of
+// the selection, and form names the positions.
+func (q Allowance) Refuse(at string, positions []shape.Position, form shape.Shape, what string) error {
+	if len(q.HeldTimes) == 0 {
 		return nil
 	}
 	refusal := fault.New(fault.HoldLimitExceeded, "")
@@ -122,7 +122,7 @@ func (q Quota) Refuse(at string, positions []shape.Position, form shape.Shape, w
 // QueueHeldTimes reads what may still count of users into their HeldTimes. What
 // an expired hold adds counts before a sweep has ended the hold; the time before that
 // hold ended a Rest and Most ago at the latest.
-func QueueHeldTimes(b *pgx.Batch, turns Turns, users []User, into map[User]HeldTimes) {
+func QueueHeldTimes(b *pgx.Batch, quota HoldQuota, users []User, into map[User]HeldTimes) {
 	var u User
 	var p shape.Position
 	var t HeldTime
@@ -138,9 +138,9 @@ func QueueHeldTimes(b *pgx.Batch, turns Turns, users []User, into map[User]HeldT
 			SELECT (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, h.expires_at, 'Infinity'
 			FROM holds h CROSS JOIN LATERAL jsonb_array_elements(h.positions) p
 			WHERE h.campaign_id = u.campaign_id AND h.user_id = u.user_id AND h.state = 'active' AND h.expires_at <= (SELECT clock_timestamp())) t`,
-		campaigns, ids, max(turns.Rest+turns.Most, turns.CoolDown).Seconds(), turns.CoolDown.Seconds()).Query(postgres.Each(func() {
+		campaigns, ids, max(quota.Rest+quota.Max, quota.CoolDown).Seconds(), quota.CoolDown.Seconds()).Query(postgres.Each(func() {
 		t.Held, t.Pause = seconds(held), seconds(pause)
-		into[u].Add(p, t)
+		into[u].add(p, t)
 	}, &u.CampaignID, &u.ID, &p.Layer, &p.Column, &held, &t.EndedAt, &pause))
 }
 
@@ -149,8 +149,8 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // heldSeconds is how long hold h lasted.
 const heldSeconds = `greatest(extract(epoch FROM least(h.ended_at, h.expires_at) - h.created_at), 0)::float8`
 
-// queueHeldTimes adds the times of holds that have just ended, with n positions.
-func queueHeldTimes(b *pgx.Batch, holds []uuid.UUID, n int) {
+// queueAddHeldTimes adds the times of holds that have just ended, with n positions.
+func queueAddHeldTimes(b *pgx.Batch, holds []uuid.UUID, n int) {
 	b.Queue(`
 		INSERT INTO held_times AS t (campaign_id, user_id, layer, col, held_seconds, ended_at, pause_seconds)
 		SELECT h.campaign_id, h.user_id, (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, least(h.ended_at, h.expires_at),
@@ -164,9 +164,9 @@ const adding = `
 		ON CONFLICT (campaign_id, user_id, layer, col) DO UPDATE
 		SET held_seconds = t.held_seconds + excluded.held_seconds, ended_at = excluded.ended_at, pause_seconds = excluded.pause_seconds`
 
-// QueueUnpaid adds the times of reservations that end now. The pause before the next hold
+// QueueAddReservedTimes adds the times of reservations that end now. The pause before the next hold
 // is as long as the reservation was.
-func QueueUnpaid(b *pgx.Batch, ended []Owned) {
+func QueueAddReservedTimes(b *pgx.Batch, ended []Owned) {
 	var campaigns []uuid.UUID
 	var users []string
 	var layers, cols []int
@@ -174,7 +174,7 @@ func QueueUnpaid(b *pgx.Batch, ended []Owned) {
 	for _, u := range ended {
 		for _, p := range u.Items {
 			campaigns, users, layers, cols = append(campaigns, u.CampaignID), append(users, u.UserID), append(layers, p.Layer), append(cols, p.Column)
-			since, reserved, deadlines = append(since, u.KeptSince), append(reserved, u.ReservedAt), append(deadlines, u.Deadline)
+			since, reserved, deadlines = append(since, u.HeldSince), append(reserved, u.ReservedAt), append(deadlines, u.Deadline)
 		}
 	}
 	b.Queue(`
@@ -188,7 +188,7 @@ func QueueUnpaid(b *pgx.Batch, ended []Owned) {
 }
 
 // mayHold is the condition under which user k.user_id may hold position p from
-// k.created_at to k.expires_at: Quota.Refuse, and a millisecond for rounding.
+// k.created_at to k.expires_at: Allowance.Refuse, and a millisecond for rounding.
 const mayHold = `NOT EXISTS (
 	SELECT FROM held_times t
 	WHERE t.campaign_id = p.campaign_id AND t.user_id = k.user_id AND t.layer = p.layer AND t.col = p.col
@@ -197,14 +197,14 @@ const mayHold = `NOT EXISTS (
 	          AND t.held_seconds + extract(epoch FROM k.expires_at - k.created_at) > $11 + 0.001))`
 
 // mayReserve is the condition under which user s.user_id may reserve position p for
-// s.seconds from now, if it is free: what a hold keeps, its user may buy.
+// s.seconds from now, if it is free: what a user holds, it may buy.
 const mayReserve = ` AND (s.hold_id IS NOT NULL OR NOT EXISTS (
 	SELECT FROM held_times t
 	WHERE t.campaign_id = p.campaign_id AND t.user_id = s.user_id AND t.layer = p.layer AND t.col = p.col
 	  AND t.ended_at + $10 * interval '1 second' > clock_timestamp() AND t.held_seconds + s.seconds > $11 + 0.001))`
 
-// queueForgetBefore is queueForget for reservations of free positions.
-func queueForgetBefore(b *pgx.Batch, sales []Owned, now time.Time, turns Turns) {
+// queueDropHeldTimesOf is queueDropHeldTimes for reservations of free positions.
+func queueDropHeldTimesOf(b *pgx.Batch, sales []Owned, now time.Time, quota HoldQuota) {
 	var campaigns []uuid.UUID
 	var layers, cols []int
 	var users []string
@@ -219,24 +219,24 @@ func queueForgetBefore(b *pgx.Batch, sales []Owned, now time.Time, turns Turns) 
 		}
 	}
 	if len(campaigns) > 0 {
-		queueForget(b, turns, campaigns, layers, cols, users, created)
+		queueDropHeldTimes(b, quota, campaigns, layers, cols, users, created)
 	}
 }
 
-// queueForget forgets the times of positions that their users have left alone for
-// long enough.
-func queueForget(b *pgx.Batch, turns Turns, campaigns []uuid.UUID, layers, cols []int, users []string, created []time.Time) {
+// queueDropHeldTimes deletes the times that no longer count when their users hold the
+// positions again.
+func queueDropHeldTimes(b *pgx.Batch, quota HoldQuota, campaigns []uuid.UUID, layers, cols []int, users []string, created []time.Time) {
 	b.Queue(`
 		DELETE FROM held_times t
 		USING unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::timestamptz[]) AS k (campaign_id, layer, col, user_id, created_at)
 		WHERE t.campaign_id = k.campaign_id AND t.user_id = k.user_id AND t.layer = k.layer AND t.col = k.col
 		  AND t.ended_at <= k.created_at - $6 * interval '1 second'`,
-		campaigns, layers, cols, users, created, max(turns.Rest, turns.CoolDown).Seconds())
+		campaigns, layers, cols, users, created, max(quota.Rest, quota.CoolDown).Seconds())
 }
 
-// Turns returns how long one user keeps one position: as long as one hold that is
+// HoldQuotaOf returns how long one user holds one position: as long as one hold that is
 // extended as often as is allowed, in however many holds and unpaid reservations. After
 // that it leaves the position to others for as long as a hold may last.
-func TurnsOf(settings config.Holds) Turns {
-	return Turns{Most: settings.MaxTTL * time.Duration(1+settings.MaxExtensions), Rest: settings.MaxTTL, CoolDown: settings.CoolDown}
+func HoldQuotaOf(settings config.Holds) HoldQuota {
+	return HoldQuota{Max: settings.MaxTTL * time.Duration(1+settings.MaxExtensions), Rest: settings.MaxTTL, CoolDown: settings.CoolDown}
 }

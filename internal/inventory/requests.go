@@ -210,10 +210,10 @@ type HoldMetrics struct{ events *prometheus.CounterVec }
 // The events that are counted. A hold that is over is expired when the sweep ends
 // it, and reclaimed when a transaction that needs positions ends it first.
 const (
-	HoldsMade      = "made"
+	holdsMade      = "made"
 	HoldsUsed      = "used"
 	HoldsReleased  = "released"
-	HoldsExtended  = "extended"
+	holdsExtended  = "extended"
 	HoldsExpired   = "expired"
 	HoldsReclaimed = "reclaimed"
 )
@@ -225,7 +225,7 @@ func NewHoldMetrics(registry prometheus.Registerer) *HoldMetrics {
 		Help: "Events of holds: made, used, released, extended, expired (ended by the sweep), reclaimed (expired, and ended by a request for positions before the sweep).",
 	}, []string{"event"})}
 	registry.MustRegister(m.events)
-	for _, event := range []string{HoldsMade, HoldsUsed, HoldsReleased, HoldsExtended, HoldsExpired, HoldsReclaimed} {
+	for _, event := range []string{holdsMade, HoldsUsed, HoldsReleased, holdsExtended, HoldsExpired, HoldsReclaimed} {
 		m.events.WithLabelValues(event)
 	}
 	return m

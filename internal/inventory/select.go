@@ -26,9 +26,9 @@ type Selection struct {
 	HoldID    uuid.UUID        `json:"hold_id,omitzero"`
 }
 
-// MaxAdjacentLayer bounds the layers in which positions are found side by side: a layer is
+// maxAdjacentLayer bounds the layers in which positions are found side by side: a layer is
 // read as a whole, under the lock of its campaign.
-const MaxAdjacentLayer = 10_000
+const maxAdjacentLayer = 10_000
 
 // Size is the number of positions that the selection wants.
 func (s Selection) Size() int { return max(s.Quantity, len(s.Positions)) }
@@ -61,8 +61,8 @@ func (s Selection) Check(form shape.Shape, at string) error {
 		return invalid("/quantity", "%s has no more than %d in all", form.LayerName(s.Layer), form.InLayer(s.Layer))
 	case s.Quantity > form.Count():
 		return invalid("/quantity", "the campaign has no more than %d in all", form.Count())
-	case s.Adjacent && form.LargestLayer(s.Layer) > MaxAdjacentLayer:
-		return invalid("/adjacent", "goes with layers of %d positions at most; one of %s has %d", MaxAdjacentLayer, s.where(), form.LargestLayer(s.Layer))
+	case s.Adjacent && form.LargestLayer(s.Layer) > maxAdjacentLayer:
+		return invalid("/adjacent", "goes with layers of %d positions at most; one of %s has %d", maxAdjacentLayer, s.where(), form.LargestLayer(s.Layer))
 	case s.Adjacent && s.Quantity > form.LongestRun(s.Layer):
 		return invalid("/quantity", "no more than %d positions of %s are side by side", form.LongestRun(s.Layer), s.where())
 	}
@@ -92,13 +92,13 @@ func (s Selection) where() string {
 	return fmt.Sprintf("layer %d", s.Layer)
 }
 
-// takenField says that a chosen position is taken: the i-th of the selection at a
+// takenField reports that a chosen position is taken: the i-th of the selection at a
 // JSON pointer.
 func takenField(at string, i int, p shape.Position, form shape.Shape) fault.Field {
 	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %s is taken", form.Name(p))}
 }
 
-// Missing says that a campaign of this shape has no such position; empty: it has.
+// Missing returns why a campaign of this shape has no such position; empty: it has.
 func Missing(form shape.Shape, p shape.Position) string {
 	switch n := form.InLayer(p.Layer); {
 	case n == 0:
@@ -109,44 +109,44 @@ func Missing(form shape.Shape, p shape.Position) string {
 	return ""
 }
 
-// Stock is what a transaction can give away: the free positions it has found, and
+// Stock is what a transaction can assign: the free positions it has found, and
 // the positions that requests named, free or not. The first request that selects a
 // position gets it. A Stock is for one goroutine.
 type Stock struct {
-	free  map[PositionID]*Free
-	named map[PositionID]*Found
-	pools map[Pool][]*Free    // by rank
-	runs  map[Pool]*layerRuns // for requests of adjacent positions
-	forms map[uuid.UUID]shape.Shape
-	kept  map[PositionID]Keeper // by this transaction
-	gone  map[Pool]int          // sold or blocked; counted for campaigns, and for layers that may not have enough
+	free    map[PositionID]*Free
+	named   map[PositionID]*Found
+	pools   map[Pool][]*Free    // by rank
+	runs    map[Pool]*layerRuns // for requests of adjacent positions
+	forms   map[uuid.UUID]shape.Shape
+	holders map[PositionID]Holder // by this transaction
+	gone    map[Pool]int          // sold or blocked; counted for campaigns, and for layers that may not have enough
 }
 
-// Keeper is what keeps a position, and whose it is: a hold, or a purchase that is not paid yet.
-type Keeper struct {
+// Holder is the hold or the unpaid purchase that has a position, and its user.
+type Holder struct {
 	Client, UserID string
 	fault.About
 }
 
-// HeldBy returns a hold as a keeper.
-func HeldBy(client, userID string, holdID uuid.UUID) Keeper {
-	return Keeper{client, userID, fault.About{Kind: fault.AboutHold, ID: holdID.String()}}
+// heldBy returns a hold as a holder.
+func heldBy(client, userID string, holdID uuid.UUID) Holder {
+	return Holder{client, userID, fault.About{Kind: fault.AboutHold, ID: holdID.String()}}
 }
 
-// ReservedBy returns a purchase that is not paid yet as a keeper.
-func ReservedBy(client, userID string, purchaseID, jobID uuid.UUID) Keeper {
-	return Keeper{client, userID, fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String(), JobID: jobID.String()}}
+// ReservedBy returns an unpaid purchase as a holder.
+func ReservedBy(client, userID string, purchaseID, jobID uuid.UUID) Holder {
+	return Holder{client, userID, fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String(), JobID: jobID.String()}}
 }
 
-// keeper returns what keeps a position, or nothing.
-func (f *Found) keeper() Keeper {
+// holder returns the holder of a position as it was read, or the zero one.
+func (f *Found) holder() Holder {
 	switch {
 	case f.State == Held && f.HoldID != nil:
-		return HeldBy(f.Client, f.UserID, *f.HoldID)
+		return heldBy(f.Client, f.UserID, *f.HoldID)
 	case f.State == Reserved && f.PurchaseID != nil && f.JobID != nil:
 		return ReservedBy(f.Client, f.UserID, *f.PurchaseID, *f.JobID)
 	}
-	return Keeper{}
+	return Holder{}
 }
 
 // Select returns the positions of a selection by layer and column, or an Error:
@@ -226,7 +226,8 @@ func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free
 	return picked
 }
 
-// whyNone says whether everything that is not blocked is sold, which is final, or it is forNow.
+// whyNone returns sold-out, which is final, when everything that is not blocked is sold, and
+// otherwise forNow.
 // It decides by the counts, because the search skips rows that other transactions have locked.
 func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection, forNow error) error {
 	switch form := s.forms[campaignID]; {
@@ -239,26 +240,26 @@ func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection, forNow error) error
 	}
 }
 
-// Kept returns the positions of an active hold by layer and column. When one of
+// OfHold returns the positions of an active hold by layer and column. When one of
 // them is not held by it the data is wrong: that is postgres.ErrRows, not a refusal.
-func (s *Stock) Kept(h Hold) ([]*Free, error) {
+func (s *Stock) OfHold(h Hold) ([]*Free, error) {
 	picked := make([]*Free, 0, len(h.Positions))
 	for _, p := range h.Positions {
 		f := s.named[PositionID{h.CampaignID, p.Position}]
 		if f == nil || f.State != Held || f.HoldID == nil || *f.HoldID != h.ID {
-			return nil, fmt.Errorf("%w: hold %s does not keep %d/%d", postgres.ErrRows, h.ID, p.Layer, p.Column)
+			return nil, fmt.Errorf("%w: hold %s does not have %d/%d", postgres.ErrRows, h.ID, p.Layer, p.Column)
 		}
 		picked = append(picked, &f.Free)
 	}
 	return sorted(picked), nil
 }
 
-// NameOwn makes a position-taken Error say that it is about a hold of the same client and user, which it can
-// buy, or about its purchase that it can still pay, if one has a position of the selection. Other errors stay as they are.
+// NameOwn adds to a position-taken Error the hold of the same client and user, which can be bought, or the
+// purchase, which can still be paid, that has a position of the selection. Other errors stay as they are.
 func (s *Stock) NameOwn(err error, campaignID uuid.UUID, client, userID string, sel Selection) error {
 	if refusal, ok := errors.AsType[*fault.Error](err); ok && refusal.Code == fault.PositionTaken {
 		for _, p := range sel.Positions {
-			if own := s.keeperOf(PositionID{campaignID, p}); own.Client == client && own.UserID == userID {
+			if own := s.holderOf(PositionID{campaignID, p}); own.Client == client && own.UserID == userID {
 				refusal.About = own.About
 				break
 			}
@@ -267,19 +268,19 @@ func (s *Stock) NameOwn(err error, campaignID uuid.UUID, client, userID string, 
 	return err
 }
 
-// keeperOf returns what keeps a position now, or nothing.
-func (s *Stock) keeperOf(at PositionID) Keeper {
+// holderOf returns the holder of a position now, or the zero one.
+func (s *Stock) holderOf(at PositionID) Holder {
 	if f := s.named[at]; f != nil && f.State != Available && !f.taken {
-		return f.keeper()
+		return f.holder()
 	}
-	return s.kept[at]
+	return s.holders[at]
 }
 
-// Keep takes positions out of the stock, as kept by a new hold or purchase.
-func (s *Stock) Keep(picked []*Free, by Keeper) {
+// Reserve takes positions out of the stock, for a new hold or reservation.
+func (s *Stock) Reserve(picked []*Free, by Holder) {
 	s.Hold(picked)
 	for _, f := range picked {
-		s.kept[f.PositionID] = by
+		s.holders[f.PositionID] = by
 	}
 }
 

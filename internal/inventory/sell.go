@@ -20,7 +20,7 @@ func QueueSell(b *pgx.Batch, sales []Owned) {
 	queueTake(b, sales, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`, ``)
 }
 
-// queueTake gives positions to purchases, in the state that set says, under a condition.
+// queueTake assigns positions to purchases, with the state of set, under a condition.
 func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
@@ -55,13 +55,12 @@ func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) 
 
 // QueueReserve reserves positions for purchases that wait for their payments, and ends
 // the holds that these use. The positions must still have the version at which they were
-// found, and turns must allow their users to keep free ones until the deadline. Nothing
-// frees them by itself, not even when they expire, maxExtension after the deadline: their
-// payments decide. now is when the transaction decided. It comes after campaign.Changes.
-func QueueReserve(b *pgx.Batch, sales []Owned, now time.Time, turns Turns, maxExtension time.Duration) {
-	queueForgetBefore(b, sales, now, turns)
+// found, and the quota must allow their users to hold free ones until the deadline. No
+// deadline frees them, not even expires_at, maxExtension after it: their payments decide. now is when the transaction decided. It comes after campaign.Changes.
+func QueueReserve(b *pgx.Batch, sales []Owned, now time.Time, quota HoldQuota, maxExtension time.Duration) {
+	queueDropHeldTimesOf(b, sales, now, quota)
 	queueTake(b, sales, `state = 'reserved', expires_at = clock_timestamp() + (s.seconds + $9) * interval '1 second'`, mayReserve,
-		maxExtension.Seconds(), turns.Rest.Seconds(), turns.Most.Seconds())
+		maxExtension.Seconds(), quota.Rest.Seconds(), quota.Max.Seconds())
 }
 
 // QueueSellReserved marks positions as sold that their purchases have reserved. It comes
@@ -101,7 +100,7 @@ func columnsOf(users []User) (campaigns []uuid.UUID, ids []string) {
 
 // CountsOfUser is the subquery that counts what user u (campaign_id, user_id) has in a campaign:
 // n positions that are held, reserved or sold, and how many of them are reserved. Joined
-// laterally it looks in an index once per user; "user_id = ANY" would filter the whole campaign.
+// laterally it uses an index once per user; "user_id = ANY" would filter the whole campaign.
 const CountsOfUser = `(SELECT count(*)::int AS n, count(*) FILTER (WHERE state = 'reserved')::int AS reserved
 	FROM positions WHERE campaign_id = u.campaign_id AND user_id = u.user_id)`
 
@@ -117,7 +116,7 @@ func QueueCountOfUsers(b *pgx.Batch, users []User, each func(u User, n, reserved
 		Query(postgres.Each(func() { each(u, n, reserved) }, &u.CampaignID, &u.ID, &n, &reserved))
 }
 
-// Owned is what a purchase gets, has or gives back: positions that are sold to it, or reserved for it.
+// Owned is the positions that are sold to a purchase or reserved for it, or that it loses.
 type Owned struct {
 	CampaignID, PurchaseID uuid.UUID
 	UserID                 string
@@ -128,16 +127,16 @@ type Owned struct {
 	Picked []*Free       // that it gets: free ones, or those of the hold
 	For    time.Duration // until the deadline of a reservation
 
-	// For QueueUnpaid.
-	KeptSince  time.Time // from when the user's time counts
+	// For QueueAddReservedTimes.
+	HeldSince  time.Time // from when the user's time counts
 	ReservedAt time.Time
 	Deadline   time.Time // nothing counts after it: from there on only the provider can end the reservation
 }
 
-// QueueTakeBack frees positions. Each must still be sold, and to the purchase that
-// gives it back: one that was freed before may have a new owner. It comes after
+// QueueFreeSold frees positions. Each must still be sold, and to the purchase that
+// loses it: one that was freed before may have a new owner. It comes after
 // campaign.Changes.
-func QueueTakeBack(b *pgx.Batch, back []Owned) {
+func QueueFreeSold(b *pgx.Batch, back []Owned) {
 	queueChange(b, back, Sold, `state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL`)
 }
 
@@ -194,8 +193,8 @@ func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, form shape.Shap
 	return others, err
 }
 
-// QueueBlocking keeps positions from sale that are Available, or puts those that are Blocked on sale
-// again. An empty reason is none. It comes after campaign.Changes.
+// QueueBlocking blocks positions that are Available, or unblocks those that are Blocked. An empty
+// reason is none. It comes after campaign.Changes.
 func QueueBlocking(b *pgx.Batch, campaignID uuid.UUID, positions []shape.Position, from State, reason string) {
 	to := Blocked
 	if from == Blocked {
@@ -227,10 +226,9 @@ func UsedHolds(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (map[
 	return found, fault.At(err, "inventory.UsedHolds")
 }
 
-// QueueHoldAgain gives the positions of unpaid purchases back to the holds that these have
-// used, which are active again, until they expire as if nothing had been. Each position must
-// still be reserved for its purchase. It comes after campaign.Changes.
-func QueueHoldAgain(b *pgx.Batch, again []Owned) {
+// QueueRestoreHolds makes the holds that unpaid purchases have used active again, with their
+// positions and their deadlines. Each position must still be reserved for its purchase. It comes after campaign.Changes.
+func QueueRestoreHolds(b *pgx.Batch, again []Owned) {
 	holds, purchases, n := make([]uuid.UUID, len(again)), make([]uuid.UUID, len(again)), 0
 	for i, h := range again {
 		holds[i], purchases[i] = h.HoldID, h.PurchaseID

@@ -201,12 +201,12 @@ func TestAHoldHasExactlyWhatItKeeps(t *testing.T) {
 	free := ranked(t, db, id, 0)
 	h := kept(t, db, time.Hour, free[:3]...)
 	request := inventory.Request{CampaignID: id, Hold: h.Positions}
-	picked, err := stockOf(t, db, fixture.Triangle(4), 0, request).Kept(h)
+	picked, err := stockOf(t, db, fixture.Triangle(4), 0, request).OfHold(h)
 	if err != nil || len(picked) != 3 {
 		t.Fatalf("%v, %v", picked, err)
 	}
 	set(t, db, inventory.Held, uuid.New(), free[1])
-	if _, err := stockOf(t, db, fixture.Triangle(4), 0, request).Kept(h); !errors.Is(err, postgres.ErrRows) {
+	if _, err := stockOf(t, db, fixture.Triangle(4), 0, request).OfHold(h); !errors.Is(err, postgres.ErrRows) {
 		t.Errorf("one of them is kept by another: %v", err)
 	}
 }

@@ -175,7 +175,7 @@ func (c *storm) sell() error {
 	if len(batch) == 0 {
 		return nil
 	}
-	report, err := seller(c.db).Sell(c.t.Context(), batch, []sale.Wait{sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.WaitForCampaign}[c.below(4)])
+	report, err := seller(c.db).Sell(c.t.Context(), batch, []sale.LockWait{sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.WaitForCampaign}[c.below(4)])
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {

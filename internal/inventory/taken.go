@@ -151,7 +151,7 @@ func (s *Holds) recheck(ctx context.Context, requests []HoldRequest) ([]precheck
 // when the hold of the same key already counts against the limit, the request is
 // then known to be a retry.
 func (s *Holds) precheck(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
-	f, err := s.readFacts(ctx, s.db, new(pgx.Batch), campaignsOf(requests), requests, nil)
+	f, err := s.readSnapshot(ctx, s.db, new(pgx.Batch), campaignsOf(requests), requests, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -159,7 +159,7 @@ func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var b pgx.Batch
 	payment.QueueInsertRefunds(&b, refunds)
 	campaign.Changes{ref.CampaignID: {Sold: -sold}}.QueueBack(&b)
-	inventory.QueueTakeBack(&b, owned)
+	inventory.QueueFreeSold(&b, owned)
 	purchase.QueueCancel(&b, ends)
 	if len(steps) > 0 {
 		payment.QueueSteps(&b, steps...)

@@ -14,7 +14,7 @@
 // failed or unpaid cancelled one becomes refunding when money arrives after all.
 //
 // Positions of a completed purchase can be cancelled while others are left: it stays completed,
-// and notes them as a [PartialCancellation].
+// with a [PartialCancellation].
 //
 // Package sale decides. This package reads and writes the rows of a [Purchase], and reads
 // its positions.
@@ -43,7 +43,7 @@ import (
 // State is the state of a purchase.
 type State string
 
-// The states; doc.go has the diagram.
+// The states of a purchase.
 const (
 	Pending        State = "pending"
 	AwaitingAction State = "awaiting_action"
@@ -103,9 +103,9 @@ func PriceOf(items []Item) (amount money.Amount) {
 // Item is one position of a purchase.
 type Item = shape.Item
 
-// Words returns the positions of items as a line of the log has them: layer/column. There are as many as one
+// FormatItems returns the positions of items as a line of the log has them: layer/column. There are as many as one
 // purchase may have.
-func Words(items []Item) string {
+func FormatItems(items []Item) string {
 	var text []byte
 	for i, item := range items {
 		if i > 0 {

@@ -51,8 +51,8 @@ func queueItems(b *pgx.Batch, purchases []Purchase) {
 		SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[])`, owners, layers, cols, prices)
 }
 
-// QueueAwaiting notes whether the payment of an open purchase waits for its buyer. It
-// changes nothing when the purchase is not open, which is no failure.
+// QueueAwaiting sets whether the payment of an open purchase waits for its buyer. It changes
+// nothing when the purchase is not open, which is no failure.
 func QueueAwaiting(b *pgx.Batch, id uuid.UUID, awaiting bool) {
 	b.Queue(`
 		UPDATE purchases SET state = CASE WHEN $2 THEN 'awaiting_action' ELSE 'pending' END
@@ -98,20 +98,19 @@ func queueEnd(b *pgx.Batch, ends []End, from string, what string) {
 		WHERE p.id = e.id AND p.state IN (`+from+`)`, ids, states, failures, by, reasons).Exec(postgres.Exactly(n, what))
 }
 
-// QueueEndOpen ends open purchases: they fail, are cancelled, or are given back because
-// their money came when they could not be had any more.
+// QueueEndOpen ends open purchases: they fail, are cancelled, or are refunded because their
+// money came too late.
 func QueueEndOpen(b *pgx.Batch, ends []End) {
 	queueEnd(b, ends, `'pending', 'awaiting_action'`, "open purchases")
 }
 
-// QueueCancel ends completed purchases: they are cancelled, or the money of a card is given back.
+// QueueCancel ends completed purchases: they are cancelled, or the money of a card is refunded.
 // Their items stay on record.
 func QueueCancel(b *pgx.Batch, ends []End) {
 	queueEnd(b, ends, `'completed'`, "completed purchases")
 }
 
-// QueueRefundingLate notes that the money of purchases is given back that had ended
-// without any.
+// QueueRefundingLate makes purchases refunding that had ended without money.
 func QueueRefundingLate(b *pgx.Batch, ends []End) {
 	queueEnd(b, ends, `'failed', 'cancelled'`, "ended purchases")
 }
@@ -127,7 +126,7 @@ func QueueReassign(b *pgx.Batch, purchases []Purchase) {
 	queueItems(b, purchases)
 }
 
-// QueueNotAwaiting notes that open purchases do not wait for their buyers any more.
+// QueueNotAwaiting makes open purchases pending that wait for their buyers.
 func QueueNotAwaiting(b *pgx.Batch, ids []uuid.UUID) {
 	b.Queue(`UPDATE purchases SET state = 'pending' WHERE id = ANY($1) AND state = 'awaiting_action'`, ids)
 }
@@ -163,9 +162,8 @@ func QueueCancelPart(b *pgx.Batch, parts map[uuid.UUID][]PartialCancellation) er
 	return nil
 }
 
-// QueueFollow makes card purchases that are given back what their refunds have come to:
-// refunded when each of ours is finished, else refunding. Refunds out of band leave them
-// alone. The purchases are locked first: several refunds of one may end at once.
+// QueueFollow sets the state of card purchases that are refunded: refunded when each of our
+// refunds is finished, else refunding. Refunds out of band do not count. The purchases are locked first: several refunds of one may end at once.
 func QueueFollow(b *pgx.Batch, ids ...uuid.UUID) {
 	b.Queue(`SELECT FROM purchases WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, ids)
 	b.Queue(`

@@ -34,9 +34,9 @@ func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*Order) (err
 	a := &allocation{inputs: in, bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
 	var requests []inventory.Request
 	for _, o := range orders {
-		if c := in.campaigns[o.job.CampaignID]; !a.busyFor(o) {
+		if c := in.campaigns[o.job.CampaignID]; !a.busy(o) {
 			requests = append(requests, inventory.Request{CampaignID: c.ID, Shape: c.Shape, Gone: c.Counts.Sold + c.Counts.Blocked, Selection: o.Selection,
-				Hold: in.holds[o.Selection.HoldID].Positions, Avoid: in.quota(o).Avoided()})
+				Hold: in.holds[o.Selection.HoldID].Positions, Avoid: in.allowance(o).Avoided()})
 		}
 	}
 	if a.stock, err = inventory.FindStock(ctx, tx, requests); err != nil {
@@ -50,21 +50,21 @@ func (in *inputs) allocate(ctx context.Context, tx pgx.Tx, orders []*Order) (err
 	return nil
 }
 
-// busyFor tells whether another transaction has the wallet of an order, or the right to try cards of
-// its buyer.
-func (a *allocation) busyFor(o *Order) bool {
+// busy reports whether another transaction has locked the wallet of an order, or the cards of its
+// buyer.
+func (a *allocation) busy(o *Order) bool {
 	switch o.Payment.Method {
 	case purchase.Wallet:
 		return a.wallets.Busy(a.owner(o))
 	case purchase.Card:
-		return a.trying[o.cardholder()]
+		return a.cardsLocked[o.cardholder()]
 	}
 	return false
 }
 
 // decide decides one order. Its error stops the batch; a refusal is a decision.
 func (a *allocation) decide(o *Order) error {
-	if a.busyFor(o) {
+	if a.busy(o) {
 		a.Busy = append(a.Busy, o.job)
 		return nil
 	}
@@ -90,26 +90,26 @@ func (a *allocation) decide(o *Order) error {
 // pick chooses the positions of an order, or returns why it cannot have them.
 func (a *allocation) pick(o *Order) ([]*inventory.Free, error) {
 	if o.Selection.HoldID != uuid.Nil {
-		h, err := a.usable(o)
+		h, err := a.holdOf(o)
 		if err != nil {
 			return nil, err
 		}
-		return a.stock.Kept(h)
+		return a.stock.OfHold(h)
 	}
 	c, has := a.campaigns[o.job.CampaignID], a.has[o.buyer()]+a.bought[o.buyer()] // has includes held positions
 	if err := c.CheckLimit(has, o.Selection.Size()); err != nil {
 		return nil, err
 	}
-	picked, err := a.stock.Select(c.ID, o.Selection, selectionAt, a.quota(o).Avoid())
+	picked, err := a.stock.Select(c.ID, o.Selection, selectionAt, a.allowance(o).Avoid())
 	if err != nil {
 		return nil, a.stock.NameOwn(err, c.ID, o.client, o.UserID, o.Selection)
 	}
-	return picked, a.quota(o).Refuse(selectionAt, o.Selection.Positions, c.Shape, "reserve it for a card")
+	return picked, a.allowance(o).Refuse(selectionAt, o.Selection.Positions, c.Shape, "reserve it for a card")
 }
 
-// usable returns the hold that an order buys, or why it cannot. For another client, and a user who
+// holdOf returns the hold that an order buys, or why it cannot. For another client, and a user who
 // does not own it, a hold does not exist.
-func (a *allocation) usable(o *Order) (inventory.Hold, error) {
+func (a *allocation) holdOf(o *Order) (inventory.Hold, error) {
 	h, ok := a.holds[o.Selection.HoldID]
 	switch {
 	case !ok || h.Client != o.client || h.UserID != o.UserID || h.CampaignID != o.job.CampaignID:
@@ -121,13 +121,13 @@ func (a *allocation) usable(o *Order) (inventory.Hold, error) {
 }
 
 // checkCard refuses an order by card of n positions when too many of its user wait for
-// cards already, as nobody may keep a campaign from others without paying; or when too many cards
+// cards already, or when too many cards
 // of its buyer were declined or are being tried.
 func (a *allocation) checkCard(o *Order, n int) error {
 	if o.Payment.Method != purchase.Card {
 		return nil
 	}
-	most := a.reservations.MostPerUser
+	most := a.reservations.MaxPerUser
 	if has := a.pending[o.buyer()]; most > 0 && has+n > most {
 		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for their payment by card; with these %d it would be more than %d", has, n, most)
 	}
@@ -146,8 +146,8 @@ func (a *allocation) charge(o *Order, p *purchase.Purchase) error {
 	if p.PaymentMethod != purchase.Wallet {
 		return nil
 	}
-	// The reference is there once per job. Nobody looks whether it was used, as the job of a used one
-	// is final. The ledger refuses a second entry.
+	// There is one reference per job. It is not checked before, as the job of a used one is final. The
+	// ledger refuses a second entry.
 	entry, err := a.wallets.Pay(a.owner(o), wallet.Movement{Amount: p.Amount, Reference: wallet.Reference{Text: "purchase:" + o.job.ID.String()},
 		Description: "purchase " + p.ID.String(), PurchaseID: p.ID, Actor: o.By})
 	p.PaymentReference = new(entry.ID.String())
@@ -184,7 +184,7 @@ func (a *allocation) take(o *Order, p purchase.Purchase, picked []*inventory.Fre
 // reserve begins the payment by card of a purchase, whose positions are reserved. heldSince is when the
 // hold was made that it uses; zero: it uses none.
 func (a *allocation) reserve(o *Order, p *purchase.Purchase, given inventory.Owned, heldSince time.Time) {
-	a.stock.Keep(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID, o.job.ID))
+	a.stock.Reserve(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID, o.job.ID))
 	a.pending[o.buyer()] += len(given.Picked)
 	cards := a.cards[o.cardholder()]
 	cards.Count++
@@ -197,26 +197,26 @@ func (a *allocation) reserve(o *Order, p *purchase.Purchase, given inventory.Own
 	a.Payments = append(a.Payments, pay.Ref())
 }
 
-// leastReserved is the least time for which positions are reserved for a card, unless
+// minReserved is the least time for which positions are reserved for a card, unless
 // every reservation is shorter: a buyer must be able to authenticate.
-const leastReserved = 3 * time.Minute
+const minReserved = 3 * time.Minute
 
-// quota is how long the buyer of an order by card may keep which positions from others. That of
-// another order has nothing to keep.
-func (in *inputs) quota(o *Order) inventory.Quota {
-	q := inventory.Quota{Turns: in.reservations.Turns, Now: in.now, For: min(leastReserved, in.reservations.For)}
+// allowance is how long the buyer of an order by card may reserve which positions. Other orders have
+// no limit.
+func (in *inputs) allowance(o *Order) inventory.Allowance {
+	q := inventory.Allowance{HoldQuota: in.reservations.HoldQuota, Now: in.now, For: min(minReserved, in.reservations.For)}
 	if o.Payment.Method == purchase.Card {
-		q.Kept = in.kept[o.buyer()]
+		q.HeldTimes = in.heldTimes[o.buyer()]
 	}
 	return q
 }
 
 // reservedFor returns how long the positions of an order by card are reserved: for as long
-// as its buyer may still keep them all. heldSince is when the hold was made that has kept
-// them, zero if there was none. A hold is bought however old it is: its buyer pays just
-// now. That cannot be repeated, because all of it counts against the next hold.
+// as the quota of its buyer allows for all of them. heldSince is when their hold was made,
+// zero if there was none. A hold can be bought at any age: its buyer pays now. That cannot
+// be repeated, because all of it counts against the next hold.
 func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time.Time) time.Duration {
-	q, began := in.quota(o), in.now
+	q, began := in.allowance(o), in.now
 	if !heldSince.IsZero() {
 		began = heldSince
 	}

@@ -38,20 +38,20 @@ type Cancellation struct {
 // A cancellation of some positions leaves the purchase completed, with the others; that of all
 // that are left is one of the purchase.
 //
-// Money of a card is given back by a refund row of its own. While the bank has that
+// Money of a card is refunded by a refund row of its own. While the bank has that
 // money, because the charge is disputed, only operators cancel the purchase. A purchase that is being
-// paid is not cancelled here: its payment is given up, and its end finalizes the
+// paid is not cancelled here: its payment is cancelled, and its end finalizes the
 // cancellation (see [Seller.Conclude]).
 //
-// The campaign's lock makes cancellations and sales take turns. After a cancellation a
+// The campaign's lock serializes cancellations and sales. After a cancellation a
 // position is free, so the next sale may not sell out the campaign. After the sale that
 // freezes the campaign, a cancellation is refused.
-func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
+func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
 	return s.run(ctx, "cancellation", refs, wait, cancel)
 }
 
 // cancel is the transaction.
-func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
+func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
 	in, err := lockCancellations(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -104,7 +104,7 @@ const wantedSQL = `
 // lockCancellations locks the campaigns of jobs and reads, in later statements, what the
 // decisions need. A purchase that many jobs want to cancel is read once. It locks the
 // payments that are open.
-func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*cancellations, error) {
+func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*cancellations, error) {
 	in := &cancellations{effects: newEffects()}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
@@ -147,7 +147,7 @@ func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait
 
 // lockOpen locks the payments of purchases by card that are open or completed, and reads
 // them: a dispute that comes meanwhile waits. Without such purchases it costs nothing.
-func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase, wait Wait) error {
+func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase, wait LockWait) error {
 	var ids []uuid.UUID
 	for id, p := range bought {
 		if p != nil && (p.State.Open() || p.State == purchase.Completed && p.PaymentMethod == purchase.Card) {
@@ -185,8 +185,8 @@ func (in *cancellations) scan(rows pgx.Rows) error {
 }
 
 // lockPayees locks the wallets of purchases that may be cancelled and were paid by
-// wallet. wait says whether to wait for those that another transaction has locked.
-func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait Wait) error {
+// wallet.
+func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait LockWait) error {
 	var want []wallet.PayBack
 	for _, c := range in.wanted {
 		if c.check() == nil && c.bought.PaymentMethod == purchase.Wallet {

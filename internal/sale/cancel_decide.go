@@ -29,7 +29,7 @@ func (e *effects) decideOne(c *cancellation) error {
 		return nil
 	case err == nil && c.open():
 		if err = c.checkPayment(); err == nil {
-			e.takeBack(c)
+			e.cancelPayment(c)
 			return nil
 		}
 	case byWallet:
@@ -45,15 +45,15 @@ func (e *effects) decideOne(c *cancellation) error {
 	return nil
 }
 
-// takeBack takes back a purchase that is being paid: before the capture its payment is given
-// up, from then on what was captured is refunded when the payment is concluded. The cancellation
-// waits for the end of the payment.
-func (e *effects) takeBack(c *cancellation) {
+// cancelPayment cancels a purchase that is being paid: before the capture its payment is cancelled;
+// after it the money is refunded when the payment is concluded. The cancellation waits for the end of
+// the payment.
+func (e *effects) cancelPayment(c *cancellation) {
 	p := c.payment
 	p.CancelJob = &c.ID // for further cancellations of it
 	taken := payment.Taking{PurchaseID: p.PurchaseID, JobID: c.ID, By: c.By, Reason: c.Reason}
 	if p.Phase.BeforeCapture() {
-		e.givenUp, e.notAwaiting = append(e.givenUp, taken), append(e.notAwaiting, p.JobID)
+		e.cancelledPayments, e.notAwaiting = append(e.cancelledPayments, taken), append(e.notAwaiting, p.JobID)
 		e.Payments = append(e.Payments, payment.Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version + 1})
 	} else {
 		e.captured = append(e.captured, taken)
@@ -65,7 +65,7 @@ func (e *effects) cancel(c *cancellation) error {
 	p, done := c.bought, resultOf(c.bought, c.board+1)
 	done.Positions, done.Amount = c.items(), purchase.PriceOf(c.items())
 	if c.partial() {
-		e.keepRest(c, done.Positions, done.Amount)
+		e.cancelPart(c, done.Positions, done.Amount)
 	} else {
 		p.State = purchase.Cancelled // for further cancellations of it
 		if p.PaymentMethod == purchase.Card {
@@ -74,14 +74,14 @@ func (e *effects) cancel(c *cancellation) error {
 		e.cancelled = append(e.cancelled, purchase.End{ID: p.ID, State: p.State, By: c.By, Reason: c.Reason})
 	}
 	e.refund(p, done.Amount, payment.RefundPurchaseCancelled)
-	e.takenBack = append(e.takenBack, inventory.Owned{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: done.Positions})
+	e.freedSold = append(e.freedSold, inventory.Owned{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: done.Positions})
 	e.changes.Add(p.CampaignID, campaign.Counts{Sold: -len(done.Positions)})
 	done.State = p.State
 	return e.succeed(c.ID, done)
 }
 
-// keepRest leaves a purchase what is not cancelled, for further cancellations of it, too.
-func (e *effects) keepRest(c *cancellation, items []purchase.Item, amount money.Amount) {
+// cancelPart leaves a purchase what is not cancelled, for further cancellations of it, too.
+func (e *effects) cancelPart(c *cancellation, items []purchase.Item, amount money.Amount) {
 	p, part := c.bought, purchase.PartialCancellation{JobID: c.ID, By: c.By, Reason: c.Reason, Items: items, Amount: amount}
 	p.Items = slices.DeleteFunc(slices.Clone(p.Items), func(i purchase.Item) bool { return slices.Contains(c.Positions, i.Position) })
 	p.Partial = append(p.Partial, part)
@@ -92,7 +92,7 @@ func ownerOf(p *purchase.Purchase) wallet.Owner {
 	return wallet.Owner{Client: p.Client, ID: p.UserID, Currency: p.Currency}
 }
 
-// payBack is what the cancellation gives back to the wallet that paid.
+// payBack is the refund to the wallet that paid.
 func (c *cancellation) payBack() wallet.PayBack {
 	back := wallet.PayBack{PurchaseID: c.bought.ID, Owner: ownerOf(c.bought), Amount: purchase.PriceOf(c.items()), By: c.By}
 	if c.partial() {
@@ -182,7 +182,7 @@ func (c *cancellation) open() bool { return c.payment != nil && c.bought.State.O
 // busy reports whether another transaction has the payment, so that nothing can be decided.
 func (c *cancellation) busy() bool { return c.payment != nil && !c.locked }
 
-// checkPayment returns why the purchase cannot be taken back while it is paid, or nil. It
+// checkPayment returns why the purchase cannot be cancelled while it is paid, or nil. It
 // needs the lock of the payment.
 func (c *cancellation) checkPayment() error {
 	switch p := c.payment; {

@@ -94,13 +94,13 @@ func TestWhatIsLockedPutsOffItsOwnCancellationsOnly(t *testing.T) {
 	seller := fixture.Seller(db)
 	unlockWallet, unlockCampaign := fixture.LockWallet(t, db, mina), fixture.LockCampaign(t, db, locked)
 	report, err := seller.Cancel(t.Context(), refs, sale.SkipLocked) // one that waited would wait for ever
-	if err != nil || report.GaveUp || len(report.Finalized) != 2 || len(report.Busy) != 3 {
+	if err != nil || report.TimedOut || len(report.Finalized) != 2 || len(report.Busy) != 3 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	for _, wait := range []sale.Wait{{Campaign: time.Millisecond}, {Campaign: time.Millisecond, Wallets: time.Millisecond}} {
+	for _, wait := range []sale.LockWait{{Campaign: time.Millisecond}, {Campaign: time.Millisecond, Wallets: time.Millisecond}} {
 		for _, ref := range []job.Ref{refs[0], refs[1]} {
 			report, err := seller.Cancel(t.Context(), []job.Ref{ref}, wait)
-			if err != nil || len(report.Finalized) != 0 || !slices.Equal(report.Busy, []job.Ref{ref}) || report.GaveUp != (wait.Wallets > 0 || ref == refs[1]) {
+			if err != nil || len(report.Finalized) != 0 || !slices.Equal(report.Busy, []job.Ref{ref}) || report.TimedOut != (wait.Wallets > 0 || ref == refs[1]) {
 				t.Errorf("%+v, %v", report, err)
 			}
 		}

@@ -34,7 +34,7 @@ func cancel(t *testing.T, db *pgxpool.Pool, request job.Request) job.Job {
 }
 
 // forAll waits for campaigns and wallets until a test lets them go.
-var forAll = sale.Wait{Campaign: time.Minute, Wallets: walletWait}
+var forAll = sale.LockWait{Campaign: time.Minute, Wallets: walletWait}
 
 // finalize finalizes cancellations in one transaction and returns the report.
 func finalize(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {

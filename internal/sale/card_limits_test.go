@@ -21,7 +21,7 @@ func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(8))
-	seller := sale.NewSeller(db, time.Hour, sale.Reservations{For: time.Hour, MostPerUser: 5, Takes: stripe.Takes})
+	seller := sale.NewSeller(db, time.Hour, sale.Reservations{For: time.Hour, MaxPerUser: 5, Takes: stripe.Takes})
 	order := func(user string, n int) job.Ref {
 		ref := fixture.Accept(t, db, fixture.CardRequest(t, id, user, 0, n))[0]
 		if _, err := seller.Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {

@@ -19,7 +19,7 @@ import (
 // Conclude decides, in one transaction, what becomes of payments whose end is known: those
 // of purchase jobs, in any number of campaigns.
 //
-//   - captured: the positions are sold; or they are given back and the money is refunded,
+//   - captured: the positions are sold; or they are freed and the money is refunded,
 //     because the campaign or the purchase was cancelled meanwhile. Late money, whose
 //     positions are free again, gets others where the campaign says so.
 //   - ended: the positions are free again, and the job fails or is cancelled. Positions of a
@@ -30,12 +30,12 @@ import (
 //
 // It does nothing about other payments. A job is Busy when the campaign or the row of its
 // payment is locked for longer than wait.
-func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
+func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
 	return s.run(ctx, "conclusion", refs, wait, s.conclude)
 }
 
 // conclude is the transaction.
-func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
+func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
 	in, err := lockPayments(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -61,7 +61,7 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait W
 			return Report{}, err
 		}
 	}
-	if err := in.leaveFinal(ctx, tx); err != nil {
+	if err := in.dropFinal(ctx, tx); err != nil {
 		return Report{}, err
 	}
 	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
@@ -76,41 +76,41 @@ type conclusion struct {
 	*payment.Payment
 	campaign *campaign.Status
 	bought   *purchase.Purchase
-	kept     bool      // its positions are reserved for it; otherwise none of them is
-	hold     uuid.UUID // that it has used, and that keeps the positions again; zero: none
+	reserved bool      // all of its positions are reserved for it, or none is
+	hold     uuid.UUID // that it has used, and that is restored; zero: none
 }
 
 // owned is what the purchase has reserved, and for how long.
 func (c *conclusion) owned() inventory.Owned {
 	return inventory.Owned{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
-		UserID: c.bought.UserID, KeptSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
+		UserID: c.bought.UserID, HeldSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
 }
 
 // open reports whether the purchase, and with it its job, waits for the payment.
 func (c *conclusion) open() bool { return c.bought.State.Open() }
 
-// takenBack reports whether its buyer has cancelled the purchase.
-func (c *conclusion) takenBack() bool {
+// cancelled reports whether its buyer has cancelled the purchase.
+func (c *conclusion) cancelled() bool {
 	return c.CancelJob != nil || c.Ending != nil && *c.Ending == payment.CancelledByBuyer
 }
 
-// unconcluded is what a transaction has locked and read of payments, and its effects.
-type unconcluded struct {
+// conclusions is what a transaction has locked and read of payments, and its effects.
+type conclusions struct {
 	*effects
 	campaigns map[uuid.UUID]*campaign.Status
 	payments  []*conclusion // in the order in which they were asked for
 }
 
-func newUnconcluded() *unconcluded {
-	in := &unconcluded{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
-	in.back = true
+func newConclusions() *conclusions {
+	in := &conclusions{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
+	in.alsoCancelled = true
 	return in
 }
 
 // lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in
 // later statements what the decisions need.
-func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*unconcluded, error) {
-	in := newUnconcluded()
+func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*conclusions, error) {
+	in := newConclusions()
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var found []payment.Ref
@@ -145,7 +145,7 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*u
 
 // read locks payments whose campaigns are locked, and reads them, their purchases, and how
 // many positions these have reserved.
-func (in *unconcluded) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait Wait) error {
+func (in *conclusions) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait LockWait) error {
 	n := len(refs)
 	ids, locked, payments := make([]uuid.UUID, n), make(map[uuid.UUID]bool, n), make(map[uuid.UUID]*payment.Payment, n)
 	bought, reserved := make(map[uuid.UUID]*purchase.Purchase, n), make(map[uuid.UUID]int, n)
@@ -172,17 +172,17 @@ func (in *unconcluded) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, 
 		if kept != 0 && kept != len(p.Items) {
 			return fmt.Errorf("%w: purchase %s has %d of its %d positions", postgres.ErrRows, p.ID, kept, len(p.Items))
 		}
-		in.payments = append(in.payments, &conclusion{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, kept: kept > 0})
+		in.payments = append(in.payments, &conclusion{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, reserved: kept > 0})
 	}
 	return nil
 }
 
 // findHolds finds, for purchases that end unpaid while the sale goes on, the holds that they
 // have used and whose time is not over. Without such a purchase it costs nothing.
-func (in *unconcluded) findHolds(ctx context.Context, tx pgx.Tx) error {
+func (in *conclusions) findHolds(ctx context.Context, tx pgx.Tx) error {
 	var ids []uuid.UUID
 	for _, c := range in.payments {
-		if c.Phase == payment.Ended && c.open() && c.kept && !c.takenBack() && c.campaign.State == campaign.Active && c.campaign.Open {
+		if c.Phase == payment.Ended && c.open() && c.reserved && !c.cancelled() && c.campaign.State == campaign.Active && c.campaign.Open {
 			ids = append(ids, c.PurchaseID)
 		}
 	}

@@ -44,11 +44,11 @@ func TestALockedCampaignOrPaymentDelaysNoOtherConclusion(t *testing.T) {
 		fixture.Advance(t, db, free, payment.Captured)
 		unlock := lock(ids[0], locked)
 		report, err := fixture.Seller(db).Conclude(t.Context(), []job.Ref{ref, other}, sale.SkipLocked)
-		if err != nil || len(report.Busy) != 1 || report.Busy[0] != ref || report.Sold != 1 || report.GaveUp || slices.Contains(report.Locked, ref) != (name == "campaign") {
+		if err != nil || len(report.Busy) != 1 || report.Busy[0] != ref || report.Sold != 1 || report.TimedOut || slices.Contains(report.Locked, ref) != (name == "campaign") {
 			t.Errorf("a locked %s: %+v, %v", name, report, err)
 		}
-		report, err = fixture.Seller(db).Conclude(t.Context(), []job.Ref{ref}, sale.Wait{Campaign: 50 * time.Millisecond, Wallets: 50 * time.Millisecond})
-		if err != nil || len(report.Busy) != 1 || !report.GaveUp {
+		report, err = fixture.Seller(db).Conclude(t.Context(), []job.Ref{ref}, sale.LockWait{Campaign: 50 * time.Millisecond, Wallets: 50 * time.Millisecond})
+		if err != nil || len(report.Busy) != 1 || !report.TimedOut {
 			t.Errorf("a locked %s, after a wait: %+v, %v", name, report, err)
 		}
 		done := make(chan sale.Report)

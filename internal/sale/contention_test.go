@@ -29,8 +29,8 @@ func TestAWaitForALockedCampaignEnds(t *testing.T) {
 		if err := campaign.Lock(t.Context(), tx, id); err != nil {
 			return err
 		}
-		report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.Wait{Campaign: 20 * time.Millisecond})
-		if err != nil || !report.GaveUp || !slices.Equal(report.Locked, refs) || !slices.Equal(report.Busy, refs) {
+		report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.LockWait{Campaign: 20 * time.Millisecond})
+		if err != nil || !report.TimedOut || !slices.Equal(report.Locked, refs) || !slices.Equal(report.Busy, refs) {
 			t.Errorf("%+v, %v", report, err)
 		}
 		return nil

@@ -106,7 +106,7 @@ func TestAHoldKeepsNoSoldPositionAgain(t *testing.T) {
 	fixture.Conclude(t, c.db, ref)
 	err := postgres.InTx(t.Context(), c.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		inventory.QueueHoldAgain(&b, []inventory.Owned{{HoldID: h.ID, PurchaseID: p.PurchaseID, Items: h.Positions}})
+		inventory.QueueRestoreHolds(&b, []inventory.Owned{{HoldID: h.ID, PurchaseID: p.PurchaseID, Items: h.Positions}})
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
 	if !errors.Is(err, postgres.ErrRows) {

@@ -19,8 +19,8 @@ import (
 
 // The most that one transaction of EndSale ends.
 const (
-	mostGivenUp = 256 // payments
-	mostHolds   = 100
+	maxExpired = 256 // payments
+	maxHolds   = 100
 )
 
 // End is what EndSale has done.
@@ -30,7 +30,7 @@ type End struct {
 	Holds    int           // that were still active
 	GivenUp  int           // payments whose positions are free again
 
-	Finalized []job.Outcome // of jobs whose payments were given up
+	Finalized []job.Outcome // of jobs whose payments expired
 }
 
 // EndSale ends the sale of a campaign that is drawn at the end of its sale, when that has
@@ -41,8 +41,8 @@ type End struct {
 //
 // It waits for reservations by doing nothing about them: their payments go on, and the
 // transaction that frees or sells the last reserved position ends the sale as well. But no
-// reservation that was given up is waited for longer than until it should have ended with
-// every extension: then its payment is late. Its positions are free, its job stays open, and
+// expired reservation delays the end beyond its deadline with every extension: then its
+// payment is late. Its positions are free, its job stays open, and
 // what is paid after all is refunded. A payment that is being captured is waited for without
 // an end: its buyer has paid in time. Where the provider does not answer, an operator resolves
 // it.
@@ -58,7 +58,7 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 		}
 		end.Ended, end.Messages, end.Finalized = step.Ended, step.Messages, append(end.Finalized, step.Finalized...)
 		end.Holds, end.GivenUp = end.Holds+step.Holds, end.GivenUp+step.GivenUp
-		if step.Ended || step.Holds < mostHolds {
+		if step.Ended || step.Holds < maxHolds {
 			return end, nil
 		}
 	}
@@ -66,14 +66,14 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 
 // endSale is a transaction.
 func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
-	in := newUnconcluded()
+	in := newConclusions()
 	var held []*inventory.Hold
 	var open []payment.Ref
 	var b pgx.Batch
 	campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
 	campaign.QueueStatuses(&b, []uuid.UUID{id}, in.campaigns)
-	inventory.QueueFindActive(&b, id, mostHolds, &held)
-	payment.QueueOutOfTime(&b, id, mostGivenUp, &open)
+	inventory.QueueFindActive(&b, id, maxHolds, &held)
+	payment.QueueOutOfTime(&b, id, maxExpired, &open)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return end, fmt.Errorf("endSale: %w", err)
 	}
@@ -90,15 +90,15 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		}
 	}
 	for _, p := range in.payments {
-		if p.Phase != payment.Expiring || !p.open() || !p.kept { // it has moved on since: its conclusion is on its way
+		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // it has moved on since: its conclusion is on its way
 			continue
 		}
-		if err := in.giveUp(p); err != nil {
+		if err := in.setLate(p); err != nil {
 			return end, err
 		}
 		end.GivenUp++
 	}
-	if err := in.leaveFinal(ctx, tx); err != nil {
+	if err := in.dropFinal(ctx, tx); err != nil {
 		return end, err
 	}
 	if err := in.write(ctx, tx); err != nil {
@@ -134,9 +134,9 @@ func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, hel
 	return fault.At(postgres.Send(ctx, tx, &b), "releaseHolds")
 }
 
-// ExpireReservations gives up to limit payments up whose deadline is over and that no
-// worker has, in one transaction, and returns how many. Their positions stay reserved:
-// the provider has to say first that they are not paid, see [Seller.Conclude].
+// ExpireReservations expires up to limit payments whose deadline is over and that no worker
+// has, in one transaction, and returns how many. Their positions stay reserved until the
+// provider confirms that they are not paid, see [Seller.Conclude].
 func ExpireReservations(ctx context.Context, db postgres.Beginner, limit int) (n int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		expired, err := payment.Expire(ctx, tx, limit)

@@ -108,7 +108,7 @@ func TestABusyWalletPutsOffItsOwnOrdersOnly(t *testing.T) {
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 2, 1),
 		fixture.WalletRequest(t, id, "mina", 3, 1), fixture.PurchaseRequest(t, id, "mina", 4, 1))
 	seller := fixture.Seller(db)
-	for _, wait := range []sale.Wait{sale.SkipLocked, sale.WaitForCampaign} {
+	for _, wait := range []sale.LockWait{sale.SkipLocked, sale.WaitForCampaign} {
 		whileLocked(t, db, mina, func() { // one that waited would wait for ever
 			report, err := seller.Sell(t.Context(), refs, wait)
 			if err != nil || len(report.Busy) != 2 || report.Busy[0] != refs[0] || report.Busy[1] != refs[2] {
@@ -136,7 +136,7 @@ func TestOrdersWaitForTheirWalletsSoLongAndGiveUpTogether(t *testing.T) {
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 2, 1), fixture.WalletRequest(t, id, "otto", 2, 1))
 	seller := fixture.Seller(db)
 	whileLocked(t, db, mina, func() {
-		report, err := seller.Sell(t.Context(), refs, sale.Wait{Campaign: time.Minute, Wallets: 50 * time.Millisecond})
+		report, err := seller.Sell(t.Context(), refs, sale.LockWait{Campaign: time.Minute, Wallets: 50 * time.Millisecond})
 		if err != nil || len(report.Busy) != 2 || len(report.Finalized) != 0 || report.Sold != 0 {
 			t.Errorf("%+v, %v", report, err)
 		}
@@ -147,7 +147,7 @@ func TestOrdersWaitForTheirWalletsSoLongAndGiveUpTogether(t *testing.T) {
 	done := make(chan sale.Report, 1)
 	whileLocked(t, db, mina, func() {
 		go func() {
-			report, err := seller.Sell(t.Context(), refs, sale.Wait{Campaign: time.Minute, Wallets: walletWait})
+			report, err := seller.Sell(t.Context(), refs, sale.LockWait{Campaign: time.Minute, Wallets: walletWait})
 			if err != nil {
 				t.Error(err)
 			}

@@ -20,7 +20,7 @@ import (
 )
 
 // allWaits are the ways in which a transaction may wait; each ends by itself.
-var allWaits = []sale.Wait{sale.SkipLocked, sale.WaitForCampaign, forAll}
+var allWaits = []sale.LockWait{sale.SkipLocked, sale.WaitForCampaign, forAll}
 
 // cancel asks to cancel some purchase, or a part of it, in any state; often one that is to
 // be cancelled already.
@@ -84,7 +84,7 @@ func (m *model) deliverBacksAndDie(rt *rapid.T) func() {
 }
 
 // finalizeBacks finalizes cancellations like a worker, until it dies.
-func (m *model) finalizeBacks(refs []job.Ref, wait sale.Wait) {
+func (m *model) finalizeBacks(refs []job.Ref, wait sale.LockWait) {
 	defer func() {
 		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
 			panic(p)

@@ -171,7 +171,7 @@ func (m *model) deliver(rt *rapid.T) func() {
 	return func() { m.sell(seller, refs, wait) }
 }
 
-func (m *model) sell(seller *sale.Seller, refs []job.Ref, wait sale.Wait) {
+func (m *model) sell(seller *sale.Seller, refs []job.Ref, wait sale.LockWait) {
 	defer func() {
 		if p := recover(); p != nil && p != errDies { //nolint:errorlint // the very value
 			panic(p)

@@ -24,7 +24,7 @@ type reassignment struct {
 	has   map[inventory.User]int // positions, with those of the payments so far
 }
 
-// reassign gives late payments other positions of the same layers, when as many are free
+// reassign assigns late payments other positions of the same layers, when as many are free
 // and the limit allows it. Otherwise their money goes back. Holds of others are respected.
 func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) error {
 	r, err := e.findStock(ctx, tx, late)
@@ -34,7 +34,7 @@ func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) e
 	for _, c := range late {
 		picked := r.pick(c)
 		if picked == nil {
-			err = e.giveBack(c, payment.RefundLatePayment)
+			err = e.endWithRefund(c, payment.RefundLatePayment)
 		} else {
 			err = e.sellOthers(c, picked)
 		}

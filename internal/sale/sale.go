@@ -4,17 +4,17 @@
 //
 // These are the steps of [Seller.Sell], one transaction for jobs of any campaigns:
 //
-//   - lock campaigns: by id. [Wait] says whether to wait for locked ones, or to return
-//     their jobs as Busy.
+//   - lock campaigns: by id. [LockWait] limits the wait; the jobs of those that stay locked are
+//     Busy.
 //   - read, in later statements: campaigns, the queued jobs, and the positions of their
 //     users where there is a limit.
 //   - end holds that are over, so that their positions are free.
 //   - admit: refuse jobs by the state of their campaign. A refusal is final, as a sale is.
 //   - lock wallets of the jobs that are paid by wallet.
-//   - allocate, in order of arrival: check limit and money, and give each job all or
+//   - allocate, in order of arrival: check limit and money; each job gets all or
 //     nothing: the positions of its hold, chosen ones, or the first free ones by rank. A
 //     job that is paid by card gets them reserved, and stays open: for as long as its user
-//     may keep them without paying.
+//     may hold them without paying.
 //   - write: counters, positions, purchases, money and outcomes. When a statement changes
 //     other rows than expected, everything is rolled back.
 //   - start draws: when the last position of a campaign is sold, set drawing and insert
@@ -22,23 +22,22 @@
 //
 // [Seller.Conclude] decides about payments whose end is known, with the same steps: lock
 // campaigns, lock payments, read, decide, write, start draws. A captured payment sells its
-// positions or gets one refund row. An ended one frees its positions, and notes how long its
-// user has kept them. Late money gets
-// other positions or goes back.
+// positions or gets one refund row. An ended one frees its positions, and adds to the held
+// times of its user. Late money gets other positions or is refunded.
 //
 // [Seller.Cancel] cancels purchases of active campaigns, with the same steps. Card money
-// gets a refund row. A purchase that is being paid is given up before its capture, and
+// gets a refund row. The payment of an open purchase is cancelled before its capture, and
 // refunded after it; its cancellation waits for the payment.
 //
 // No transaction here waits for a provider (see package payments). [ExpireReservations]
-// gives up payments past their deadline.
+// expires payments past their deadline.
 //
 // [Seller.EndSale] ends a sale that is drawn at its end. It ends holds; the conclusion of
-// the last reservation begins the draw. A payment without news is given up when its
-// reservation, with every extension, is over.
+// the last reservation begins the draw. A payment whose end is unknown is late when
+// its reservation, with every extension, is over.
 //
 // A job is final exactly when its effect is committed. The transactions are READ
-// COMMITTED: the row lock of a campaign makes its sales take turns.
+// COMMITTED: the row lock of a campaign serializes its sales.
 package sale
 
 import (
@@ -65,7 +64,7 @@ import (
 // one transaction.
 type Seller struct {
 	db           postgres.Beginner
-	keepJobs     time.Duration
+	jobRetention time.Duration
 	reservations Reservations
 	facts        *campaign.Facts
 }
@@ -73,21 +72,21 @@ type Seller struct {
 // MaxExtension is how much longer positions wait for a card at most while the provider is away.
 const MaxExtension = 30 * time.Minute
 
-// Reservations says how long positions are reserved for payments.
+// Reservations are the limits of reservations for payments by card.
 type Reservations struct {
 	For          time.Duration             // from the reservation on
 	MaxExtension time.Duration             // while the provider is away, beyond that
 	AfterSaleEnd time.Duration             // while they await the buyer, after the end of the sale
 	Takes        func(money.Currency) bool // whether a card can pay in a currency; nil: in none
-	MostPerUser  int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
-	Turns        inventory.Turns           // how long a user keeps a position, with holds; at least For
+	MaxPerUser   int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
+	HoldQuota    inventory.HoldQuota       // of positions in holds and reservations; Max is at least For
 }
 
-// NewSeller returns a Seller. The draw jobs that it makes are kept for keepJobs.
-func NewSeller(db postgres.Beginner, keepJobs time.Duration, reservations Reservations) *Seller {
-	reservations.Turns.Most = max(reservations.Turns.Most, reservations.For)
-	reservations.Turns.CoolDown = 0 // a buyer whose card was declined tries another at once
-	return &Seller{db: db, keepJobs: keepJobs, reservations: reservations, facts: campaign.NewFacts()}
+// NewSeller returns a Seller. jobRetention is that of the draw jobs that it makes.
+func NewSeller(db postgres.Beginner, jobRetention time.Duration, reservations Reservations) *Seller {
+	reservations.HoldQuota.Max = max(reservations.HoldQuota.Max, reservations.For)
+	reservations.HoldQuota.CoolDown = 0 // a buyer whose card was declined tries another at once
+	return &Seller{db: db, jobRetention: jobRetention, reservations: reservations, facts: campaign.NewFacts()}
 }
 
 // Order is the payload of a purchase job: buyer, selection and payment.
@@ -135,10 +134,10 @@ type Report struct {
 	Finalized []job.Outcome // jobs made final by this batch
 	Busy      []job.Ref     // jobs whose campaign or wallet another transaction has locked: try again
 	Locked    []job.Ref     // those of Busy whose campaign is locked
-	GaveUp    bool          // a bounded wait was in vain: nothing is final, and all jobs are Busy
+	TimedOut  bool          // a lock wait timed out: nothing is final, and all jobs are Busy
 	Messages  []job.Message // of draw jobs, to be dispatched
 	Sold      int           // positions
-	Broken    []error       // of jobs that failed because a wallet is broken: an operator must look at it
+	Broken    []error       // of jobs that failed because a wallet is broken, for an operator
 	Payments  []payment.Ref // that are due now: the worker dispatches tasks for them
 	Refunds   []lease.Item  // that are due now: likewise
 
@@ -146,31 +145,31 @@ type Report struct {
 	HoldsReclaimed int // holds that were over and that this batch has ended
 }
 
-// Wait bounds how long a transaction waits for rows that another one has locked. When one is not free
-// by then, nothing is final, and all jobs are Busy. One that waits is for jobs of one campaign: those
-// of several would all wait for the slowest.
-type Wait struct {
+// LockWait limits how long a transaction waits for rows that another one has locked. When a wait times
+// out, nothing is final, and all jobs are Busy. A transaction that waits is for jobs of one campaign:
+// those of several would all wait for the slowest.
+type LockWait struct {
 	Campaign time.Duration // for the campaign
 	Wallets  time.Duration // then for each wallet or payment, while nothing else can be sold in the campaign
 }
 
 var (
 	// SkipLocked never waits: one slow campaign does not delay the others, and there can be no deadlock.
-	SkipLocked = Wait{}
-	// WaitForCampaign is for those who have nothing else to do.
-	WaitForCampaign = Wait{Campaign: time.Minute}
+	SkipLocked = LockWait{}
+	// WaitForCampaign is for callers that have nothing else to do.
+	WaitForCampaign = LockWait{Campaign: time.Minute}
 )
 
-// gaveUp reports whether err is the end of a wait.
-func (w Wait) gaveUp(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
+// timedOut reports whether err is a lock wait that timed out.
+func (w LockWait) timedOut(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
 
 // queueLock locks campaigns and notes which of them it has got.
-func (w Wait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
+func (w LockWait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
 	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
 }
 
 // queueLockPayments locks payments: it waits for them as for wallets.
-func (w Wait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
+func (w LockWait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
 	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
 }
 
@@ -185,7 +184,7 @@ func queueLimit(b *pgx.Batch, limit time.Duration) postgres.LockMode {
 
 // forWallets returns how to lock wallets, and bounds the waits of the rest of the
 // transaction if it is to wait for them.
-func (w Wait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, error) {
+func (w LockWait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, error) {
 	if w.Wallets == 0 {
 		return postgres.SkipLocked, nil
 	}
@@ -193,14 +192,14 @@ func (w Wait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, err
 }
 
 // run runs a transaction. name is that of its failpoint and its errors.
-func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Wait, do func(context.Context, pgx.Tx, []job.Ref, Wait) (Report, error)) (report Report, err error) {
+func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait LockWait, do func(context.Context, pgx.Tx, []job.Ref, LockWait) (Report, error)) (report Report, err error) {
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 		report, err = do(ctx, tx, refs, wait)
 		return err
 	})
 	switch {
-	case wait.gaveUp(err):
-		report = Report{Busy: refs, GaveUp: true}
+	case wait.timedOut(err):
+		report = Report{Busy: refs, TimedOut: true}
 		if wait.Wallets == 0 { // it has waited for nothing else
 			report.Locked = refs
 		}

@@ -24,12 +24,12 @@ import (
 // Sell finalizes purchase jobs in one transaction. An order that is paid by card is not
 // finalized: its positions are reserved, and its payment begins. Sell ignores jobs that are
 // final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked for longer than wait.
-func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait Wait) (Report, error) {
+func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
 	return s.run(ctx, "sale", refs, wait, s.sell)
 }
 
 // sell is the transaction.
-func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (Report, error) {
+func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
 	in, err := lockOrders(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -66,10 +66,10 @@ type inputs struct {
 	holds     map[uuid.UUID]inventory.Hold // that orders name, read by endHolds
 
 	// Of users who order by card, read by endHolds.
-	pending map[inventory.User]int                 // positions that wait for their cards, if there is a limit
-	kept    map[inventory.User]inventory.HeldTimes // lately, without buying
-	cards   map[payment.Buyer]payment.Cards        // that were declined or are being tried
-	trying  map[payment.Buyer]bool                 // another transaction lets them try cards just now
+	pending     map[inventory.User]int                 // positions that wait for their cards, if there is a limit
+	heldTimes   map[inventory.User]inventory.HeldTimes // lately, without buying
+	cards       map[payment.Buyer]payment.Cards        // that were declined or are being tried
+	cardsLocked map[payment.Buyer]bool                 // another transaction has locked them
 }
 
 func (o *Order) buyer() inventory.User {
@@ -86,7 +86,7 @@ func (in *inputs) owner(o *Order) wallet.Owner {
 // lockOrders locks the campaigns of jobs and reads everything that does not depend
 // on the content of the orders, in one round trip. The lock is a statement of its own;
 // those after it see what was committed before it was granted.
-func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inputs, error) {
+func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*inputs, error) {
 	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
@@ -101,7 +101,7 @@ func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Wait) (*inp
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockOrders: %w", err)
 	}
-	in.keepLocked(locked)
+	in.dropUnlocked(locked)
 	return in, nil
 }
 
@@ -139,10 +139,10 @@ func (in *inputs) scanOrders(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// keepLocked moves orders whose campaign is not locked to busy. Orders whose campaign
+// dropUnlocked moves orders whose campaign is not locked to busy. Orders whose campaign
 // does not exist stay, to be refused. It also drops the holds of campaigns that are not
 // locked or not active: this transaction must not end them.
-func (in *inputs) keepLocked(locked map[uuid.UUID]bool) {
+func (in *inputs) dropUnlocked(locked map[uuid.UUID]bool) {
 	in.orders = slices.DeleteFunc(in.orders, func(o *Order) bool {
 		busy := in.campaigns[o.job.CampaignID] != nil && !locked[o.job.CampaignID]
 		if busy {
@@ -179,19 +179,19 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	return fault.At(postgres.Send(ctx, tx, &b), "endHolds")
 }
 
-// queueCards reads about users who order by card: how long they have kept positions lately, and how
+// queueCards reads about users who order by card: how long they have held positions lately, and how
 // many of their cards were declined or are being tried, in other campaigns, too. Without them it costs nothing.
 func (in *inputs) queueCards(b *pgx.Batch) {
-	in.pending, in.kept = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
-	in.cards, in.trying = make(map[payment.Buyer]payment.Cards), make(map[payment.Buyer]bool)
+	in.pending, in.heldTimes = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
+	in.cards, in.cardsLocked = make(map[payment.Buyer]payment.Cards), make(map[payment.Buyer]bool)
 	var users []inventory.User
 	var buyers []payment.Buyer
 	for _, o := range in.orders {
 		if o.Payment.Method != purchase.Card {
 			continue
 		}
-		if in.kept[o.buyer()] == nil {
-			in.kept[o.buyer()] = make(inventory.HeldTimes)
+		if in.heldTimes[o.buyer()] == nil {
+			in.heldTimes[o.buyer()] = make(inventory.HeldTimes)
 			users = append(users, o.buyer())
 		}
 		if !slices.Contains(buyers, o.cardholder()) {
@@ -202,9 +202,9 @@ func (in *inputs) queueCards(b *pgx.Batch) {
 		return
 	}
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&in.now) })
-	inventory.QueueHeldTimes(b, in.reservations.Turns, users, in.kept)
-	payment.QueueCards(b, buyers, uuid.Nil, false, func(who payment.Buyer) { in.trying[who] = true }, func(who payment.Buyer, cards payment.Cards) { in.cards[who] = cards })
-	if in.reservations.MostPerUser > 0 {
+	inventory.QueueHeldTimes(b, in.reservations.HoldQuota, users, in.heldTimes)
+	payment.QueueCards(b, buyers, uuid.Nil, false, func(who payment.Buyer) { in.cardsLocked[who] = true }, func(who payment.Buyer, cards payment.Cards) { in.cards[who] = cards })
+	if in.reservations.MaxPerUser > 0 {
 		inventory.QueueCountOfUsers(b, users, func(u inventory.User, _, reserved int) { in.pending[u] = reserved })
 	}
 }
@@ -237,9 +237,9 @@ func (in *inputs) check(o *Order) error {
 	return nil
 }
 
-// lockWallets locks the wallets of orders that are paid by wallet. wait says whether to
-// wait for those that another transaction has locked, or to treat them as busy.
-func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait Wait) error {
+// lockWallets locks the wallets of orders that are paid by wallet. A wallet that stays
+// locked is busy.
+func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait LockWait) error {
 	owners := make(map[wallet.Owner]bool)
 	for _, o := range orders {
 		if o.Payment.Method == purchase.Wallet {

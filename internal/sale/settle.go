@@ -22,41 +22,41 @@ import (
 func (e *effects) decide(c *conclusion) (late bool, err error) {
 	switch {
 	case c.Phase == payment.Captured && !c.open():
-		return false, e.returnAgain(c)
-	case c.Phase == payment.Captured && c.takenBack():
-		return false, e.giveBack(c, payment.RefundPurchaseCancelled)
+		return false, e.refundLate(c)
+	case c.Phase == payment.Captured && c.cancelled():
+		return false, e.endWithRefund(c, payment.RefundPurchaseCancelled)
 	case c.Phase == payment.Captured && c.campaign.State == campaign.Cancelled:
-		return false, e.giveBack(c, payment.RefundCampaignCancelled)
-	case c.Phase == payment.Captured && c.kept:
+		return false, e.endWithRefund(c, payment.RefundCampaignCancelled)
+	case c.Phase == payment.Captured && c.reserved:
 		return false, e.sellReserved(c)
 	case c.Phase == payment.Captured && c.campaign.State == campaign.Active && !c.campaign.Ended && c.campaign.LatePayment == campaign.LatePaymentReassign:
 		return true, nil
 	case c.Phase == payment.Captured:
-		return false, e.giveBack(c, payment.RefundLatePayment)
+		return false, e.endWithRefund(c, payment.RefundLatePayment)
 	case c.Phase == payment.Ended && c.open():
 		return false, e.end(c)
 	case c.Phase == payment.Ended:
-		e.to(c, payment.Cancelled)
+		e.setPhase(c, payment.Cancelled)
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
-		return false, e.giveUp(c)
+		return false, e.setLate(c)
 	}
 	return false, nil
 }
 
-// giveUp frees what nobody has paid in time: the payment is late from now on. Nobody waits for what its
-// buyer has cancelled: it ends, and money that it still brings goes back.
-func (e *effects) giveUp(c *conclusion) error {
-	if c.takenBack() {
+// setLate frees positions that are not paid in time: the payment is late from now on. What its buyer
+// has cancelled ends at once, and money that still comes is refunded.
+func (e *effects) setLate(c *conclusion) error {
+	if c.cancelled() {
 		return e.end(c)
 	}
 	e.release(c)
-	e.to(c, payment.Late)
+	e.setPhase(c, payment.Late)
 	e.Payments = append(e.Payments, payment.Ref{PurchaseID: c.PurchaseID, CampaignID: c.CampaignID, JobID: c.JobID, Version: c.Version + 1})
 	return nil
 }
 
-// to moves the payment to its next phase.
-func (e *effects) to(c *conclusion, phase payment.Phase) {
+// setPhase moves the payment to its next phase.
+func (e *effects) setPhase(c *conclusion, phase payment.Phase) {
 	e.concluded = append(e.concluded, payment.Conclusion{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: phase})
 }
 
@@ -64,25 +64,25 @@ func (e *effects) step(c *conclusion, event string) {
 	e.steps = append(e.steps, payment.Step{PurchaseID: c.PurchaseID, Event: event})
 }
 
-// release frees the positions of a purchase that is not paid, if it still has them. Its
-// user has kept them for a while.
+// release frees the positions of an unpaid purchase, if it still has them, and adds to the held
+// times of its user.
 func (e *effects) release(c *conclusion) {
-	if c.kept {
+	if c.reserved {
 		e.unpaid = append(e.unpaid, c.owned())
 	}
 	e.free(c)
 }
 
-// holdAgain gives the positions of a purchase back to the hold that it has used.
-func (e *effects) holdAgain(c *conclusion) {
-	e.heldAgain = append(e.heldAgain, c.owned())
+// restoreHold makes the hold that a purchase has used active again, with its positions.
+func (e *effects) restoreHold(c *conclusion) {
+	e.restoredHolds = append(e.restoredHolds, c.owned())
 	e.changes.Add(c.CampaignID, campaign.Counts{})
 	e.step(c, payment.StepHeldAgain)
 }
 
 // free frees the positions of a purchase, if it still has them.
 func (e *effects) free(c *conclusion) {
-	if !c.kept {
+	if !c.reserved {
 		return
 	}
 	e.freed = append(e.freed, c.owned())
@@ -101,12 +101,12 @@ func (e *effects) sellReserved(c *conclusion) error {
 // complete ends a purchase whose positions are sold.
 func (e *effects) complete(c *conclusion) error {
 	e.completed = append(e.completed, c.PurchaseID)
-	e.to(c, payment.Settled)
+	e.setPhase(c, payment.Settled)
 	return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))
 }
 
-// giveBack refunds money that the purchase cannot keep, and ends the purchase.
-func (e *effects) giveBack(c *conclusion, reason payment.RefundReason) error {
+// endWithRefund refunds the money of a purchase, and ends it.
+func (e *effects) endWithRefund(c *conclusion, reason payment.RefundReason) error {
 	if reason == payment.RefundLatePayment {
 		e.step(c, payment.StepLate)
 	}
@@ -116,7 +116,7 @@ func (e *effects) giveBack(c *conclusion, reason payment.RefundReason) error {
 	switch reason {
 	case payment.RefundPurchaseCancelled:
 		problem = fault.New(fault.PurchaseCancelled, "the purchase was cancelled while it was paid; the money is given back")
-		end.By, end.Reason = c.takenBy()
+		end.By, end.Reason = c.cancelledBy()
 	case payment.RefundCampaignCancelled:
 		problem = fault.New(fault.CampaignNotActive, "the campaign was cancelled while the purchase was paid; the money is given back")
 	default:
@@ -127,13 +127,13 @@ func (e *effects) giveBack(c *conclusion, reason payment.RefundReason) error {
 	}
 	e.ends = append(e.ends, end)
 	e.refund(c.bought, c.bought.Amount, reason)
-	e.to(c, payment.RefundDue)
+	e.setPhase(c, payment.RefundDue)
 	return e.finalize(c, purchase.Refunding, problem)
 }
 
-// returnAgain refunds money that appeared on a purchase that had ended: it failed, or was
+// refundLate refunds money that appeared on a purchase that had ended: it failed, or was
 // cancelled before it was paid.
-func (e *effects) returnAgain(c *conclusion) error {
+func (e *effects) refundLate(c *conclusion) error {
 	switch state := c.bought.State; state {
 	case purchase.Failed, purchase.Cancelled:
 		reason := payment.RefundLatePayment
@@ -149,22 +149,22 @@ func (e *effects) returnAgain(c *conclusion) error {
 	default:
 		return fmt.Errorf("%w: purchase %s is %s, and its payment is captured", postgres.ErrRows, c.PurchaseID, state)
 	}
-	e.to(c, payment.RefundDue)
+	e.setPhase(c, payment.RefundDue)
 	return nil
 }
 
 // end ends a purchase that is not paid.
 func (e *effects) end(c *conclusion) error {
-	e.to(c, payment.Cancelled)
+	e.setPhase(c, payment.Cancelled)
 	problem := c.whyEnded()
 	if c.hold == uuid.Nil {
 		e.release(c)
 	} else {
-		e.holdAgain(c)
+		e.restoreHold(c)
 		problem.About = fault.About{Kind: fault.AboutHold, ID: c.hold.String()}
 	}
-	if c.takenBack() {
-		by, reason := c.takenBy()
+	if c.cancelled() {
+		by, reason := c.cancelledBy()
 		e.ends = append(e.ends, purchase.End{ID: c.PurchaseID, State: purchase.Cancelled, By: by, Reason: reason})
 		return e.finalize(c, purchase.Cancelled, problem)
 	}
@@ -172,8 +172,8 @@ func (e *effects) end(c *conclusion) error {
 	return e.finalize(c, purchase.Failed, problem)
 }
 
-// takenBy returns who cancelled the purchase, and why.
-func (c *conclusion) takenBy() (by, reason string) {
+// cancelledBy returns who cancelled the purchase, and why.
+func (c *conclusion) cancelledBy() (by, reason string) {
 	by = job.System
 	if c.CancelledBy != nil {
 		by = *c.CancelledBy
@@ -186,7 +186,7 @@ func (c *conclusion) takenBy() (by, reason string) {
 
 // whyEnded returns why the job of an unpaid purchase fails.
 func (c *conclusion) whyEnded() *fault.Error {
-	if c.takenBack() {
+	if c.cancelled() {
 		return fault.New(fault.PurchaseCancelled, "the purchase was cancelled before it was paid; the positions are free again")
 	}
 	switch *c.Ending { // the table has one in this phase
@@ -205,7 +205,7 @@ func (c *conclusion) whyEnded() *fault.Error {
 	}
 }
 
-// declined says why a provider did not take the money, in the provider's words.
+// declined returns why the provider did not take the money, in its words.
 func declined(d *payprovider.Decline) *fault.Error {
 	why := fault.New(fault.PaymentDeclined, "the payment did not succeed; another try is a new request with a new key")
 	if d == nil {
@@ -215,7 +215,7 @@ func declined(d *payprovider.Decline) *fault.Error {
 		why.Message = d.Message
 	}
 	why.DeclineCode, why.Advice = d.DeclineCode, d.Advice
-	if why.DeclineCode == "" { // the provider has codes that say it all, such as expired_card
+	if why.DeclineCode == "" { // some codes of the provider need no decline code, such as expired_card
 		why.DeclineCode = d.Code
 	}
 	return why
@@ -229,15 +229,15 @@ func (e *effects) finalize(c *conclusion, state purchase.State, problem error) e
 		return nil
 	}
 	done := resultOf(c.bought, c.campaign.Board)
-	if done.State = state; c.kept { // they are freed now
+	if done.State = state; c.reserved { // they are freed now
 		done.Board++
 	}
 	return e.succeed(*c.CancelJob, done)
 }
 
-// leaveFinal leaves jobs alone that are final already. A payment that goes on has no
+// dropFinal leaves jobs alone that are final already. A payment that goes on has no
 // such job; if it had one, its money would go the same way.
-func (e *effects) leaveFinal(ctx context.Context, tx pgx.Tx) error {
+func (e *effects) dropFinal(ctx context.Context, tx pgx.Tx) error {
 	ids := make([]uuid.UUID, len(e.Finalized))
 	for i, outcome := range e.Finalized {
 		ids[i] = outcome.ID

@@ -39,7 +39,7 @@ func openCheckout(t *testing.T) *checkout {
 	settings := servers.Defaults(t).Holds
 	turns(&settings)
 	return &checkout{t: t, db: db, clock: clock, id: fixture.Campaign(t, db, fixture.Draft(4)), holds: fixture.Holds(t, db, nil, turns),
-		seller: sale.NewSeller(db, time.Hour, sale.Reservations{For: 15 * time.Minute, MaxExtension: 30 * time.Minute, Takes: stripe.Takes, Turns: inventory.TurnsOf(settings)})}
+		seller: sale.NewSeller(db, time.Hour, sale.Reservations{For: 15 * time.Minute, MaxExtension: 30 * time.Minute, Takes: stripe.Takes, HoldQuota: inventory.HoldQuotaOf(settings)})}
 }
 
 // pay orders what is selected.
@@ -307,7 +307,7 @@ func TestAReservationThatIsLongerThanAnyHoldIsTheBound(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
 	c.seller = sale.NewSeller(c.db, time.Hour, sale.Reservations{For: time.Hour, MaxExtension: 30 * time.Minute, Takes: stripe.Takes,
-		Turns: inventory.Turns{Most: 20 * time.Minute, Rest: 10 * time.Minute}})
+		HoldQuota: inventory.HoldQuota{Max: 20 * time.Minute, Rest: 10 * time.Minute}})
 	p, ref := c.reserve("a", fixture.Chosen(at(3, 1)), time.Hour)
 	c.neverPaid(p, ref, time.Hour)
 	c.refused("a", fixture.Chosen(at(3, 1)), fault.HoldLimitExceeded)

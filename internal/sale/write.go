@@ -24,31 +24,31 @@ import (
 	"triprize/internal/wallet"
 )
 
-// firstLook is when a payment whose first task was lost is due again.
-const firstLook = 5 * time.Second
+// firstCheck is when a payment whose first task was lost is due again.
+const firstCheck = 5 * time.Second
 
 // effects is what a transaction writes, and the report that is valid after its commit.
 type effects struct {
 	Report
-	changes campaign.Changes
-	back    bool // the changes give positions back, also in campaigns that are cancelled
+	changes       campaign.Changes
+	alsoCancelled bool // the changes may free positions of cancelled campaigns
 
-	reservations Reservations // of begun and reserved
-	now          time.Time    // likewise: when they begin
-	begun        []payment.New
-	concluded    []payment.Conclusion
-	givenUp      []payment.Taking // by cancellations, before their capture
-	captured     []payment.Taking // likewise, after it
-	steps        []payment.Step
-	refunds      []payment.Refund
+	reservations      Reservations // of begun and reserved
+	now               time.Time    // likewise: when they begin
+	begun             []payment.New
+	concluded         []payment.Conclusion
+	cancelledPayments []payment.Taking // by cancellations, before their capture
+	captured          []payment.Taking // likewise, after it
+	steps             []payment.Step
+	refunds           []payment.Refund
 
-	reserved  []inventory.Owned
-	sold      []inventory.Owned // that were free or held
-	paid      []inventory.Owned // that were reserved, and are sold
-	freed     []inventory.Owned // that were reserved
-	unpaid    []inventory.Owned // whose positions are freed, too
-	heldAgain []inventory.Owned
-	takenBack []inventory.Owned // that were sold
+	reserved      []inventory.Owned
+	sold          []inventory.Owned // that were free or held
+	paid          []inventory.Owned // that were reserved, and are sold
+	freed         []inventory.Owned // that were reserved
+	unpaid        []inventory.Owned // whose positions are freed, too
+	restoredHolds []inventory.Owned
+	freedSold     []inventory.Owned // that were sold
 
 	purchases  []purchase.Purchase // new ones
 	completed  []uuid.UUID
@@ -76,7 +76,7 @@ func (e *effects) succeed(jobID uuid.UUID, r Result) error {
 	}
 	done := job.Outcome{ID: jobID, Result: answer, PurchaseID: r.PurchaseID}
 	if r.State == "" { // it is bought
-		done.Positions = purchase.Words(r.Positions)
+		done.Positions = purchase.FormatItems(r.Positions)
 		e.Sold += len(r.Positions)
 	}
 	e.Finalized = append(e.Finalized, done)
@@ -105,7 +105,7 @@ func (e *effects) expire(b *pgx.Batch, over []inventory.Over) {
 	e.HoldsReclaimed += len(over)
 }
 
-// refund gives money of a purchase back: to a wallet in this transaction, to a card later.
+// refund refunds money of a purchase: to a wallet in this transaction, to a card later.
 func (e *effects) refund(p *purchase.Purchase, amount money.Amount, reason payment.RefundReason) {
 	made := payment.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: payment.RefundMethod(p.PaymentMethod),
 		Amount: amount, Currency: p.Currency, Reason: reason}
@@ -121,7 +121,7 @@ func (e *effects) refund(p *purchase.Purchase, amount money.Amount, reason payme
 // fails when it does not change exactly its rows.
 func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
-	if e.back {
+	if e.alsoCancelled {
 		e.changes.QueueBack(&b)
 	} else {
 		e.changes.Queue(&b)
@@ -138,10 +138,10 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 
 func (e *effects) queuePayments(b *pgx.Batch) {
 	if len(e.begun) > 0 {
-		payment.QueueInsert(b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstLook)
+		payment.QueueInsert(b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstCheck)
 	}
 	queueSome(b, e.concluded, payment.QueueConclude)
-	queueSome(b, e.givenUp, payment.QueueGiveUp)
+	queueSome(b, e.cancelledPayments, payment.QueueGiveUp)
 	queueSome(b, e.captured, payment.QueueTakeCaptured)
 	if len(e.steps) > 0 {
 		payment.QueueSteps(b, e.steps...)
@@ -151,14 +151,14 @@ func (e *effects) queuePayments(b *pgx.Batch) {
 
 func (e *effects) queuePositions(b *pgx.Batch) {
 	if len(e.reserved) > 0 {
-		inventory.QueueReserve(b, e.reserved, e.now, e.reservations.Turns, e.reservations.MaxExtension)
+		inventory.QueueReserve(b, e.reserved, e.now, e.reservations.HoldQuota, e.reservations.MaxExtension)
 	}
 	queueSome(b, e.sold, inventory.QueueSell)
 	queueSome(b, e.freed, inventory.QueueFreeReserved)
-	queueSome(b, e.heldAgain, inventory.QueueHoldAgain)
-	queueSome(b, e.unpaid, inventory.QueueUnpaid)
+	queueSome(b, e.restoredHolds, inventory.QueueRestoreHolds)
+	queueSome(b, e.unpaid, inventory.QueueAddReservedTimes)
 	queueSome(b, e.paid, inventory.QueueSellReserved)
-	queueSome(b, e.takenBack, inventory.QueueTakeBack)
+	queueSome(b, e.freedSold, inventory.QueueFreeSold)
 }
 
 func (e *effects) queuePurchases(b *pgx.Batch) error {
@@ -173,8 +173,8 @@ func (e *effects) queuePurchases(b *pgx.Batch) error {
 		}
 	}
 	queueSome(b, e.cancelled, purchase.QueueCancel)
-	given := make([]uuid.UUID, len(e.givenUp))
-	for i, taken := range e.givenUp {
+	given := make([]uuid.UUID, len(e.cancelledPayments))
+	for i, taken := range e.cancelledPayments {
 		given[i] = taken.PurchaseID
 	}
 	queueSome(b, given, purchase.QueueNotAwaiting)
@@ -234,7 +234,7 @@ func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]
 
 // draw makes the job that draws a campaign whose sale this transaction has ended.
 func (s *Seller) draw(ctx context.Context, tx pgx.Tx, id uuid.UUID, by job.By, e *effects) error {
-	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.keepJobs, job.OriginIn(e.Finalized, id)))
+	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.jobRetention, job.OriginIn(e.Finalized, id)))
 	e.Messages = append(e.Messages, made...)
 	return fault.At(err, "draw(%s)", id)
 }

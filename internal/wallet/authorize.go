@@ -141,7 +141,7 @@ func (u *UnitOfWork) usable(a *account, h *authorization) error {
 	return nil
 }
 
-// pending posts an entry about an authorization. All such entries have the same
+// postHeld posts an entry about an authorization. All such entries have the same
 // sides: the wallet, and the account funding, where captured money goes.
 func (u *UnitOfWork) postHeld(kind Kind, a *account, h *authorization, m Movement, l leg) {
 	e := u.entry(kind, a.Currency, m)

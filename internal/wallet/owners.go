@@ -43,7 +43,7 @@ type Buyers struct {
 }
 
 // OpenBuyers locks the wallets of those owners that have one, and finds which of the references are
-// used. mode says whether to wait for wallets that another transaction has locked.
+// used.
 func OpenBuyers(ctx context.Context, tx pgx.Tx, owners map[Owner]bool, references map[Reference]bool, mode postgres.LockMode) (*Buyers, error) {
 	wallets, err := find(ctx, tx, slices.Collect(maps.Keys(owners)))
 	if err != nil {

@@ -85,7 +85,7 @@ func (u *UnitOfWork) Pay(id uuid.UUID, m Movement) (Entry, error) {
 	return u.move(KindPurchase, Side{Wallet: id}, Side{Account: sales}, m)
 }
 
-// Refund gives back the price of a purchase.
+// Refund refunds a purchase.
 func (u *UnitOfWork) Refund(id uuid.UUID, m Movement) (Entry, error) {
 	return u.move(KindRefund, Side{Account: refunds}, Side{Wallet: id}, m)
 }
@@ -212,7 +212,7 @@ func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 	return nil
 }
 
-// room checks that a wallet can take an amount.
+// checkRoom checks that a wallet can take an amount.
 func (a *account) checkRoom(amount money.Amount) error {
 	if a.Balance > maxBalance-amount {
 		return invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", maxBalance))
@@ -232,7 +232,7 @@ func checkText(pointer, text string, most int) error {
 	return nil
 }
 
-// Check refuses an owner that no wallet can have.
+// check refuses an owner that no wallet can have.
 func (o Owner) check() error {
 	if o.ID == "" {
 		return invalid("/owner_id", "must have at least 1 character")
@@ -246,7 +246,7 @@ func (o Owner) check() error {
 	return nil
 }
 
-// CheckDescription refuses a description that no entry can have.
+// checkDescription refuses a description that no entry can have.
 func checkDescription(text string) error { return checkText("/description", text, maxDescription) }
 
 func invalid(pointer, detail string) error {

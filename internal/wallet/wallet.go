@@ -129,7 +129,7 @@ type Side struct {
 }
 
 // Reference identifies a movement, so that it is not made twice. It is unique
-// within its scope: the client that gave it, or empty for references that Triprize
+// within its scope: the client of the request, or empty for references that Triprize
 // makes.
 type Reference struct{ Scope, Text string }
 
@@ -137,7 +137,7 @@ type Reference struct{ Scope, Text string }
 type Entry struct {
 	ID            uuid.UUID
 	Kind          Kind
-	Debit, Credit Side // who gives, and who gets
+	Debit, Credit Side
 	Amount        money.Amount
 	Currency      string
 	Reference     Reference

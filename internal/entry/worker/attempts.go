@@ -194,14 +194,14 @@ func groupSize(queued []job.Ref) int {
 func (s *finalizer) group(ctx context.Context, jobs []job.Ref) error {
 	wait := sale.SkipLocked
 	if ofOneCampaign(jobs) && s.worker.groupWaits.allowed() {
-		wait = sale.Wait{Campaign: lockWait}
+		wait = sale.LockWait{Campaign: lockWait}
 	}
 	report, err := s.run(ctx, jobs, wait)
 	if err != nil {
 		return err
 	}
 	if wait != sale.SkipLocked {
-		s.worker.groupWaits.record(report.GaveUp)
+		s.worker.groupWaits.record(report.TimedOut)
 	}
 	if len(report.Busy) == 0 {
 		return nil

@@ -115,7 +115,7 @@ func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	first, letGoOn := sync.OnceFunc(func() { close(begun); <-goOn }), sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(letGoOn)
-	made := record(w.cancellations, func(sale.Wait) error { first(); return nil })
+	made := record(w.cancellations, func(sale.LockWait) error { first(); return nil })
 	batches := w.shards[0].batches[job.KindCancellation]
 	if err := batches.Submit(&item{Ref: job.Ref{ID: uuid.New(), CampaignID: id}}); err != nil { // a batch of its own, before the others
 		t.Fatal(err)

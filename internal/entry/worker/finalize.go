@@ -41,13 +41,13 @@ const (
 type finalizer struct {
 	worker      *Worker
 	kind        job.Kind
-	finalize    func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error)
+	finalize    func(ctx context.Context, refs []job.Ref, wait sale.LockWait) (sale.Report, error)
 	retries     *semaphore.Weighted // half of the kind's slots, for tasks that retry jobs
 	minInterval time.Duration       // between the starts of two batches of this kind in a shard
 }
 
 // newFinalizer returns a finalizer of a kind with slots. It panics without slots: a setting lacks its default.
-func (w *Worker) newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error), slots int) *finalizer {
+func (w *Worker) newFinalizer(kind job.Kind, finalize func(ctx context.Context, refs []job.Ref, wait sale.LockWait) (sale.Report, error), slots int) *finalizer {
 	if slots < 1 {
 		panic("worker: a finalizer without slots")
 	}
@@ -161,7 +161,7 @@ func (s *finalizer) submit(ctx context.Context, items []*item) (blocked []*item,
 }
 
 // run runs one transaction and the work after its commit.
-func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.Wait) (sale.Report, error) {
+func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.LockWait) (sale.Report, error) {
 	w := s.worker
 	ctx, spans := tracing.Batch(ctx, string(s.kind), len(refs), job.Traces(refs))
 	report, err := s.finalize(postgres.As(ctx, transactionsOf(string(s.kind))), refs, wait)

@@ -121,7 +121,7 @@ func TestARedeliveredJobWaitsForItsCampaign(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	unlock := lock(t, w, id)
 	jobs := order(t, w, id, "a", "b").Jobs
-	record(w.purchases, func(wait sale.Wait) error {
+	record(w.purchases, func(wait sale.LockWait) error {
 		if wait != sale.SkipLocked {
 			unlock()
 		}

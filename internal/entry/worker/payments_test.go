@@ -207,7 +207,7 @@ func TestAConclusionInAnOutageGivesItsSlotBack(t *testing.T) {
 	w := withCards(t, newBank())
 	ref := reserved(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)))
 	tries := 0
-	record(w.cards.settlements, func(sale.Wait) error {
+	record(w.cards.settlements, func(sale.LockWait) error {
 		if tries++; tries == 1 {
 			return context.DeadlineExceeded
 		}

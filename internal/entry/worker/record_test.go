@@ -11,7 +11,7 @@ import (
 // transaction is one transaction of a shard.
 type transaction struct {
 	refs   []job.Ref
-	wait   sale.Wait
+	wait   sale.LockWait
 	report sale.Report
 }
 
@@ -23,9 +23,9 @@ type transactions struct {
 
 // record notes every transaction of a kind. before is called first; its error is that
 // of the transaction.
-func record(s *finalizer, before func(wait sale.Wait) error) *transactions {
+func record(s *finalizer, before func(wait sale.LockWait) error) *transactions {
 	r, finalize := &transactions{}, s.finalize
-	s.finalize = func(ctx context.Context, refs []job.Ref, wait sale.Wait) (report sale.Report, err error) {
+	s.finalize = func(ctx context.Context, refs []job.Ref, wait sale.LockWait) (report sale.Report, err error) {
 		if before != nil {
 			err = before(wait)
 		}

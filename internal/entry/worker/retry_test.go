@@ -13,7 +13,7 @@ import (
 )
 
 // waitsOf returns how each of the transactions since the last call has waited.
-func waitsOf(made *transactions) (waits []sale.Wait) {
+func waitsOf(made *transactions) (waits []sale.LockWait) {
 	for _, one := range made.take() {
 		waits = append(waits, one.wait)
 	}
@@ -30,7 +30,7 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		w.purchases:     func(id uuid.UUID) job.Ref { return order(t, w, id, "a").Jobs[0] },
 		w.cancellations: func(id uuid.UUID) job.Ref { return takeBack(t, w, id, 1)[0] },
 	}
-	forCampaign := sale.Wait{Campaign: lockWait}
+	forCampaign := sale.LockWait{Campaign: lockWait}
 	for s, ask := range finalizers {
 		made := record(s, nil)
 		l := w.shards[0]
@@ -42,7 +42,7 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 			held = append(held, &item{Ref: ask(id), retries: 1, verdict: campaignLocked})
 			unlocks = append(unlocks, lock(t, w, id))
 		}
-		flush := func(want verdict, waits ...sale.Wait) {
+		flush := func(want verdict, waits ...sale.LockWait) {
 			t.Helper()
 			verdicts, err := l.flush(t.Context(), s, append(slices.Clone(held), &item{Ref: ask(free)}))
 			if err != nil || !slices.Equal(verdicts, []verdict{want, want, want, done}) {
@@ -63,11 +63,11 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		}
 		alone := []*item{{Ref: held[0].Ref}}
 		l.campaigns.notBefore = time.Now().Add(time.Hour)
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{sale.SkipLocked}) {
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.LockWait{sale.SkipLocked}) {
 			t.Errorf("%s: a batch of one campaign waited, %v", s.kind, err)
 		}
 		l.campaigns = waitBackoff{}
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.Wait{forCampaign}) || l.campaigns.allowed() {
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.LockWait{forCampaign}) || l.campaigns.allowed() {
 			t.Errorf("%s: a batch of one campaign, later: %v", s.kind, err)
 		}
 		for _, unlock := range unlocks {
@@ -88,7 +88,7 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 	items := []*item{{Ref: refs[0], retries: walletRetry - 1, verdict: walletLocked}, {Ref: refs[1]}, {Ref: refs[2]}}
 	made := record(w.purchases, nil)
 	unlock := fixture.LockWallet(t, w.db, mina)
-	flush := func(items []*item, want []verdict, waits ...sale.Wait) {
+	flush := func(items []*item, want []verdict, waits ...sale.LockWait) {
 		t.Helper()
 		verdicts, err := w.shards[0].flush(t.Context(), w.purchases, items)
 		if err != nil || !slices.Equal(verdicts, want) {
@@ -98,7 +98,7 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 			t.Errorf("the transactions waited %+v", got)
 		}
 	}
-	forCampaign, forWallets := sale.Wait{Campaign: lockWait}, sale.Wait{Campaign: lockWait, Wallets: walletWait}
+	forCampaign, forWallets := sale.LockWait{Campaign: lockWait}, sale.LockWait{Campaign: lockWait, Wallets: walletWait}
 	flush(items, []verdict{walletLocked, done, done}, sale.SkipLocked, forCampaign) // it is skipped
 	items[0].retries++
 	flush(items[:1], []verdict{walletLocked}, forWallets)

@@ -166,7 +166,7 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 	for i, it := range items {
 		refs[i] = it.Ref
 	}
-	wait, backoff := sale.Wait{Campaign: lockWait}, &l.campaigns
+	wait, backoff := sale.LockWait{Campaign: lockWait}, &l.campaigns
 	if wallets {
 		wait.Wallets, backoff = walletWait, &l.wallets
 	}
@@ -180,7 +180,7 @@ func (l *shard) try(ctx context.Context, s *finalizer, items []*item, wallets bo
 		return err
 	}
 	if wait != sale.SkipLocked {
-		backoff.record(report.GaveUp)
+		backoff.record(report.TimedOut)
 	}
 	for _, ref := range report.Busy {
 		verdicts[ref.ID] = walletLocked

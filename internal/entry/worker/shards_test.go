@@ -64,7 +64,7 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := newWorkerOn(t, workerSettings(t), registry)
 	tries := 0
-	record(w.purchases, func(sale.Wait) error {
+	record(w.purchases, func(sale.LockWait) error {
 		if tries++; tries == 1 {
 			return context.DeadlineExceeded
 		}
@@ -83,7 +83,7 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
-	made := record(w.purchases, func(sale.Wait) error { return context.DeadlineExceeded })
+	made := record(w.purchases, func(sale.LockWait) error { return context.DeadlineExceeded })
 	l := w.shards[0]
 	w.exclusive.Lock() // until all are there: the first batch may have taken some of them
 	for _, ref := range order(t, w, uuid.New(), "a", "b", "c", "d", "e", "f", "g", "h").Jobs {
@@ -159,7 +159,7 @@ func TestAShardThatHangsIsEndedAtShutdown(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	hangs := make(chan struct{})
-	w.purchases.finalize = func(ctx context.Context, _ []job.Ref, _ sale.Wait) (sale.Report, error) {
+	w.purchases.finalize = func(ctx context.Context, _ []job.Ref, _ sale.LockWait) (sale.Report, error) {
 		close(hangs)
 		<-ctx.Done()
 		return sale.Report{}, ctx.Err()

@@ -97,8 +97,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: drawing.NewTriggers(registry, logger),
 		dispatcher: queue.NewDispatcher(client, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
-			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MostPerUser: settings.Payments.MaxPositionsPerUser,
-				Turns: inventory.TurnsOf(settings.Holds), Takes: takes}),
+			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MaxPerUser: settings.Payments.MaxPositionsPerUser,
+				HoldQuota: inventory.HoldQuotaOf(settings.Holds), Takes: takes}),
 		saleEnder: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:      gate,
 	}

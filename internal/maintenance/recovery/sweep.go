@@ -94,7 +94,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		auditor: upkeep.NewAuditor(db, logger), warnAfter: warnAfter,
 		wallets: wallet.NewExecutor(db, wallet.Documents{}, wallet.Options{}), // Expire skips locked wallets, so it needs no lock in Redis
 		seller: sale.NewSeller(db, settings.Retention.Jobs, sale.Reservations{For: settings.Payments.Reservation,
-			MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MostPerUser: settings.Payments.MaxPositionsPerUser}),
+			MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MaxPerUser: settings.Payments.MaxPositionsPerUser}),
 	}
 }
 

@@ -150,7 +150,7 @@ func (s *shop) giveBack(b bought) uuid.UUID {
 		payment.QueueInsertRefunds(&q, []payment.Refund{{ID: id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: payment.RefundToCard,
 			Amount: p.Amount, Currency: p.Currency, Reason: payment.RefundPurchaseCancelled}})
 		campaign.Changes{p.CampaignID: {Sold: -1}}.QueueBack(&q)
-		inventory.QueueTakeBack(&q, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items[:1]}})
+		inventory.QueueFreeSold(&q, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items[:1]}})
 		purchase.QueueCancel(&q, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
 		return tx.SendBatch(s.t.Context(), &q).Close()
 	})

@@ -68,7 +68,7 @@ func giveBack(t *testing.T, db *pgxpool.Pool, p purchase.Purchase, id uuid.UUID)
 		payment.QueueInsertRefunds(&b, []payment.Refund{{ID: id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: payment.RefundToCard,
 			Amount: p.Amount, Currency: p.Currency, Reason: payment.RefundPurchaseCancelled}})
 		campaign.Changes{p.CampaignID: {Sold: -len(p.Items)}}.QueueBack(&b)
-		inventory.QueueTakeBack(&b, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}})
+		inventory.QueueFreeSold(&b, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}})
 		purchase.QueueCancel(&b, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
