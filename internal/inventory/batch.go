@@ -177,7 +177,7 @@ type effects struct {
 	over     []Over  // holds that it ends
 	extended []*Hold // each once
 	released []*Hold
-	made     []NewHold
+	made     []newHold
 	changes  campaign.Changes
 	taken    map[PositionID]taking // positions that are taken
 	extends  int                   // extensions: a hold may have several
@@ -211,7 +211,7 @@ func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
 	return fault.At(postgres.Send(ctx, tx, &b), "inventory.effects.end")
 }
 
-func (e *effects) hold(made NewHold, ttl time.Duration) {
+func (e *effects) hold(made newHold, ttl time.Duration) {
 	e.made = append(e.made, made)
 	e.changes.Add(made.CampaignID, campaign.Counts{Reserved: len(made.Picked)})
 	for _, p := range made.Picked {

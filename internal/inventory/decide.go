@@ -220,19 +220,19 @@ func findStock(ctx context.Context, tx pgx.Tx, f *snapshot, requests []HoldReque
 }
 
 // decideOne makes a hold, or returns why the request is refused.
-func (s *Holds) decideOne(f *snapshot, stock *Stock, r HoldRequest) (NewHold, error) {
+func (s *Holds) decideOne(f *snapshot, stock *Stock, r HoldRequest) (newHold, error) {
 	if err := f.checkSale(r); err != nil {
-		return NewHold{}, err
+		return newHold{}, err
 	}
 	if err := f.checkUsage(r, s.settings); err != nil {
-		return NewHold{}, err
+		return newHold{}, err
 	}
 	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", f.allowance(r).Avoid())
 	if err != nil {
-		return NewHold{}, stock.NameOwn(err, r.Job.CampaignID, r.Job.Client, r.Job.UserID, r.Selection)
+		return newHold{}, stock.NameOwn(err, r.Job.CampaignID, r.Job.Client, r.Job.UserID, r.Selection)
 	}
 	f.hold(r, len(picked))
-	made := NewHold{Picked: picked, Hold: Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
+	made := newHold{Picked: picked, Hold: Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
 		Currency: f.campaigns[r.Job.CampaignID].Currency, Client: r.Job.Client, Metadata: r.Metadata, State: HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.allowance(r).EndsBy(f.now, picked)}}
 	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
 		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), earlier(made.EndsBy, *end)

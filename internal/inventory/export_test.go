@@ -8,8 +8,14 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Need is what the tests of the search ask for.
-type Need = need
+// Need is what the tests of the search ask for, and NewHold what those of changes make.
+type (
+	Need    = need
+	NewHold = newHold
+)
+
+// Hold takes positions out of the stock.
+func (s *Stock) Hold(picked []*Free) { s.take(picked) }
 
 // MaxAdjacentLayer bounds the layers in which positions are found side by side.
 const MaxAdjacentLayer = maxAdjacentLayer

@@ -203,8 +203,8 @@ const (
 	uncounted = `(SELECT board_version + 1 FROM campaigns WHERE id = p.campaign_id)`
 )
 
-// NewHold is a hold to be made, with its positions, which are free.
-type NewHold struct {
+// newHold is a hold to be made, with its positions, which are free.
+type newHold struct {
 	Hold
 	Picked []*Free
 }
@@ -212,7 +212,7 @@ type NewHold struct {
 // queueHold makes holds. Their positions must still be free and have the version
 // at which they were found, and the quota must allow their users to hold them. It comes
 // after campaign.Changes.
-func queueHold(b *pgx.Batch, holds []NewHold, quota HoldQuota) error {
+func queueHold(b *pgx.Batch, holds []newHold, quota HoldQuota) error {
 	var campaigns, holdIDs []uuid.UUID
 	var layers, cols, versions []int
 	var users []string
@@ -237,7 +237,7 @@ func queueHold(b *pgx.Batch, holds []NewHold, quota HoldQuota) error {
 	return queueInsert(b, holds)
 }
 
-func queueInsert(b *pgx.Batch, holds []NewHold) error {
+func queueInsert(b *pgx.Batch, holds []newHold) error {
 	n := len(holds)
 	ids, campaigns, users, deadlines := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]time.Time, n)
 	positions, sizes, created, endsBy := make([][]byte, n), make([]int, n), make([]time.Time, n), make([]time.Time, n)

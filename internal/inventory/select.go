@@ -153,7 +153,7 @@ func (f *Found) holder() Holder {
 // position-taken, sold-out (final) or none-available (for now). at is the JSON
 // pointer of the selection in its request. Random positions for which avoid
 // returns true are skipped; avoid may be nil. Select takes nothing out of the
-// stock: call Hold or Sell with the result.
+// stock: call Reserve or Sell with the result.
 func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(shape.Position) bool) ([]*Free, error) {
 	if len(sel.Positions) > 0 {
 		return s.choose(campaignID, sel.Positions, at)
@@ -278,14 +278,14 @@ func (s *Stock) holderOf(at PositionID) Holder {
 
 // Reserve takes positions out of the stock, for a new hold or reservation.
 func (s *Stock) Reserve(picked []*Free, by Holder) {
-	s.Hold(picked)
+	s.take(picked)
 	for _, f := range picked {
 		s.holders[f.PositionID] = by
 	}
 }
 
-// Hold takes positions out of the stock, as held.
-func (s *Stock) Hold(picked []*Free) {
+// take takes positions out of the stock.
+func (s *Stock) take(picked []*Free) {
 	for _, f := range picked {
 		f.taken = true
 	}
@@ -293,7 +293,7 @@ func (s *Stock) Hold(picked []*Free) {
 
 // Sell takes positions out of the stock, as sold.
 func (s *Stock) Sell(picked []*Free) {
-	s.Hold(picked)
+	s.take(picked)
 	for _, f := range picked {
 		s.gone[Pool{f.CampaignID, 0}]++
 		s.gone[Pool{f.CampaignID, f.Layer}]++
