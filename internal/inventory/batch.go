@@ -85,11 +85,11 @@ func (t *transaction) run(ctx context.Context, db postgres.Beginner) (err error)
 	if len(keyed) > 0 {
 		done, err := job.OnceEach(ctx, db, jobs, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
 			decided = true
-			mine := make([]int, len(fresh))
+			todo := make([]int, len(fresh))
 			for at, i := range fresh {
-				mine[at] = keyed[i]
+				todo[at] = keyed[i]
 			}
-			return t.decide(ctx, tx, mine, unkeyed)
+			return t.decide(ctx, tx, todo, unkeyed)
 		})
 		if err != nil {
 			return err
@@ -111,15 +111,15 @@ func (t *transaction) run(ctx context.Context, db postgres.Beginner) (err error)
 // extends and releases, makes holds of what is free then, each in order of arrival,
 // and returns the answers to the keyed tasks.
 func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []int) ([]job.Answer, error) {
-	mine := append(slices.Clone(keyed), unkeyed...)
-	slices.Sort(mine) // the order of arrival
-	f, err := t.lock(ctx, tx, mine)
+	todo := append(slices.Clone(keyed), unkeyed...)
+	slices.Sort(todo) // the order of arrival
+	f, err := t.lock(ctx, tx, todo)
 	if err != nil {
 		return nil, err
 	}
 	out := newEffects(f)
 	answers := make([]job.Answer, len(t.tasks))
-	for _, i := range mine {
+	for _, i := range todo {
 		switch one := t.tasks[i]; one.kind {
 		case create:
 		case extend:
@@ -131,14 +131,14 @@ func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []in
 	if err := out.end(ctx, tx); err != nil {
 		return nil, err
 	}
-	if err := t.create(ctx, tx, f, out, mine, answers); err != nil {
+	if err := t.create(ctx, tx, f, out, todo, answers); err != nil {
 		return nil, err
 	}
 	if err := out.write(ctx, tx, f.quota); err != nil {
 		return nil, err
 	}
 	t.effects = out
-	failpoint.Hit("holds.commit", func() []string { return t.names(mine) })
+	failpoint.Hit("holds.commit", func() []string { return t.names(todo) })
 	of := make([]job.Answer, len(keyed))
 	for at, i := range keyed {
 		of[at] = answers[i]
@@ -146,11 +146,11 @@ func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []in
 	return of, nil
 }
 
-// lock locks the campaign and reads the facts about tasks.
-func (t *transaction) lock(ctx context.Context, tx pgx.Tx, mine []int) (*snapshot, error) {
+// lock locks the campaign and reads the snapshot for tasks.
+func (t *transaction) lock(ctx context.Context, tx pgx.Tx, todo []int) (*snapshot, error) {
 	var requests []HoldRequest
 	var holds []uuid.UUID
-	for _, i := range mine {
+	for _, i := range todo {
 		if one := t.tasks[i]; one.kind == create {
 			requests = append(requests, one.HoldRequest)
 		} else {
@@ -164,9 +164,9 @@ func (t *transaction) lock(ctx context.Context, tx pgx.Tx, mine []int) (*snapsho
 }
 
 // names returns the campaign and the users of tasks, for failpoints.
-func (t *transaction) names(mine []int) []string {
+func (t *transaction) names(todo []int) []string {
 	names := []string{t.tasks[0].Job.CampaignID.String()}
-	for _, i := range mine {
+	for _, i := range todo {
 		names = append(names, t.tasks[i].Job.UserID)
 	}
 	return names

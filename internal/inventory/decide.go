@@ -57,8 +57,8 @@ func campaignsOf(requests []HoldRequest) (campaigns []uuid.UUID) {
 	return campaigns
 }
 
-// readSnapshot reads the facts about requests for new holds, and about other holds, in statements after
-// those of b. Behind that of a lock they see what was committed before it was granted.
+// readSnapshot reads what decisions on requests for new holds, and on other holds, need, in statements
+// after those of b. Behind that of a lock they see what was committed before it was granted.
 func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, campaigns []uuid.UUID, requests []HoldRequest, holds []uuid.UUID) (*snapshot, error) {
 	f := &snapshot{quota: HoldQuotaOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[User]*usage), heldTimes: make(map[User]HeldTimes), held: make(map[uuid.UUID]int),
 		holds: make(map[uuid.UUID]*Hold)}
@@ -133,10 +133,10 @@ func (f *snapshot) end(campaignID uuid.UUID, userID string, n int) {
 // release takes a hold that is released now out of every count.
 func (f *snapshot) release(h *Hold) {
 	f.end(h.CampaignID, h.UserID, len(h.Positions))
-	if kept := f.heldTimes[User{CampaignID: h.CampaignID, ID: h.UserID}]; kept != nil {
+	if times := f.heldTimes[User{CampaignID: h.CampaignID, ID: h.UserID}]; times != nil {
 		lasted := max(f.now.Sub(h.CreatedAt), 0)
 		for _, p := range h.Positions {
-			kept.add(p.Position, HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
+			times.add(p.Position, HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
 		}
 	}
 }
@@ -161,9 +161,9 @@ func (r HoldRequest) user() User {
 
 // create makes the holds that tasks ask for. Users who free positions in this transaction
 // choose last: they have no head start.
-func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *snapshot, out *effects, mine []int, answers []job.Answer) error {
+func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *snapshot, out *effects, todo []int, answers []job.Answer) error {
 	var of []int
-	for _, i := range mine {
+	for _, i := range todo {
 		if t.tasks[i].kind == create {
 			of = append(of, i)
 		}
