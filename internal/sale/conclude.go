@@ -28,7 +28,7 @@ import (
 //     payment is late. Its job stays open; but what its buyer has cancelled is cancelled
 //     now, and money that still comes is refunded.
 //
-// It does nothing about other payments. A job is Busy when the campaign or the row of its
+// It leaves other payments as they are. A job is Busy when the campaign or the row of its
 // payment is locked for longer than wait.
 func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
 	return s.run(ctx, "conclusion", refs, wait, s.conclude)
@@ -98,7 +98,7 @@ func (c *conclusion) cancelled() bool {
 type conclusions struct {
 	*effects
 	campaigns map[uuid.UUID]*campaign.Status
-	payments  []*conclusion // in the order in which they were asked for
+	payments  []*conclusion // in the order in which they were found
 }
 
 func newConclusions() *conclusions {
@@ -124,7 +124,7 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait)
 	var free []payment.Ref // of campaigns that this transaction has locked
 	seen := make(map[uuid.UUID]bool, len(found))
 	for _, ref := range found {
-		again := seen[ref.PurchaseID] // two tasks may ask for one payment
+		again := seen[ref.PurchaseID] // two tasks may be for one payment
 		seen[ref.PurchaseID] = true
 		switch {
 		case again:

@@ -33,19 +33,18 @@ type End struct {
 	Finalized []job.Outcome // of jobs whose payments expired
 }
 
-// EndSale ends the sale of a campaign that is drawn at the end of its sale, when that has
-// come by the database's clock: it ends the holds, and when no position is reserved any
-// more, the campaign is drawing and its draw job made, in one transaction. Before the end,
-// and for any other campaign, it does nothing. Many holds end in several transactions
-// before; the effects in end are committed, with an error too.
+// EndSale ends the sale of a campaign that is drawn at the end of its sale, from that time on
+// by the database's clock: it ends the holds, and when no position is reserved any more, sets
+// drawing and inserts the draw job, in one transaction. Before the end, and for any other
+// campaign, it does nothing. Many holds end in several transactions before; the effects in end
+// are committed, with an error too.
 //
-// It waits for reservations by doing nothing about them: their payments go on, and the
-// transaction that frees or sells the last reserved position ends the sale as well. But no
-// expired reservation delays the end beyond its deadline with every extension: then its
-// payment is late. Its positions are free, its job stays open, and
-// what is paid after all is refunded. A payment that is being captured is waited for without
-// an end: its buyer has paid in time. Where the provider does not answer, an operator resolves
-// it.
+// Reservations stay: their payments go on, and the transaction that frees or sells the last
+// reserved position ends the sale as well. But no expired reservation delays the end beyond its
+// deadline with every extension: then its payment is late. Its positions are free, its job stays
+// open, and money that still comes is refunded. A payment that is being captured delays the end
+// without limit: its buyer has paid in time. When the provider does not answer, an operator
+// resolves it.
 func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error) {
 	for {
 		var step End
@@ -85,12 +84,12 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		return end, err
 	}
 	if len(open) > 0 {
-		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // who is locked is concluded just now
+		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // what is locked is being concluded
 			return end, err
 		}
 	}
 	for _, p := range in.payments {
-		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // it has moved on since: its conclusion is on its way
+		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // its state has changed since: it is concluded elsewhere
 			continue
 		}
 		if err := in.setLate(p); err != nil {
@@ -110,8 +109,8 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 	return end, err
 }
 
-// endIfDue ends the sale of a campaign that is drawn at its end, if that has come and
-// its change frees or sells the last reserved position. It comes after all other writes; the
+// endIfDue ends the sale of a campaign that is drawn at its end, if that is over and e frees
+// or sells the last reserved position. It comes after all other writes; the
 // statement itself decides.
 func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e *effects) error {
 	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+e.changes[c.ID].Reserved > 0 {

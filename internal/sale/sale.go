@@ -29,7 +29,7 @@
 // gets a refund row. The payment of an open purchase is cancelled before its capture, and
 // refunded after it; its cancellation waits for the payment.
 //
-// No transaction here waits for a provider (see package payments). [ExpireReservations]
+// No transaction here waits for a provider (see package payment). [ExpireReservations]
 // expires payments past their deadline.
 //
 // [Seller.EndSale] ends a sale that is drawn at its end. It ends holds; the conclusion of
@@ -105,7 +105,7 @@ type Order struct {
 // selectionAt is the JSON pointer of an order's selection.
 const selectionAt = "/selection"
 
-// Payment says how the purchase is paid. With purchase.External the app collects the
+// Payment is how a purchase is paid. With purchase.External the app collects the
 // money, with purchase.Card the provider does.
 type Payment struct {
 	Method        purchase.PaymentMethod `json:"method"`

@@ -235,8 +235,8 @@ func (e *effects) finalize(c *conclusion, state purchase.State, problem error) e
 	return e.succeed(*c.CancelJob, done)
 }
 
-// dropFinal leaves jobs alone that are final already. A payment that goes on has no
-// such job; if it had one, its money would go the same way.
+// dropFinal drops the outcomes of jobs that are final already. An open payment has no such
+// job; if it had one, its money would go the same way.
 func (e *effects) dropFinal(ctx context.Context, tx pgx.Tx) error {
 	ids := make([]uuid.UUID, len(e.Finalized))
 	for i, outcome := range e.Finalized {
