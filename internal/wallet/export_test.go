@@ -22,7 +22,6 @@ const (
 // The queries that commands and the sweep are made of.
 var (
 	At      = sumAt
-	Find    = find
 	FindDue = findDue
 )
 

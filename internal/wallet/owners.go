@@ -45,7 +45,7 @@ type Buyers struct {
 // OpenBuyers locks the wallets of those owners that have one, and finds which of the references are
 // used.
 func OpenBuyers(ctx context.Context, tx pgx.Tx, owners map[Owner]bool, references map[Reference]bool, mode postgres.LockMode) (*Buyers, error) {
-	wallets, err := find(ctx, tx, slices.Collect(maps.Keys(owners)))
+	wallets, err := Find(ctx, tx, slices.Collect(maps.Keys(owners)))
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 			others = append(others, o.Owner)
 		}
 	}
-	old, err := find(ctx, tx, others)
+	old, err := Find(ctx, tx, others)
 	for o, id := range old {
 		made[o] = Created{ID: id}
 	}
@@ -172,9 +172,9 @@ func compareOwners(x, y Owner) int {
 	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency), cmp.Compare(x.Client, y.Client))
 }
 
-// find returns the wallets of those of the owners that have one. It locks nothing:
+// Find returns the wallets of those of the owners that have one. It locks nothing:
 // the owner of a wallet never changes.
-func find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.UUID, error) {
+func Find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.UUID, error) {
 	found := make(map[Owner]uuid.UUID, len(owners))
 	if len(owners) == 0 {
 		return found, nil
@@ -188,5 +188,5 @@ func find(ctx context.Context, db postgres.DB, owners []Owner) (map[Owner]uuid.U
 	err := postgres.Scan(ctx, db, func() { found[o] = id }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
 		SELECT w.id, w.owner_id, w.currency, w.client FROM unnest($1::text[], $2::text[], $3::text[]) AS o (owner_id, currency, client)
 		CROSS JOIN LATERAL (SELECT * FROM wallets WHERE owner_id = o.owner_id AND currency = o.currency AND client = o.client) w`, names, currencies, clients)
-	return found, fault.At(err, "wallet.find")
+	return found, fault.At(err, "wallet.Find")
 }
