@@ -184,7 +184,7 @@ const mostReplayed = 1000
 type Replayed struct {
 	Count int
 	More  bool      // there are more in the span
-	Until time.Time // events before were looked at: where the next request begins
+	Until time.Time // the cursor: where the next request begins
 }
 
 // Span is what to send again.

@@ -25,8 +25,8 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// Renderer makes what events show: the resource of each as GET shows it to an app now. It
-// leaves out events whose resource is not there any more.
+// Renderer renders the resource of each event as GET shows it to an app now. It leaves out
+// events whose resource does not exist any more.
 type Renderer interface {
 	Render(ctx context.Context, events []Event) (map[uuid.UUID]json.RawMessage, error)
 }
@@ -35,8 +35,8 @@ type Renderer interface {
 type DelivererSettings struct {
 	Concurrency int           // requests to one endpoint at a time
 	Timeout     time.Duration // of a request
-	GiveUpAfter time.Duration // of nothing but failures an endpoint is disabled
-	Turn        time.Duration // after it each sender of a turn ends its request, and others have theirs
+	GiveUpAfter time.Duration // an endpoint is disabled that has only failed for so long
+	RunTime     time.Duration // of a delivery run: afterwards each sender ends its request, and other endpoints are served
 }
 
 // lease is for how long a worker has an endpoint: requests begin in its first part, and
@@ -45,7 +45,7 @@ func (s DelivererSettings) lease() time.Duration { return 2*s.Timeout + leaseRes
 
 const (
 	leaseReserve = 30 * time.Second // to record what was sent, also when the database is slow
-	perRound     = 16               // events of a round, for each request at a time
+	perRequest   = 16               // events of a batch, for each request at a time
 )
 
 // Deliverer delivers events.
@@ -65,10 +65,10 @@ func NewDeliverer(db postgres.Pool, keys keyring.Keyring, sender *sender.Sender,
 	return &Deliverer{db: db, keys: keys, sender: sender, renderer: renderer, settings: settings, logger: logger, metrics: newMetrics(registry)}
 }
 
-// Run has a turn with an endpoint, unless somebody else has it or it is not open. When ctx ends
-// it begins nothing more, and what is under way is as if it was never sent. An error is a fault
-// of the database, or of the secrets of the endpoint: its events stay due, and the lease ends
-// by itself.
+// Run claims an endpoint and sends what is due, unless another worker has it or it is not open.
+// When ctx ends it begins nothing more, and what is being sent counts as never sent. An error is a
+// fault of the database, or of the secrets of the endpoint: its events stay due, and the lease
+// expires.
 func (d *Deliverer) Run(ctx context.Context, item lease.Item) error {
 	began := time.Now()
 	e, ok, err := Claim(ctx, d.db, item, d.settings.lease())
@@ -79,14 +79,14 @@ func (d *Deliverer) Run(ctx context.Context, item lease.Item) error {
 	if err != nil {
 		return err
 	}
-	t := &turn{Deliverer: d, endpoint: e, secrets: secrets, leased: began, over: began.Add(d.settings.Turn)}
+	r := &run{Deliverer: d, endpoint: e, secrets: secrets, leased: began, over: began.Add(d.settings.RunTime)}
 	if e.VerifiedAt == nil {
-		return t.verify(ctx)
+		return r.verify(ctx)
 	}
 	for {
-		more, err := t.round(ctx)
+		more, err := r.batch(ctx)
 		switch {
-		case errors.Is(err, lease.ErrFenced): // somebody else goes on
+		case errors.Is(err, lease.ErrFenced): // another worker continues
 			return nil
 		case err != nil:
 			return fmt.Errorf("webhook.Run(%s): %w", item.ID, err)
@@ -96,61 +96,61 @@ func (d *Deliverer) Run(ctx context.Context, item lease.Item) error {
 	}
 }
 
-// turn is one turn with an endpoint that this worker has claimed.
-type turn struct {
+// run is one delivery run for an endpoint that this worker has claimed.
+type run struct {
 	*Deliverer
 	endpoint Endpoint
 	secrets  []string
 	leased   time.Time // when the lease was begun or renewed, or a moment before
-	over     time.Time // see Settings.Turn
+	over     time.Time // see DelivererSettings.RunTime
 }
 
-// round sends once what is due. The lease is given back when nothing is due any more, the
-// endpoint is paused or disabled, or the turn is over.
-func (t *turn) round(ctx context.Context) (more bool, err error) {
-	size := t.settings.Concurrency * perRound
-	if t.endpoint.Failures > 0 {
+// batch sends once what is due. It releases the lease when nothing is due any more, the endpoint
+// is paused or disabled, or the run's time is over.
+func (d *run) batch(ctx context.Context) (more bool, err error) {
+	size := d.settings.Concurrency * perRequest
+	if d.endpoint.Failures > 0 {
 		size = 1 // until something arrives
 	}
-	due, err := DueEvents(ctx, t.db, t.endpoint.ID, size)
+	due, err := DueEvents(ctx, d.db, d.endpoint.ID, size)
 	if err != nil {
 		return false, err
 	}
-	if err := t.render(ctx, due); err != nil {
+	if err := d.render(ctx, due); err != nil {
 		return false, err
 	}
-	all := t.send(ctx, due)
-	t.hit("webhooks.sent")
-	r := verdict(t.endpoint.Failures, all)
+	all := d.send(ctx, due)
+	d.hit("webhooks.sent")
+	r := verdict(d.endpoint.Failures, all)
 	if len(all) == 0 {
-		r.Slow = t.endpoint.Slow
+		r.Slow = d.endpoint.Slow
 	}
-	more = (len(due) == size || len(all) < len(due)) && time.Now().Before(t.over) && r.Pause == 0 && !r.Gone && ctx.Err() == nil
+	more = (len(due) == size || len(all) < len(due)) && time.Now().Before(d.over) && r.Pause == 0 && !r.Gone && ctx.Err() == nil
 	if more {
-		r.Keep = t.settings.lease()
+		r.Keep = d.settings.lease()
 	}
 	r.Sent = all
-	t.tell(r)
-	return more, t.record(context.WithoutCancel(ctx), r)
+	d.logFailure(r)
+	return more, d.record(context.WithoutCancel(ctx), r)
 }
 
-// record stores what came of a round.
-func (t *turn) record(ctx context.Context, r Round) error {
+// record stores the results of a batch.
+func (d *run) record(ctx context.Context, r Round) error {
 	renewed := time.Now()
 	var now Endpoint
 	err := postgres.RetryLocked(ctx, func() error {
-		return postgres.InTx(ctx, t.db, func(tx pgx.Tx) (err error) {
-			now, err = Record(ctx, tx, t.endpoint, r, t.settings.GiveUpAfter)
+		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
+			now, err = Record(ctx, tx, d.endpoint, r, d.settings.GiveUpAfter)
 			return err
 		})
 	})
 	if err != nil {
 		return err
 	}
-	t.endpoint, t.leased = now, renewed
+	d.endpoint, d.leased = now, renewed
 	if now.DisabledAt != nil && now.DisabledReason != nil {
-		t.metrics.disabled.WithLabelValues(string(*now.DisabledReason)).Inc()
-		t.logger.Warn("a webhook endpoint is disabled: its client hears of nothing until it is enabled again",
+		d.metrics.disabled.WithLabelValues(string(*now.DisabledReason)).Inc()
+		d.logger.Warn("a webhook endpoint is disabled: its client hears of nothing until it is enabled again",
 			"endpoint", now.ID, "client", now.Client, "reason", *now.DisabledReason)
 	}
 	return nil
@@ -176,7 +176,7 @@ func (d *Deliverer) secrets(ctx context.Context, id uuid.UUID) ([]string, error)
 
 // render makes the messages of events that have none yet, and stores them before they are
 // sent: all attempts, to all endpoints, send the same bytes.
-func (t *turn) render(ctx context.Context, due []DueEvent) error {
+func (d *run) render(ctx context.Context, due []DueEvent) error {
 	var fresh []Event
 	for _, d := range due {
 		if d.Payload == nil {
@@ -186,7 +186,7 @@ func (t *turn) render(ctx context.Context, due []DueEvent) error {
 	if len(fresh) == 0 {
 		return nil
 	}
-	documents, err := t.renderer.Render(ctx, fresh)
+	documents, err := d.renderer.Render(ctx, fresh)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (t *turn) render(ctx context.Context, due []DueEvent) error {
 	for _, e := range fresh {
 		payloads[e.ID] = message(e, documents[e.ID])
 	}
-	stored, err := storePayloads(ctx, t.db, payloads)
+	stored, err := storePayloads(ctx, d.db, payloads)
 	if err != nil {
 		return err
 	}
@@ -210,28 +210,28 @@ func (t *turn) render(ctx context.Context, due []DueEvent) error {
 }
 
 // send sends events, a bounded number at a time. It begins nothing more when the first part
-// of the lease is over, ctx has ended, or the endpoint is unwell: a receiver that hangs costs
-// one timeout. When the turn is over each sender ends with its first request. It leaves out
+// of the lease is over, ctx has ended, or the endpoint is unavailable: a receiver that hangs costs
+// one timeout. When the run's time is over each sender ends with its first request. It leaves out
 // what was cut off because ctx has ended.
-func (t *turn) send(ctx context.Context, due []DueEvent) (all []Sent) {
-	stop := t.leased.Add(t.settings.Timeout)
+func (d *run) send(ctx context.Context, due []DueEvent) (all []Sent) {
+	stop := d.leased.Add(d.settings.Timeout)
 	var next atomic.Int64
-	var unwell atomic.Bool
+	var unavailable atomic.Bool
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for range min(t.settings.Concurrency, len(due)) {
+	for range min(d.settings.Concurrency, len(due)) {
 		wg.Go(func() {
-			for first := true; first || time.Now().Before(t.over); first = false {
+			for first := true; first || time.Now().Before(d.over); first = false {
 				i := int(next.Add(1)) - 1
-				if i >= len(due) || unwell.Load() || ctx.Err() != nil || time.Now().After(stop) {
+				if i >= len(due) || unavailable.Load() || ctx.Err() != nil || time.Now().After(stop) {
 					return
 				}
-				s := t.sendOne(ctx, due[i])
+				s := d.sendOne(ctx, due[i])
 				if s.answer.Err != nil && ctx.Err() != nil {
 					return
 				}
-				if s.answer.Unwell() || s.answer.Gone() {
-					unwell.Store(true)
+				if s.answer.Unavailable() || s.answer.Gone() {
+					unavailable.Store(true)
 				}
 				mu.Lock()
 				all = append(all, s)
@@ -243,15 +243,15 @@ func (t *turn) send(ctx context.Context, due []DueEvent) (all []Sent) {
 	return all
 }
 
-func (t *turn) sendOne(ctx context.Context, event DueEvent) Sent {
+func (d *run) sendOne(ctx context.Context, event DueEvent) Sent {
 	at := time.Now()
-	ctx, span := tracing.Continue(ctx, event.Traceparent, "webhook "+event.Type, "triprize.event_id", event.ID.String(), "triprize.endpoint_id", t.endpoint.ID.String())
-	answer := t.sender.Send(ctx, t.endpoint.URL, sender.Message{ID: event.ID.String(), Body: event.Payload, Secrets: t.secrets,
+	ctx, span := tracing.Continue(ctx, event.Traceparent, "webhook "+event.Type, "triprize.event_id", event.ID.String(), "triprize.endpoint_id", d.endpoint.ID.String())
+	answer := d.sender.Send(ctx, d.endpoint.URL, sender.Message{ID: event.ID.String(), Body: event.Payload, Secrets: d.secrets,
 		Traceparent: cmp.Or(span.Traceparent(), event.Traceparent)})
 	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
 	span.End(answer.Err)
-	t.metrics.attempts.WithLabelValues(outcome(answer)).Inc()
-	s := Sent{Attempt: Attempt{EventID: event.ID, EndpointID: t.endpoint.ID, At: at, Duration: time.Since(at),
+	d.metrics.attempts.WithLabelValues(outcome(answer)).Inc()
+	s := Sent{Attempt: Attempt{EventID: event.ID, EndpointID: d.endpoint.ID, At: at, Duration: time.Since(at),
 		Status: postgres.Nullable(answer.Status), Failure: postgres.Nullable(answer.Failure)}, Due: event.Due, answer: answer}
 	if text := answer.Text(); text != "" {
 		s.Error, s.Retry = &text, retry(event.Attempts, answer)
@@ -269,15 +269,15 @@ func outcome(answer sender.Answer) string {
 	return "refused"
 }
 
-// tell logs why a round has failed: an app sees less.
-func (t *turn) tell(r Round) {
+// logFailure logs why a batch has failed: an app sees less.
+func (d *run) logFailure(r Round) {
 	if r.Failed {
-		t.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", t.endpoint.ID, "client", t.endpoint.Client, "error", r.Sent[0].answer.Text())
+		d.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", d.endpoint.ID, "client", d.endpoint.Client, "error", r.Sent[0].answer.Text())
 	}
 }
 
-func (t *turn) hit(name string) {
-	failpoint.Hit(name, func() []string { return []string{t.endpoint.ID.String()} })
+func (d *run) hit(name string) {
+	failpoint.Hit(name, func() []string { return []string{d.endpoint.ID.String()} })
 }
 
 type metrics struct {

@@ -119,8 +119,8 @@ const replaysPerSecond = 20
 // last of them happened: where a next call goes on.
 //
 // They are due one after the other at [replaysPerSecond], behind all that waits for a first
-// attempt. One of these keeps its place, and an attempt that is under way is not taken for the
-// replay: its place is a microsecond later.
+// attempt. One of these stays in its order, and an attempt that is under way does not count as the
+// replay: that is due a microsecond later.
 func replaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, span Span, limit int) (n int, last *time.Time, err error) {
 	if err := lockEnabled(ctx, tx, e.ID); err != nil {
 		return 0, nil, err
@@ -153,11 +153,11 @@ func again(deliveries string) string {
 		ON CONFLICT (endpoint_id, event_id) DO UPDATE SET state = 'pending', attempts = 0, next_at = excluded.next_at, finished_at = NULL`
 }
 
-// lockEnabled locks an endpoint, so that a replay and the record of what was sent take turns,
-// and refuses one that is disabled: nothing would be sent.
+// lockEnabled locks an endpoint, so that a replay and the record of what was sent are serialized,
+// and rejects one that is disabled: nothing would be sent.
 func lockEnabled(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	var disabled bool
-	err := tx.QueryRow(ctx, `SELECT p.disabled_at IS NOT NULL FROM webhook_endpoints p WHERE id = $1 AND `+lives+` FOR NO KEY UPDATE`, id).Scan(&disabled)
+	err := tx.QueryRow(ctx, `SELECT p.disabled_at IS NOT NULL FROM webhook_endpoints p WHERE id = $1 AND `+notDeleted+` FOR NO KEY UPDATE`, id).Scan(&disabled)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return unknown(id)

@@ -20,8 +20,8 @@ const columns = `p.id, p.client, p.url, p.events, p.description, coalesce(p.made
 
 var scan = pgx.RowToStructByPos[Endpoint]
 
-// lives is the condition of endpoints that are there.
-const lives = `p.deleted_at IS NULL`
+// notDeleted is the condition of endpoints that exist.
+const notDeleted = `p.deleted_at IS NULL`
 
 // mostLeft is how many endpoints of a client may be deleted, and not swept yet.
 const mostLeft = 100
@@ -32,7 +32,7 @@ const mostLeft = 100
 // of its endpoints. With VerifiedAt it need not echo a challenge. A key that is revoked makes
 // nothing: that is an unauthenticated Error.
 func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int) (Endpoint, error) {
-	if err := keyLives(ctx, tx, e.MadeBy); err != nil {
+	if err := checkKey(ctx, tx, e.MadeBy); err != nil {
 		return Endpoint{}, err
 	}
 	var b pgx.Batch
@@ -42,7 +42,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int)
 	b.Queue(`
 		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, made_by, verified_at)
 		SELECT $1, $2, $3, $4, $5, nullif($8, ''), $9
-		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+lives+`) < $6
+		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+notDeleted+`) < $6
 		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $6 + $7
 		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, most, mostLeft, e.MadeBy, e.VerifiedAt).
 		Query(func(rows pgx.Rows) (err error) {
@@ -66,7 +66,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int)
 
 // Get returns an endpoint, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Endpoint, error) {
-	e, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM webhook_endpoints p WHERE id = $1 AND `+lives, id)
+	e, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM webhook_endpoints p WHERE id = $1 AND `+notDeleted, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, unknown(id)
 	}
@@ -78,7 +78,7 @@ func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Endpoint, error) {
 func List(ctx context.Context, db postgres.DB, client string, after uuid.UUID, limit int) ([]Endpoint, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM webhook_endpoints p
-		WHERE ($1 = '' OR client = $1) AND ($2::uuid IS NULL OR id > $2) AND `+lives+`
+		WHERE ($1 = '' OR client = $1) AND ($2::uuid IS NULL OR id > $2) AND `+notDeleted+`
 		ORDER BY id LIMIT $3`, client, postgres.Nullable(after), limit)
 	return list, fault.At(err, "webhook.List")
 }
@@ -96,7 +96,7 @@ type Change struct {
 // soon as the URL is verified, and the endpoint is of the key that has changed it. A key that is
 // revoked changes nothing: that is an unauthenticated Error.
 func patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
-	if err := keyLives(ctx, tx, c.Key); err != nil {
+	if err := checkKey(ctx, tx, c.Key); err != nil {
 		return Endpoint{}, err
 	}
 	return one(ctx, tx, "patch", id, `
@@ -111,7 +111,7 @@ func patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, er
 		    made_by = CASE WHEN $2 <> url THEN nullif($6, '') ELSE made_by END,
 		    due_at = CASE WHEN $2 <> url THEN greatest(clock_timestamp(), lease_until) ELSE due_at END,
 		    version = version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
-		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
+		WHERE id = $1 AND `+notDeleted+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
 }
 
 // disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
@@ -120,20 +120,20 @@ func disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint
 	return one(ctx, tx, "disable", id, `
 		UPDATE webhook_endpoints p
 		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), version = version + 1
-		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, why)
+		WHERE id = $1 AND `+notDeleted+` RETURNING `+columns, id, why)
 }
 
 // enable lets an endpoint hear of what happens from now on. Events of the time between
 // can be replayed. One that is not verified is challenged again. It is of the key that enables
 // it from now on; a key that is revoked enables nothing: that is an unauthenticated Error.
 func enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint, error) {
-	if err := keyLives(ctx, tx, key); err != nil {
+	if err := checkKey(ctx, tx, key); err != nil {
 		return Endpoint{}, err
 	}
 	return one(ctx, tx, "enable", id, `
 		UPDATE webhook_endpoints p
 		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, made_by = nullif($2, ''), `+lease.Woken+`
-		WHERE id = $1 AND `+lives+` RETURNING `+columns, id, key)
+		WHERE id = $1 AND `+notDeleted+` RETURNING `+columns, id, key)
 }
 
 // remove deletes an endpoint and its secrets. The sweep old-records deletes its deliveries.
@@ -141,7 +141,7 @@ func enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint,
 func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	if _, err := one(ctx, tx, "remove", id, `
 		UPDATE webhook_endpoints p SET deleted_at = clock_timestamp(), version = version + 1
-		WHERE id = $1 AND `+lives+` RETURNING `+columns, id); err != nil {
+		WHERE id = $1 AND `+notDeleted+` RETURNING `+columns, id); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `DELETE FROM webhook_secrets WHERE endpoint_id = $1`, id)
@@ -160,9 +160,9 @@ func unknown(id uuid.UUID) error {
 	return fault.New(fault.NotFound, "there is no webhook endpoint %s", id)
 }
 
-// keyLives refuses a key that is revoked: a process may still know it. The key is not revoked
-// before tx ends, so that its revocation finds what tx has made. An empty one is no key.
-func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
+// checkKey rejects a key that is revoked: a process may still have it cached. It locks the key, so
+// that a revocation waits for tx and finds what it has made. An empty prefix is no key.
+func checkKey(ctx context.Context, tx pgx.Tx, prefix string) error {
 	if prefix == "" {
 		return nil
 	}
@@ -171,7 +171,7 @@ func keyLives(ctx context.Context, tx pgx.Tx, prefix string) error {
 	if err == nil && revoked {
 		err = fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
 	}
-	return fault.At(err, "webhook.keyLives")
+	return fault.At(err, "webhook.checkKey")
 }
 
 // KeyRevoked ends what a revoked key has made: its endpoints are disabled, or with a successor
@@ -184,7 +184,7 @@ func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpo
 		    disabled_at = CASE WHEN $2 = '' THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
 		    disabled_reason = CASE WHEN $2 = '' THEN coalesce(disabled_reason, 'revoked') ELSE disabled_reason END,
 		    version = version + CASE WHEN $2 = '' THEN 1 ELSE 0 END
-		WHERE made_by = $1 AND `+lives, prefix, successor)
+		WHERE made_by = $1 AND `+notDeleted, prefix, successor)
 	return int(tag.RowsAffected()), fault.At(err, "webhook.KeyRevoked(%s)", prefix)
 }
 

@@ -17,7 +17,7 @@ import (
 // maxPayloadBytes bounds the payload of an event.
 const maxPayloadBytes = 256 << 10
 
-// QueueEvents writes events that no table tells of by itself: Client, Type, Subject, Version
+// QueueEvents writes events that no trigger of a table writes: Client, Type, Subject, Version
 // and CampaignID of each. One that no endpoint wants is not stored. It locks nothing.
 func QueueEvents(b *pgx.Batch, events []Event) {
 	n := len(events)

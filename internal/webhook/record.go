@@ -27,7 +27,7 @@ const (
 	KindSlow = "webhook-slow"
 )
 
-// TurnAgain is after how long an endpoint whose task was lost gets another one; more do no harm.
+// TurnAgain is after how long an endpoint whose task was lost gets another one. More tasks than one do no harm.
 const TurnAgain = 10 * time.Second
 
 // DueNotice is the notice with which a commit names endpoints that something may be due for. Its
@@ -37,7 +37,7 @@ const DueNotice = "webhook endpoints are due"
 // open is the condition of endpoints that may be sent to: events, or a challenge.
 const open = mayChallenge + ` AND p.disabled_at IS NULL AND p.deleted_at IS NULL AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())`
 
-// Item returns the endpoint as an agenda item.
+// Item returns the endpoint as a leased item.
 func (e Endpoint) Item() lease.Item {
 	kind := Kind
 	if e.Slow {
@@ -46,8 +46,7 @@ func (e Endpoint) Item() lease.Item {
 	return lease.Item{ID: e.ID, Version: e.Version, Kind: kind}
 }
 
-// Claim gives an endpoint to a worker, see [lease.Claim]; not one that nothing may be sent
-// to now.
+// Claim leases an endpoint to a worker, see [lease.Claim], unless nothing may be sent to it now.
 func Claim(ctx context.Context, db postgres.DB, item lease.Item, until time.Duration) (e Endpoint, ok bool, err error) {
 	return lease.Claim(ctx, db, Agenda, item, until, `, challenged_at`, `, CASE WHEN p.verified_at IS NULL THEN now.at ELSE p.challenged_at END`, columns, scan)
 }
@@ -74,16 +73,16 @@ func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit 
 	return due, fault.At(err, "webhook.DueEvents(%s)", endpointID)
 }
 
-// Sent is what came of an attempt, and what becomes of its delivery.
+// Sent is the result of an attempt, and when its delivery is tried again.
 type Sent struct {
 	Attempt
-	Due   time.Time      // since when the delivery was: a replay or an attempt of somebody else changes it
+	Due   time.Time      // since when the delivery was: a replay or an attempt of another worker changes it
 	Retry *time.Duration // nil: it has arrived, or was tried for the last time
 
 	answer sender.Answer
 }
 
-// Round is what came of several attempts for one endpoint, and what becomes of it.
+// Round is the result of a batch for one endpoint, and what the endpoint does next.
 type Round struct {
 	Sent    []Sent
 	Arrived bool          // one of them at least
@@ -91,11 +90,11 @@ type Round struct {
 	Slow    bool          // it makes others wait
 	Pause   time.Duration // nothing is sent before; 0: no pause
 	Gone    bool          // the endpoint does not want any more
-	Keep    time.Duration // for how long the sender keeps the lease; 0: it is given back
+	Keep    time.Duration // for how long the sender renews the lease; 0: it is released
 }
 
-// Record writes what came of a round. It fails with [lease.ErrFenced] when the lease that e has
-// was taken over, or when the endpoint was disabled or deleted meanwhile. When nothing has
+// Record writes the result of a batch. It fails with [lease.ErrFenced] when another worker has taken over the
+// lease of e, or when the endpoint was disabled or deleted meanwhile. When nothing has
 // arrived for giveUp the endpoint is disabled, and the client's other endpoints hear of it.
 // A delivery that was replayed meanwhile stays pending. It returns the endpoint as it is now.
 func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Duration) (Endpoint, error) {
@@ -149,7 +148,7 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		FROM unnest($2::uuid[], $3::timestamptz[], $4::bigint[], $5::smallint[], $6::text[], $7::text[]) AS s (id, at, ms, status, error, failure)`,
 		endpointID, ids, ats, durations, statuses, errs, failures)
 	// The rows are named by their places: a plan that begins with all that is pending would read a
-	// backlog again in every round.
+	// backlog again in every batch.
 	b.Queue(`
 		UPDATE webhook_deliveries d
 		SET attempts = d.attempts + 1,
@@ -162,13 +161,13 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		endpointID, ids, dues, retries, errs)
 }
 
-// Schedule is how long a delivery waits after each attempt in vain. After the last of them
+// Schedule is how long a delivery waits after each failed attempt. After the last of them
 // it is tried once more, and then it has failed.
 var Schedule = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour,
 	2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * time.Hour, 24 * time.Hour, 24 * time.Hour}
 
 const (
-	longestPause      = time.Hour // of an endpoint, so that it hears of everything within an hour of its return
+	longestPause      = time.Hour // of an endpoint, so that it gets everything within an hour of its return
 	longestRetryAfter = 24 * time.Hour
 	jitterPart        = 10 // waits are longer by up to a tenth, so that not all come back at once
 	slowAfter         = 2 * time.Second
@@ -184,7 +183,7 @@ func retry(before int, answer sender.Answer) *time.Duration {
 	return &wait
 }
 
-// pause is how long an endpoint rests that has failed before times in a row, and once more.
+// pause is how long an endpoint is paused that has failed before times in a row, and once more.
 func pause(before int) time.Duration {
 	return jittered(min(Schedule[min(before, len(Schedule)-1)], longestPause))
 }
@@ -197,19 +196,19 @@ func jittered(d time.Duration) time.Duration {
 	return d + rand.N(d/jitterPart) //nolint:gosec // it spreads load and keeps no secret
 }
 
-// verdict says what becomes of an endpoint after a round. Its failures are those before it.
+// verdict sums a batch up for its endpoint, which has had so many failures before.
 func verdict(failures int, sent []Sent) (r Round) {
-	unwell := false
+	unavailable := false
 	for _, s := range sent {
 		r.Arrived = r.Arrived || s.answer.Arrived()
 		r.Gone = r.Gone || s.answer.Gone()
 		r.Slow = r.Slow || s.Duration >= slowAfter
-		if s.answer.Unwell() {
-			unwell = true
+		if s.answer.Unavailable() {
+			unavailable = true
 			r.Pause = max(r.Pause, asked(s.answer))
 		}
 	}
-	r.Failed = !r.Arrived && len(sent) > 0 && (unwell || len(sent) > 1 || failures > 0) // one event alone may be one that the receiver cannot take
+	r.Failed = !r.Arrived && len(sent) > 0 && (unavailable || len(sent) > 1 || failures > 0) // one event alone may be one that the receiver cannot take
 	if r.Failed {
 		r.Slow = true
 		r.Pause = max(r.Pause, pause(failures))

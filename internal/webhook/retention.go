@@ -62,10 +62,10 @@ func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err erro
 }
 
 // DeleteEvents deletes up to limit events that happened longer ago than keep, with their
-// deliveries and attempts, the oldest first. It skips what is locked. from is where a call
-// before has come to, and nil at first; the next call goes on where this one says.
+// deliveries and attempts, the oldest first. It skips what is locked. from is the cursor: nil at
+// first, then what the call before has returned.
 //
-// Each endpoint that may have been told is looked at once: ids of events are in the order of
+// Each endpoint that may have got them is read once: ids of events are in the order of
 // time, so its deliveries lie side by side. IS TRUE keeps the planner from a look-up for each
 // event and endpoint.
 func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (n int, to *time.Time, err error) {
@@ -94,22 +94,22 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 	return n, to, nil
 }
 
-// Waiting is how many deliveries wait, and for how long the oldest has been due.
-type Waiting struct {
-	Endpoints int // that something is due for, and that are not paused
-	Disabled  int
-	Paused    int
-	Oldest    time.Duration // of what is due for an endpoint that is not paused
-	Failing   time.Duration // for how long nothing has arrived at the endpoint that has failed for the longest time; 0: none fails
-	Backlog   int           // events that wait for endpoints that fail, mostBacklog of each at most
+// Backlog is how many deliveries wait, and for how long the oldest has been due.
+type Backlog struct {
+	Endpoints   int // that something is due for, and that are not paused
+	Disabled    int
+	Paused      int
+	Oldest      time.Duration // of what is due for an endpoint that is not paused
+	Failing     time.Duration // for how long nothing has arrived at the endpoint that has failed for the longest time; 0: none fails
+	Undelivered int           // events that wait for endpoints that fail, mostBacklog of each at most
 }
 
 // mostBacklog bounds what is counted of one endpoint.
 const mostBacklog = 20_000
 
-// CountWaiting tells how far deliveries are behind. It reads one row of each endpoint, and the backlog of
-// those that fail.
-func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
+// CountWaiting reports how far deliveries are behind. It reads one row of each endpoint, and the
+// backlog of those that fail.
+func CountWaiting(ctx context.Context, db postgres.DB) (w Backlog, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT count(*) FILTER (WHERE d.next_at IS NOT NULL), count(*) FILTER (WHERE p.disabled_at IS NOT NULL),
 		       count(*) FILTER (WHERE p.disabled_at IS NULL AND p.paused_until > clock_timestamp()),
@@ -126,6 +126,6 @@ func CountWaiting(ctx context.Context, db postgres.DB) (w Waiting, err error) {
 			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL AND p.verified_at IS NOT NULL
 			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
 			ORDER BY next_at LIMIT 1) d ON true
-		WHERE p.deleted_at IS NULL`, mostBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Backlog)
+		WHERE p.deleted_at IS NULL`, mostBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Undelivered)
 	return w, fault.At(err, "webhook.CountWaiting")
 }

@@ -22,7 +22,7 @@ const mostSecrets = 4
 // then no more; of more than [mostSecrets] the oldest end at once.
 func addSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
 	var b pgx.Batch
-	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations take turns
+	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations are serialized
 	b.Queue(`
 		UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + $2 * interval '1 second')
 		WHERE endpoint_id = $1`, endpointID, overlap.Seconds())

@@ -53,8 +53,8 @@ type challenged struct {
 
 // verify asks the URL of an endpoint once whether it wants events. Its events wait until it has
 // echoed the challenge, which only the message has: no API shows it, and no table.
-func (t *turn) verify(ctx context.Context) error {
-	answer, err := t.challenge(ctx)
+func (d *run) verify(ctx context.Context) error {
+	answer, err := d.challenge(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,16 +62,16 @@ func (t *turn) verify(ctx context.Context) error {
 		return nil //nolint:nilerr // cut off: as if it was never sent
 	}
 	var wait time.Duration
-	failed := postgres.Nullable(answer.Told())
+	failed := postgres.Nullable(answer.ClientText())
 	if failed != nil {
-		wait = max(pause(t.endpoint.Failures), asked(answer))
+		wait = max(pause(d.endpoint.Failures), asked(answer))
 	}
-	t.hit("webhooks.challenged")
+	d.hit("webhooks.challenged")
 	ctx = context.WithoutCancel(ctx)
 	var now Endpoint
 	err = postgres.RetryLocked(ctx, func() error {
-		return postgres.InTx(ctx, t.db, func(tx pgx.Tx) (err error) {
-			now, err = recordChallenge(ctx, tx, t.endpoint, failed, wait)
+		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
+			now, err = recordChallenge(ctx, tx, d.endpoint, failed, wait)
 			return err
 		})
 	})
@@ -79,24 +79,24 @@ func (t *turn) verify(ctx context.Context) error {
 	case errors.Is(err, lease.ErrFenced): // it has another URL, or is disabled
 		return nil
 	case err != nil:
-		return fmt.Errorf("webhook.verify(%s): %w", t.endpoint.ID, err)
+		return fmt.Errorf("webhook.verify(%s): %w", d.endpoint.ID, err)
 	}
 	if failed != nil {
-		t.logger.Info("a webhook endpoint has not echoed a challenge: no events are sent to it", "endpoint", now.ID, "client", now.Client, "error", answer.Text())
+		d.logger.Info("a webhook endpoint has not echoed a challenge: no events are sent to it", "endpoint", now.ID, "client", now.Client, "error", answer.Text())
 	}
 	return nil
 }
 
 // challenge sends a challenge. A URL that the operator has named need not be asked.
-func (t *turn) challenge(ctx context.Context) (sender.Answer, error) {
-	if t.sender.Named(ctx, t.endpoint.URL) {
+func (d *run) challenge(ctx context.Context) (sender.Answer, error) {
+	if d.sender.Named(ctx, d.endpoint.URL) {
 		return sender.Answer{Status: 200}, nil
 	}
 	challenge := sender.NewChallenge()
-	data, err := json.Marshal(challenged{t.endpoint.ID, challenge})
+	data, err := json.Marshal(challenged{d.endpoint.ID, challenge})
 	if err != nil {
 		return sender.Answer{}, fault.At(err, "webhook.challenge")
 	}
 	message := body(EndpointVerification, time.Now(), data)
-	return t.sender.Challenge(ctx, t.endpoint.URL, sender.Message{ID: uuidv7.New().String(), Body: message, Secrets: t.secrets}, challenge), nil
+	return d.sender.Challenge(ctx, d.endpoint.URL, sender.Message{ID: uuidv7.New().String(), Body: message, Secrets: d.secrets}, challenge), nil
 }

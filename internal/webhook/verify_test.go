@@ -41,7 +41,7 @@ func (w *world) public(r *receiver) *webhook.Deliverer {
 	}})
 	w.t.Cleanup(sender.Close)
 	return webhook.NewDeliverer(w.db, fixture.Key(w.t), sender, w.renderer,
-		webhook.DelivererSettings{Concurrency: 2, Timeout: unhurried, GiveUpAfter: 72 * time.Hour, Turn: w.turn}, servers.Logger(w.t), prometheus.NewRegistry())
+		webhook.DelivererSettings{Concurrency: 2, Timeout: unhurried, GiveUpAfter: 72 * time.Hour, RunTime: w.turn}, servers.Logger(w.t), prometheus.NewRegistry())
 }
 
 // unverified makes an endpoint that has to echo a challenge.

@@ -85,7 +85,7 @@ const (
 	Revoked    Reason = "revoked"    // the key behind it was revoked
 )
 
-// State is how far a delivery has come; doc.go has the diagram.
+// State is the state of a delivery; the package comment has the diagram.
 type State string
 
 // The states.
@@ -99,7 +99,7 @@ const (
 // have none, because the endpoint was disabled, or not there.
 const Missed State = "missed"
 
-// Endpoint is where a client wants to be told, and of what.
+// Endpoint is an address to which a client wants events sent, and which.
 type Endpoint struct {
 	ID             uuid.UUID
 	Client         string
@@ -113,7 +113,7 @@ type Endpoint struct {
 	DisabledAt     *time.Time
 	DisabledReason *Reason
 	FailingSince   *time.Time // nothing has arrived since
-	Failures       int        // turns in vain in a row
+	Failures       int        // batches that failed in a row
 	PausedUntil    *time.Time // nothing is sent before
 	Slow           bool       // it makes others wait: it has slots apart from theirs
 	Version        int64      // the fence of a sender
@@ -156,7 +156,7 @@ type Delivery struct {
 	FinishedAt *time.Time
 }
 
-// Attempt is what was sent once, and what came of it.
+// Attempt is one request, and its result.
 type Attempt struct {
 	EventID    uuid.UUID
 	EndpointID uuid.UUID

@@ -339,7 +339,7 @@ func TestTheBacklogOfEndpointsThatFailIsCounted(t *testing.T) {
 	}
 	want := func(least time.Duration, backlog int) {
 		t.Helper()
-		if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Failing < least || w.Failing > least+time.Minute || w.Backlog != backlog {
+		if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Failing < least || w.Failing > least+time.Minute || w.Undelivered != backlog {
 			t.Errorf("%+v, %v; want %s, %d", w, err, least, backlog)
 		}
 	}

@@ -131,7 +131,7 @@ func (w *world) deliverer(concurrency int, timeout time.Duration) *webhook.Deliv
 	sender := sender.NewSender(guard, timeout, sender.Options{})
 	w.t.Cleanup(sender.Close)
 	return webhook.NewDeliverer(w.db, fixture.Key(w.t), sender, w.renderer,
-		webhook.DelivererSettings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour, Turn: w.turn}, servers.Logger(w.t), prometheus.NewRegistry())
+		webhook.DelivererSettings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour, RunTime: w.turn}, servers.Logger(w.t), prometheus.NewRegistry())
 }
 
 // tx runs do in a transaction.

@@ -217,6 +217,6 @@ func (w *Worker) webhookGauges() prometheus.Collector {
 			return nil, err
 		}
 		return []prometheus.Metric{gauge(due, float64(now.Endpoints)), gauge(paused, float64(now.Paused)), gauge(disabled, float64(now.Disabled)), gauge(age, now.Oldest.Seconds()),
-			gauge(failing, now.Failing.Seconds()), gauge(backlog, float64(now.Backlog))}, nil
+			gauge(failing, now.Failing.Seconds()), gauge(backlog, float64(now.Undelivered))}, nil
 	}, w.logger, due, paused, disabled, age, failing, backlog)
 }

@@ -80,8 +80,8 @@ func TestAnAppLearnsNothingAboutTheInside(t *testing.T) {
 			patience = brief
 		}
 		answer := sender(t, patience, options).Send(t.Context(), c.url, Message{ID: "1", Secrets: []string{NewSecret()}})
-		if answer.Told() != c.want || answer.Text() == Unreachable {
-			t.Errorf("%s: told %q, want %q; operators: %q", what, answer.Told(), c.want, answer.Text())
+		if answer.ClientText() != c.want || answer.Text() == Unreachable {
+			t.Errorf("%s: told %q, want %q; operators: %q", what, answer.ClientText(), c.want, answer.Text())
 		}
 	}
 }

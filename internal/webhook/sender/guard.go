@@ -37,7 +37,7 @@ func NewGuard(networks string) (Guard, error) {
 		}
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil || prefix != prefix.Masked() {
-			return Guard{}, fmt.Errorf("webhookhttp.NewGuard: %q is no network like 10.0.0.0/8 or fd00::/8", text)
+			return Guard{}, fmt.Errorf("sender.NewGuard: %q is no network like 10.0.0.0/8 or fd00::/8", text)
 		}
 		g.networks = append(g.networks, prefix)
 	}

@@ -93,22 +93,22 @@ type Answer struct {
 	Failure    string        // Err, without the details that are for operators alone; empty: Err itself is for everybody
 }
 
-// What an app is told of a message without an answer: nothing about the inside of a network.
+// What an app reads about a message without an answer: nothing about the inside of a network.
 const (
 	Timeout     = "timeout"
 	TLS         = "tls"
 	Unreachable = "unreachable"
 )
 
-// Arrived reports whether the other side has taken the message.
+// Arrived reports whether the other side has accepted the message.
 func (a Answer) Arrived() bool { return a.Err == nil && a.Status >= 200 && a.Status <= 299 }
 
 // Gone reports whether the other side wants no more messages.
 func (a Answer) Gone() bool { return a.Err == nil && a.Status == http.StatusGone }
 
-// Unwell reports whether the other side as a whole could not take any message: no
-// answer, or one that says so.
-func (a Answer) Unwell() bool {
+// Unavailable reports whether the other side could not take any message at all: no answer, or
+// one that says so.
+func (a Answer) Unavailable() bool {
 	switch a.Status {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -129,9 +129,9 @@ func (a Answer) Text() string {
 	return fmt.Sprintf("answered %d", a.Status)
 }
 
-// Told says why the message has not arrived as an app may know it: Failure, or the status;
+// ClientText says why the message has not arrived, as an app may know it: Failure, or the status;
 // empty: it has arrived.
-func (a Answer) Told() string { return cmp.Or(a.Failure, a.Text()) }
+func (a Answer) ClientText() string { return cmp.Or(a.Failure, a.Text()) }
 
 // Sender sends messages. Any number of goroutines may use it.
 type Sender struct {
@@ -203,7 +203,7 @@ func (s *Sender) post(ctx context.Context, to string, m Message, answered io.Wri
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		short := why(ctx, err)
-		return Answer{Err: short, Failure: told(short, err)}
+		return Answer{Err: short, Failure: failureOf(short, err)}
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode < http.StatusOK { // 042, which has three digits; or 101, after which no context ends a read
@@ -238,8 +238,8 @@ func why(ctx context.Context, err error) error {
 	return errors.New(text)
 }
 
-// told is the class of an error that short describes.
-func told(short, err error) string {
+// failureOf is the class of an error that short describes.
+func failureOf(short, err error) string {
 	var record tls.RecordHeaderError
 	var certificate *tls.CertificateVerificationError
 	var alert tls.AlertError

@@ -169,7 +169,7 @@ func TestNoReceiverKeepsASenderForEver(t *testing.T) {
 			if answer.Arrived() != c.arrived {
 				t.Errorf("got %+v, %s", answer, answer.Text())
 			}
-			if !c.arrived && (!answer.Unwell() || answer.Text() == "") {
+			if !c.arrived && (!answer.Unavailable() || answer.Text() == "") {
 				t.Errorf("it is well: %+v", answer)
 			}
 		})
@@ -203,7 +203,7 @@ func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
 			url := raw(t, func(c net.Conn) { _, _ = io.WriteString(c, head) })
 			answer := sender(t, unhurried, Options{}).Send(t.Context(), url, Message{ID: "1", Secrets: []string{NewSecret()}})
 			text := answer.Text()
-			if answer.Status != 0 && (answer.Status < 100 || answer.Status > 999) || answer.Arrived() || !answer.Unwell() {
+			if answer.Status != 0 && (answer.Status < 100 || answer.Status > 999) || answer.Arrived() || !answer.Unavailable() {
 				t.Errorf("got %+v", answer)
 			}
 			if n := utf8.RuneCountInString(text); n < 1 || n > 500 || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
@@ -224,7 +224,7 @@ func TestAnAnswerThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
 		left <- err
 	})
 	answer := sender(t, unhurried, Options{}).Send(t.Context(), url, Message{ID: "1", Secrets: []string{NewSecret()}})
-	if answer.Status != 0 || !answer.Unwell() || answer.Failure != Unreachable {
+	if answer.Status != 0 || !answer.Unavailable() || answer.Failure != Unreachable {
 		t.Errorf("got %+v", answer)
 	}
 	if err := <-left; err != nil {
