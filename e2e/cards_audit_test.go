@@ -158,7 +158,7 @@ func TestTheAuditOfPaymentsIsSilentAfterEveryKindOfEndAndLoudForWhatDiffers(t *t
 			t.Fatalf("%d %s%s", status, stdout, stderr)
 		}
 		// A payment that was cancelled is looked at once more after a minute.
-		open := slices.ContainsFunc(report.UnderWay, func(d reconciliation.Difference) bool { return d.Detail != "the payment is cancelled" })
+		open := slices.ContainsFunc(report.UnderWay, func(d reconciliation.Discrepancy) bool { return d.Detail != "the payment is cancelled" })
 		return report.OK && status == 0 && !open
 	})
 	if all := report.Totals; len(all) != 1 || all[0].Currency != "JPY" || all[0].RefundedHere != all[0].RefundedThere || all[0].CapturedHere != all[0].CapturedThere ||

@@ -135,11 +135,11 @@ func TestACancelledCampaignGivesEveryPurchaseBackByTheWayItWasPaid(t *testing.T)
 		}
 	}
 	all, err := payment.RefundsOfCampaign(t.Context(), db, access.Everything(), id, "", uuid.Nil, 10)
-	if err != nil || len(all) != 4 || all[0].PurchaseID != back || all[0].Reason != payment.RefundPurchaseCancelled || all[0].State != payment.RefundsListed {
+	if err != nil || len(all) != 4 || all[0].PurchaseID != back || all[0].Reason != payment.RefundPurchaseCancelled || all[0].State != payment.RefundListed {
 		t.Fatalf("%d refunds, %v", len(all), err)
 	}
 	for _, r := range all[1:] {
-		if want := map[payment.RefundMethod]payment.RefundState{payment.RefundToWallet: payment.RefundSucceeded, payment.RefundToCard: payment.RefundOpen, payment.RefundExternal: payment.RefundsListed}[r.Method]; r.State != want ||
+		if want := map[payment.RefundMethod]payment.RefundState{payment.RefundToWallet: payment.RefundSucceeded, payment.RefundToCard: payment.RefundOpen, payment.RefundExternal: payment.RefundListed}[r.Method]; r.State != want ||
 			r.Reason != payment.RefundCampaignCancelled || (r.DueAt != nil) != (r.Method == payment.RefundToCard) {
 			t.Errorf("refund %+v", r)
 		}
@@ -191,7 +191,7 @@ func TestACancelledCampaignGivesBackTheRestOfAPurchase(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	all, err := payment.RefundsOfCampaign(t.Context(), db, access.Everything(), id, "", uuid.Nil, 10)
-	back, state := make(map[payment.RefundMethod]money.Amount), map[payment.RefundMethod]payment.RefundState{payment.RefundToWallet: payment.RefundSucceeded, payment.RefundExternal: payment.RefundsListed, payment.RefundToCard: payment.RefundOpen}
+	back, state := make(map[payment.RefundMethod]money.Amount), map[payment.RefundMethod]payment.RefundState{payment.RefundToWallet: payment.RefundSucceeded, payment.RefundExternal: payment.RefundListed, payment.RefundToCard: payment.RefundOpen}
 	for _, r := range all {
 		if back[r.Method] += r.Amount; r.State != state[r.Method] {
 			t.Errorf("by %s it is %s", r.Method, r.State)

@@ -32,7 +32,7 @@ func QueueTry(b *pgx.Batch, p *Payment, method string, returnURL *string) {
 	b.Queue(`
 		UPDATE payments
 		SET phase = 'confirming', payment_method = $3, return_url = coalesce($4, return_url), tries = tries + 1, version = version + 1, lease_until = NULL,
-		    due_at = clock_timestamp(), next_action = NULL, decline = NULL, `+waitsNoMore+`
+		    due_at = clock_timestamp(), next_action = NULL, decline = NULL, `+unblocked+`
 		WHERE purchase_id = $1 AND version = $2 AND phase IN ('action', 'declined') AND over_at > clock_timestamp() AND tries < $5 AND cancel_job IS NULL`,
 		p.PurchaseID, p.Version, method, returnURL, MostTries).
 		Exec(func(tag pgconn.CommandTag) error {

@@ -29,7 +29,7 @@ type Taking struct {
 // captures nothing any more.
 func QueueGiveUp(b *pgx.Batch, taken []Taking) {
 	queueTaken(b, taken, `, phase = 'expiring', ending = 'cancelled', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
-		    next_action = NULL, `+waitsNoMore, `p.`+beforeCapture, "payments before their capture")
+		    next_action = NULL, `+unblocked, `p.`+beforeCapture, "payments before their capture")
 }
 
 // QueueTakeCaptured notes cancellations of purchases whose money is being taken, or was.
@@ -66,7 +66,7 @@ func Expire(ctx context.Context, tx pgx.Tx, limit int) ([]Ref, error) {
 		)
 		UPDATE payments p
 		SET phase = 'expiring', ending = CASE was WHEN 'declined' THEN 'declined' ELSE 'expired' END, version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
-		    next_action = NULL, `+waitsNoMore+`
+		    next_action = NULL, `+unblocked+`
 		FROM over o WHERE p.purchase_id = o.purchase_id
 		RETURNING `+refColumns, limit, StepExpired)
 	return expired, fault.At(err, "payment.Expire")
@@ -81,7 +81,7 @@ func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
 	b.Queue(`
 		UPDATE payments
 		SET phase = 'expiring', ending = 'campaign-cancelled', version = version + 1, lease_until = NULL, due_at = clock_timestamp(),
-		    next_action = NULL, `+waitsNoMore+`
+		    next_action = NULL, `+unblocked+`
 		WHERE campaign_id = $1 AND finished_at IS NULL AND `+beforeCapture+`
 		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(func(rows pgx.Rows) (err error) {
 		*given, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
@@ -133,7 +133,7 @@ func EndUnsent(ctx context.Context, tx pgx.Tx, items []lease.Item) (known, waiti
 	read(&known, ` AND p.phase IN ('captured', 'ended')`)
 	read(&waiting, ` AND p.finished_at IS NULL AND p.phase NOT IN ('captured', 'ended') AND NOT (`+unsent+`) AND p.waiting_for IS DISTINCT FROM 'operator'`)
 	b.Queue(`
-		UPDATE payments p SET phase = 'ended', version = p.version + 1, lease_until = NULL, `+waitsNoMore+`
+		UPDATE payments p SET phase = 'ended', version = p.version + 1, lease_until = NULL, `+unblocked+`
 		FROM (SELECT p.purchase_id`+free+` AND `+unsent+`) f WHERE p.purchase_id = f.purchase_id
 		RETURNING `+refColumns, purchases, versions).
 		Query(func(rows pgx.Rows) (err error) {

@@ -14,21 +14,20 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Wait is what a payment waits for, where more than its buyer, its method or a time is
-// needed.
-type Wait string
+// BlockedReason is why a payment is blocked: it waits for more than its buyer, its method or a time.
+type BlockedReason string
 
-// The waits.
+// The reasons.
 const (
-	WaitsForOperator Wait = "operator" // the provider says what cannot be, refuses the key, or has not answered for long
-	WaitsForKey      Wait = "key"      // cards are switched off
-	WaitsForAnswer   Wait = "answer"   // a timeout or a fault of the provider: it may have been done
-	WaitsForProvider Wait = "provider" // it is not available
-	WaitsForTurn     Wait = "turn"     // it is busy
+	WaitsForOperator BlockedReason = "operator" // the provider says what cannot be, refuses the key, or has not answered for long
+	WaitsForKey      BlockedReason = "key"      // cards are switched off
+	WaitsForAnswer   BlockedReason = "answer"   // a timeout or a fault of the provider: it may have been done
+	WaitsForProvider BlockedReason = "provider" // it is not available
+	WaitsForTurn     BlockedReason = "turn"     // it is busy
 )
 
-// Text returns the wait as people read it.
-func (w Wait) Text() string {
+// Text returns the reason as people read it.
+func (w BlockedReason) Text() string {
 	switch w {
 	case WaitsForOperator:
 		return "an operator must look at the payment"
@@ -42,27 +41,27 @@ func (w Wait) Text() string {
 	return "the payment provider is not available"
 }
 
-// Waiter is who or what a payment waits for.
-type Waiter string
+// BlockedBy is who or what blocks a payment.
+type BlockedBy string
 
-// The waiters.
+// Who or what blocks payments.
 const (
-	Operator Waiter = "operator" // a person has to see to it, or to the key
-	Key      Waiter = "key"      // cards are switched off
-	Provider Waiter = "provider" // does not answer, or is busy
+	Operator BlockedBy = "operator" // a person has to see to it, or to the key
+	Key      BlockedBy = "key"      // cards are switched off
+	Provider BlockedBy = "provider" // does not answer, or is busy
 )
 
-// waitsNoMore are the assignments of a payment that goes on.
-const waitsNoMore = `faults = 0, waiting_for = NULL, waiting_since = NULL`
+// unblocked are the assignments of a payment that continues.
+const unblocked = `faults = 0, waiting_for = NULL, waiting_since = NULL`
 
 // WaitsFor returns what the payment waits for; empty: for nothing but its buyer, its
 // method or a time.
-func (p *Payment) WaitsFor() Waiter {
+func (p *Payment) WaitsFor() BlockedBy {
 	switch {
 	case p.WaitingFor == nil:
 		return ""
 	case *p.WaitingFor == WaitsForOperator, *p.WaitingFor == WaitsForKey:
-		return Waiter(*p.WaitingFor)
+		return BlockedBy(*p.WaitingFor)
 	}
 	return Provider
 }
@@ -85,7 +84,7 @@ const waiterSQL = `CASE WHEN waiting_for IN ('operator', 'key') THEN waiting_for
 
 // Waiting returns payments that wait for a waiter (empty: for any), in the order of their
 // purchases, after the given one (zero: from the start).
-func Waiting(ctx context.Context, db postgres.DB, waiter Waiter, after uuid.UUID, limit int) ([]Payment, error) {
+func Waiting(ctx context.Context, db postgres.DB, waiter BlockedBy, after uuid.UUID, limit int) ([]Payment, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM payments p
 		WHERE waiting_for IS NOT NULL AND ($1 = '' OR `+waiterSQL+` = $1) AND ($2::uuid IS NULL OR purchase_id > $2)
@@ -94,9 +93,9 @@ func Waiting(ctx context.Context, db postgres.DB, waiter Waiter, after uuid.UUID
 }
 
 // CountWaiting counts the payments that wait, by what for.
-func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, err error) {
-	counts = map[Waiter]int{Operator: 0, Key: 0, Provider: 0}
-	var waiter Waiter
+func CountWaiting(ctx context.Context, db postgres.DB) (counts map[BlockedBy]int, err error) {
+	counts = map[BlockedBy]int{Operator: 0, Key: 0, Provider: 0}
+	var waiter BlockedBy
 	var n int
 	err = postgres.Scan(ctx, db, func() { counts[waiter] = n }, []any{&waiter, &n}, `SELECT `+waiterSQL+`, count(*) FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`)
 	return counts, fault.At(err, "payment.CountWaiting")
@@ -104,7 +103,7 @@ func CountWaiting(ctx context.Context, db postgres.DB) (counts map[Waiter]int, e
 
 // QueueWaiting notes why open payments wait, for people. It is no move of theirs, so
 // their versions stay.
-func QueueWaiting(b *pgx.Batch, purchases []uuid.UUID, reason Wait) {
+func QueueWaiting(b *pgx.Batch, purchases []uuid.UUID, reason BlockedReason) {
 	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases) // the UPDATE alone has no order
 	b.Queue(`UPDATE payments SET waiting_for = $2, waiting_since = coalesce(waiting_since, clock_timestamp()), last_error = NULL WHERE purchase_id = ANY($1) AND finished_at IS NULL`, purchases, reason)
 }
@@ -159,7 +158,7 @@ const (
 func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 	b.Queue(`
 		UPDATE payments
-		SET version = version + 1, lease_until = NULL, next_action = NULL, `+waitsNoMore+`,
+		SET version = version + 1, lease_until = NULL, next_action = NULL, `+unblocked+`,
 		    resolved_as = $3, resolved_by = $4, resolve_reason = $5,
 		    phase = CASE WHEN $3 = 'paid' THEN 'captured' WHEN phase = 'cancelled' THEN phase ELSE 'ended' END,
 		    received = CASE WHEN $3 = 'paid' THEN amount ELSE received END,

@@ -191,7 +191,7 @@ type Payment struct {
 	CancelledBy   *string
 	CancelReason  *string
 	Faults        int
-	WaitingFor    *Wait
+	WaitingFor    *BlockedReason
 	LastError     *string // what the provider has said, while it waits; for operators only
 	DisputedAt    *time.Time
 	Dispute       *Dispute
@@ -203,9 +203,9 @@ type Payment struct {
 	ResolveReason *string
 }
 
-// SeenTo reports whether an operator has said that nothing was paid, and nothing of ours
+// ResolvedUnpaid reports whether an operator has said that nothing was paid, and nothing of ours
 // depends on it any more.
-func (p *Payment) SeenTo() bool { return p.Phase == Cancelled && p.ResolvedAs != nil }
+func (p *Payment) ResolvedUnpaid() bool { return p.Phase == Cancelled && p.ResolvedAs != nil }
 
 // OverAt returns when the payment is given up, as the column over_at has it.
 func (p *Payment) OverAt() time.Time {

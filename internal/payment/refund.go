@@ -28,7 +28,7 @@ const (
 	RefundSucceeded      RefundState = "succeeded"
 	RefundFailed         RefundState = "failed"
 	RefundCanceled       RefundState = "canceled" // in the provider's spelling
-	RefundsListed        RefundState = "listed"
+	RefundListed         RefundState = "listed"
 	RefundResolved       RefundState = "resolved"
 )
 

@@ -73,13 +73,13 @@ func Claim(ctx context.Context, db postgres.DB, item lease.Item, until time.Dura
 		`, `+begins+`'creating' ELSE p.phase END, `+begins+`p.attempt + 1 ELSE p.attempt END, `+begins+`now.at ELSE p.attempt_at END`, columns, scan)
 }
 
-// Guard is a condition of a write beside the version.
-type Guard string
+// Precondition is a condition of a write beside the version.
+type Precondition string
 
 // The guards.
 const (
-	Always         Guard = ""
-	BeforeDeadline Guard = ` AND over_at > clock_timestamp()` // by the database's clock, at the moment of the write
+	Always         Precondition = ""
+	BeforeDeadline Precondition = ` AND over_at > clock_timestamp()` // by the database's clock, at the moment of the write
 )
 
 // Write writes what a worker has found out: phase, attempt, intent, ending, decline, what it
@@ -88,7 +88,7 @@ const (
 // is renewed); with 0 it is given back, and is due after next. attempt_at is set when the
 // attempt grows. It is one statement, so it needs no transaction around it. It counts up
 // p.Version.
-func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep time.Duration, next *time.Duration, steps ...Step) error {
+func Write(ctx context.Context, db postgres.DB, p *Payment, guard Precondition, keep time.Duration, next *time.Duration, steps ...Step) error {
 	sql, args := writing(p, guard, keep, next)
 	rows := max(1, len(steps))
 	if len(steps) > 0 {
@@ -114,7 +114,7 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Guard, keep ti
 }
 
 // writing is the statement of a write, with 21 arguments.
-func writing(p *Payment, guard Guard, keep time.Duration, next *time.Duration) (sql string, args []any) {
+func writing(p *Payment, guard Precondition, keep time.Duration, next *time.Duration) (sql string, args []any) {
 	return Agenda.Write(p.Ref().Item(), lease.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
 		    phase = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $8, intent_status = $9, received = $10, next_action = $11, ending = $12, uncancellable = $13, decline = $14,
@@ -177,7 +177,7 @@ func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
 	}
 	b.Queue(`
 		UPDATE payments p
-		SET version = p.version + 1, phase = c.next, lease_until = NULL, next_action = NULL, `+waitsNoMore+`,
+		SET version = p.version + 1, phase = c.next, lease_until = NULL, next_action = NULL, `+unblocked+`,
 		    due_at = CASE WHEN c.next = 'late' THEN clock_timestamp()
 		                  WHEN c.next = 'cancelled' AND p.intent_id IS NOT NULL THEN clock_timestamp() + $5 * interval '1 second' END,
 		    finished_at = CASE WHEN c.next IN ('settled', 'refund_due', 'cancelled') THEN coalesce(p.finished_at, clock_timestamp()) END

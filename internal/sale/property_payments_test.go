@@ -39,7 +39,7 @@ func (b *bank) confirm(id uuid.UUID, to string) {
 
 // next does the next thing about a payment as a worker would: it asks the bank, and says
 // what is to be written. choice is what the bank and the buyer do.
-func (b *bank) next(p *payment.Payment, choice int) (guard payment.Guard, ok bool) {
+func (b *bank) next(p *payment.Payment, choice int) (guard payment.Precondition, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := p.PurchaseID
@@ -77,7 +77,7 @@ func (b *bank) next(p *payment.Payment, choice int) (guard payment.Guard, ok boo
 }
 
 // confirmed is what becomes of a confirmation.
-func (b *bank) confirmed(p *payment.Payment, choice int) (guard payment.Guard, ok bool) {
+func (b *bank) confirmed(p *payment.Payment, choice int) (guard payment.Precondition, ok bool) {
 	switch choice % 5 {
 	case 0:
 		p.Phase = payment.Action

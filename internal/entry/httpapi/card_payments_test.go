@@ -28,7 +28,7 @@ type cardPaymentPage struct {
 
 // waits reserves a position by card, leads its payment to a phase and lets it wait. end
 // concludes the payment, for the audit.
-func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason payment.Wait) (purchase uuid.UUID, end func()) {
+func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason payment.BlockedReason) (purchase uuid.UUID, end func()) {
 	s.T.Helper()
 	bought, ref := fixture.Reserve(s.T, s.DB, campaign, "mina", 1, time.Hour)
 	fixture.Advance(s.T, s.DB, adopted(s, bought), phase)
@@ -46,7 +46,7 @@ func TestThePaymentsThatWaitAreListedByWhatFor(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	id := s.Campaign(4)
 	var operator, all []uuid.UUID
-	for _, reason := range []payment.Wait{payment.WaitsForOperator, payment.WaitsForTurn, payment.WaitsForOperator, "", payment.WaitsForKey, payment.WaitsForOperator} {
+	for _, reason := range []payment.BlockedReason{payment.WaitsForOperator, payment.WaitsForTurn, payment.WaitsForOperator, "", payment.WaitsForKey, payment.WaitsForOperator} {
 		bought, end := waits(s, id, payment.Capturing, reason)
 		defer end()
 		if reason == payment.WaitsForOperator {

@@ -21,7 +21,7 @@ import (
 // ListPayments answers with one page of the payments that wait.
 func (s *Server) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := payment.Waiting(ctx, s.db, payment.Waiter(response.ValueOf(r.Params.WaitingFor)), after, limit)
+	list, err := payment.Waiting(ctx, s.db, payment.BlockedBy(response.ValueOf(r.Params.WaitingFor)), after, limit)
 	return operations.ListPayments200(contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON),
 		NextCursor: response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })}, err)
 }
@@ -136,7 +136,7 @@ func (s *Server) ListPaymentDifferences(ctx context.Context, r operations.ListPa
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := reconciliation.List(ctx, s.db, reconciliation.State(response.ValueOf(r.Params.State)), after, limit)
 	return operations.ListPaymentDifferences200(contract.PaymentDifferencePage{PaymentDifferences: response.Documents(list, differenceJSON),
-		NextCursor: response.NextCursor(list, limit, func(last reconciliation.Difference) uuid.UUID { return last.ID })}, err)
+		NextCursor: response.NextCursor(list, limit, func(last reconciliation.Discrepancy) uuid.UUID { return last.ID })}, err)
 }
 
 // ExplainPaymentDifference notes why a difference is none.
@@ -150,7 +150,7 @@ func (s *Server) ExplainPaymentDifference(ctx context.Context, r operations.Expl
 	return s.commandDone(ctx, done, err, "")
 }
 
-func differenceJSON(d reconciliation.Difference) contract.PaymentDifference {
+func differenceJSON(d reconciliation.Discrepancy) contract.PaymentDifference {
 	doc := contract.PaymentDifference{ID: d.ID, Kind: string(d.Kind), State: contract.PaymentDifferenceState(d.State()), Reference: d.ObjectID,
 		Transaction: d.TransactionID, PurchaseID: d.PurchaseID, Here: contract.PaymentDifferenceSide{Amount: d.HereAmount, Currency: d.HereCurrency},
 		There: contract.PaymentDifferenceSide{Amount: d.ThereAmount, Currency: d.ThereCurrency}, Detail: d.Detail, FoundAt: d.FoundAt, ClosedAt: d.ClosedAt}

@@ -236,7 +236,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.proof, s.proofs, s.exports = drawing.NewProofs(s.db), newProofs(s.registry), newExports(s.registry)
 	s.lifecycle = lifecycle.New(gate, key, campaign.Bounds{MaxPositions: s.settings.Campaigns.MaxPositions, Beacon: s.settings.Beacon.Enabled()}, bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
-	s.differences = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Difference) any { return differenceJSON(d) })
+	s.differences = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return differenceJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })
 	executor := wallet.NewExecutor(gate.FirstTry(0), walletDocuments, wallet.Options{Retry: gate.Retry(0)})
 	registerWallets(s.registry, executor)

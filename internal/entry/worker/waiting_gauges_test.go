@@ -17,7 +17,7 @@ func TestWhatWaitsForPeopleIsCountedWithoutAKey(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := newWorkerOn(t, workerSettings(t), registry)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	for _, reason := range []payment.Wait{payment.WaitsForOperator, payment.WaitsForKey, payment.WaitsForKey} {
+	for _, reason := range []payment.BlockedReason{payment.WaitsForOperator, payment.WaitsForKey, payment.WaitsForKey} {
 		bought, _ := fixture.Reserve(t, w.db, id, "mina", 1, time.Hour)
 		servers.Exec(t, w.db, `UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp() WHERE purchase_id = $1`, bought, reason)
 	}

@@ -112,7 +112,7 @@ func TestWhatWaitsForTheProviderForLongIsTheOperatorsAndStaysDue(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(10))
-	for _, reason := range []payment.Wait{payment.WaitsForAnswer, payment.WaitsForProvider, payment.WaitsForTurn} {
+	for _, reason := range []payment.BlockedReason{payment.WaitsForAnswer, payment.WaitsForProvider, payment.WaitsForTurn} {
 		for _, c := range []struct{ since, lease, waiter string }{
 			{`7 hours`, `NULL`, `operator`}, {`5 hours`, `NULL`, `provider`}, {`7 hours`, `clock_timestamp() + interval '1 hour'`, `provider`},
 		} {

@@ -30,7 +30,7 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 		waits   bool
 		state   purchase.State
 		code    fault.Code
-		waiting payment.Waiter
+		waiting payment.BlockedBy
 	}{
 		"reserved, in time":             {"", false, true, purchase.Pending, "", payment.Key},
 		"reserved, and over":            {"", true, false, purchase.Failed, fault.ReservationExpired, ""},

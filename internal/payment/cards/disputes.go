@@ -12,8 +12,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// toldDispute is what an event tells of a dispute, and what is stored of it.
-type toldDispute struct {
+// disputeReport is what an event tells of a dispute, and what is stored of it.
+type disputeReport struct {
 	payment.Dispute
 	PurchaseID uuid.UUID
 	At         time.Time // when the event was made, by the provider's clock
@@ -37,24 +37,24 @@ func (w *eventWork) takeDispute(event storedEvent) eventOutcome {
 	if event.Disputed != nil {
 		told.Disputed = *event.Disputed
 	}
-	w.told = append(w.told, &toldDispute{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: told, event: event})
+	w.reports = append(w.reports, &disputeReport{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: told, event: event})
 	return eventIgnored
 }
 
 // recordDisputes records disputes as they were told. Events come in any order: one that is
 // older than what is stored changes nothing. A payment may have several disputes.
 func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) error {
-	if len(w.told) == 0 {
+	if len(w.reports) == 0 {
 		return nil
 	}
 	var b pgx.Batch
-	for _, told := range w.told {
+	for _, told := range w.reports {
 		queueDispute(&b, told)
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-	for _, told := range w.told {
+	for _, told := range w.reports {
 		if !told.Newer || told.Before != nil && *told.Before == told.Dispute {
 			continue
 		}
@@ -88,7 +88,7 @@ const disputeJSON = `json_build_object('id', d.id, 'status', d.status, 'reason',
 // queueDispute stores what is told of a dispute of a payment that is locked, unless what is
 // stored is newer: of a higher rank, or of the same rank and told later. When both are equal
 // it is the one that forbids a refund, then the one with the larger fee.
-func queueDispute(b *pgx.Batch, told *toldDispute) {
+func queueDispute(b *pgx.Batch, told *disputeReport) {
 	b.Queue(`
 		INSERT INTO disputes AS d (id, purchase_id, status, reason, refundable, told_at, amount, currency, fee, fee_currency)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)

@@ -107,7 +107,7 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source e
 	e.metrics.stored.WithLabelValues(string(source)).Add(float64(len(stored.Fresh)))
 	for _, event := range events {
 		if e.isForeign(event) && slices.Contains(stored.Fresh, event.ID) { // others are told again and again
-			e.sayForeign(event)
+			e.logForeign(event)
 		}
 	}
 	for outcome, n := range stored.Handled {
@@ -146,8 +146,8 @@ func (e *Events) isForeign(event payprovider.Event) bool {
 	return ours != "" && event.APIVersion != ours
 }
 
-// sayForeign counts a foreign event, and warns once of each release.
-func (e *Events) sayForeign(event payprovider.Event) {
+// logForeign counts a foreign event, and warns once of each release.
+func (e *Events) logForeign(event payprovider.Event) {
 	e.metrics.foreign.Inc()
 	if e.firstOf(event.APIVersion) {
 		e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",

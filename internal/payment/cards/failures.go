@@ -14,7 +14,7 @@ import (
 const (
 	longestPause = 30 * time.Second // after calls in vain; longer only if the provider says so
 	longestRetry = 5 * time.Minute  // that the provider may ask for; also after calls with a key that is refused
-	longestLook  = time.Hour        // between two looks at what waits for people, or for a slow method that is late
+	longestCheck = time.Hour        // between two looks at what waits for people, or for a slow method that is late
 	lateShare    = 10               // a late payment is looked at after a tenth of its time so far
 )
 
@@ -40,12 +40,12 @@ func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
 	case e.Kind == payprovider.KindMismatch && !e.IsKeyReused():
 		return r.mismatch(ctx, c, err)
 	}
-	return r.putOff(ctx, c, e)
+	return r.snooze(ctx, c, e)
 }
 
-// putOff gives a payment back after a call in vain. It is not the buyer's fault, so the
+// snooze gives a payment back after a call in vain. It is not the buyer's fault, so the
 // deadline of the reservation moves along.
-func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome, error) {
+func (r *run) snooze(ctx context.Context, c call, e *payprovider.Error) (Outcome, error) {
 	r.intent.Status = "" // it may have been done
 	changed := r.p
 	changed.Faults++
@@ -57,7 +57,7 @@ func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome
 	if until := time.Until(e.RetryAt); until > pause {
 		pause = min(until, longestRetry)
 	}
-	if !r.p.SeenTo() {
+	if !r.p.ResolvedUnpaid() {
 		reason := r.waitAfter(e.Kind)
 		changed.WaitingFor, changed.LastError = &reason, inWords(e.Error())
 	}
@@ -71,7 +71,7 @@ func (r *run) putOff(ctx context.Context, c call, e *payprovider.Error) (Outcome
 
 // waitAfter is what a payment waits for after a call in vain. One that is an operator's stays
 // so until the provider has answered.
-func (r *run) waitAfter(kind payprovider.ErrorKind) payment.Wait {
+func (r *run) waitAfter(kind payprovider.ErrorKind) payment.BlockedReason {
 	switch {
 	case kind == payprovider.KindForbidden, r.p.WaitsFor() == payment.Operator, r.overdue():
 		return payment.WaitsForOperator
@@ -119,7 +119,7 @@ func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) 
 // perhaps the fault has gone. A payment that an operator has resolved is given back in silence, as
 // long as the provider says what it said when the operator looked.
 func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error) {
-	if r.p.SeenTo() && sameError(r.p.LastError, inWords(what)) {
+	if r.p.ResolvedUnpaid() && sameError(r.p.LastError, inWords(what)) {
 		changed := r.p // an operator has seen just this, and has said how it ended
 		changed.Faults, changed.WaitingFor = 0, nil
 		return Nothing, r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
@@ -131,7 +131,7 @@ func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error)
 	changed.Faults++
 	reason := payment.WaitsForOperator
 	changed.WaitingFor, changed.LastError = &reason, inWords(what)
-	pause := min(r.settings.Recheck<<min(changed.Faults, 10), longestLook)
+	pause := min(r.settings.Recheck<<min(changed.Faults, 10), longestCheck)
 	if changed.IntentID == nil { // its time ends it
 		pause = min(pause, max(r.left(&r.p), time.Second))
 	}
@@ -163,8 +163,8 @@ func backoff(faults int, longest time.Duration) time.Duration {
 	return pause + rand.N(pause/4) //nolint:gosec // a jitter is no secret
 }
 
-// giveBack gives a payment back that waits for its buyer, its method or a time.
-func (r *run) giveBack(ctx context.Context, pause time.Duration) (Outcome, error) {
+// release releases a payment that waits for its buyer, its method or a time.
+func (r *run) release(ctx context.Context, pause time.Duration) (Outcome, error) {
 	changed := r.p
 	if r.intent.Status != "" {
 		r.answered(&changed)
@@ -192,7 +192,7 @@ func (r *run) pauseOf(p *payment.Payment) time.Duration {
 	case p.Phase == payment.CardDeclined: // no event comes before its buyer does
 		return max(left, 0) + shortestPause
 	case p.Phase == payment.Late || p.Phase == payment.Cancelled:
-		return min(pause+max(-left, 0)/lateShare, max(pause, longestLook))
+		return min(pause+max(-left, 0)/lateShare, max(pause, longestCheck))
 	case p.Phase != payment.Capturing && left > -shortestPause && left < pause:
 		return left + shortestPause
 	}

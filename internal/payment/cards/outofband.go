@@ -29,7 +29,7 @@ type outOfBand struct {
 	known  string // what we know of the purchase: none or known
 }
 
-// noteOutOfBand notes the refunds of our payments that somebody else has made at the
+// recordOutOfBand notes the refunds of our payments that somebody else has made at the
 // provider: in the table and in the timeline of the purchase. Ours, if there is one, asks for
 // what is left when it is made.
 //
@@ -39,7 +39,7 @@ type outOfBand struct {
 // Where one of ours was resolved by hand, and of a refund under our id, events are not believed: they
 // come in any order. Ours was woken, and its worker lists what is there: the provider's id decides
 // whether a refund is ours, or was made beside it.
-func (e *Events) noteOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []storedEvent) error {
+func (e *Events) recordOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork, events []storedEvent) error {
 	found := work.outOfBandOf(events)
 	if len(found) == 0 {
 		return nil
@@ -109,8 +109,8 @@ func (w *eventWork) stepOutOfBand(f *outOfBand, what, detail string) {
 	w.steps = append(w.steps, payment.Step{PurchaseID: f.PurchaseID, Event: what, Detail: &detail})
 }
 
-// sayOutOfBand counts and logs what a batch has noted, after its commit.
-func (e *Events) sayOutOfBand(w *eventWork) {
+// logOutOfBand counts and logs what a batch has noted, after its commit.
+func (e *Events) logOutOfBand(w *eventWork) {
 	for _, f := range w.outOfBandMade {
 		e.metrics.others.WithLabelValues(f.known).Inc()
 		e.logger.Error("a payment was refunded at the provider, and not by us", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
@@ -164,11 +164,11 @@ func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID
 	return refunds.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[payprovider.RefundKey], true
 }
 
-// noteUnknown notes payments that this installation has made at the provider, with money on
+// recordUnknown notes payments that this installation has made at the provider, with money on
 // them, and that our books do not know: after a restore, or a failover that has lost what
 // was committed last. One that ended without money is no difference. Others use the
 // account, too: theirs are ignored.
-func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) error {
+func (e *Events) recordUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) error {
 	if len(work.unknown) == 0 {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) er
 	if err != nil {
 		return err
 	}
-	var open, over []reconciliation.Difference
+	var open, over []reconciliation.Discrepancy
 	for _, event := range work.unknown {
 		in, ok := e.reader.IntentIn([]byte(event.Payload))
 		if !ok || in.Metadata[payprovider.InstallationKey] != ours.String() {
@@ -199,9 +199,9 @@ func (e *Events) noteUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) er
 	return err
 }
 
-func unknownHere(in payprovider.Intent) reconciliation.Difference {
+func unknownHere(in payprovider.Intent) reconciliation.Discrepancy {
 	amount := int64(in.Amount)
-	d := reconciliation.Difference{Kind: reconciliation.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
+	d := reconciliation.Discrepancy{Kind: reconciliation.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
 		Detail: "this installation has made the payment, it is " + string(in.Status) + " at the provider, and our books do not know it"}
 	if id, err := uuid.Parse(in.Metadata[payprovider.PurchaseKey]); err == nil {
 		d.PurchaseID = &id
@@ -209,8 +209,8 @@ func unknownHere(in payprovider.Intent) reconciliation.Difference {
 	return d
 }
 
-// sayUnknown logs what a batch has noted, after its commit.
-func (e *Events) sayUnknown(w *eventWork) {
+// logUnknown logs what a batch has noted, after its commit.
+func (e *Events) logUnknown(w *eventWork) {
 	for _, d := range w.missing {
 		e.logger.Error("a payment of ours at the provider is not in our books", "difference", d.ID, "intent", d.ObjectID, "purchase", d.PurchaseID,
 			"amount", *d.ThereAmount, "currency", *d.ThereCurrency)

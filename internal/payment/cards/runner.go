@@ -143,7 +143,7 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 	}
 	r.hit("claimed")
 	ctx, span := job.Continue(ctx, rn.db, p.JobID, "payment")
-	outcome, err := r.lead(ctx)
+	outcome, err := r.process(ctx)
 	if errors.Is(err, lease.ErrFenced) {
 		outcome, err = Fenced, nil
 	}
@@ -192,15 +192,15 @@ var errGoOn = errors.New("go on")
 // leadsToCall are the moves that are not begun when the worker shuts down.
 var leadsToCall = map[move]bool{newKey: true, create: true, fetch: true, confirm: true, capture: true, cancel: true}
 
-// lead makes one move after the other until the payment is given back, or its end is
+// process makes one move after the other until the payment is given back, or its end is
 // known.
-func (r *run) lead(ctx context.Context) (Outcome, error) {
+func (r *run) process(ctx context.Context) (Outcome, error) {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxMoves*r.settings.CallTimeout)
 	defer cancel()
 	for range maxMoves {
 		m, ending := next(r.facts())
 		if ctx.Err() != nil && leadsToCall[m] {
-			return r.giveBack(work, 0)
+			return r.release(work, 0)
 		}
 		outcome, err := r.make(work, m, ending)
 		if !errors.Is(err, errGoOn) {
@@ -237,7 +237,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 	case conclude:
 		return Conclude, nil // the claim makes it due again, in case that nobody concludes
 	case wait:
-		return r.giveBack(ctx, r.pauseOf(&r.p))
+		return r.release(ctx, r.pauseOf(&r.p))
 	case release:
 		return Nothing, r.sleep(ctx)
 	}

@@ -79,7 +79,7 @@ func TestAFencedWriteLeavesNoStep(t *testing.T) {
 		t.Fatalf("version %d, %v", p.Version, err)
 	}
 	b.endTime(id)
-	for guard, late := range map[payment.Guard]*payment.Payment{payment.Always: &old, payment.BeforeDeadline: &p} {
+	for guard, late := range map[payment.Precondition]*payment.Payment{payment.Always: &old, payment.BeforeDeadline: &p} {
 		version := late.Version
 		if err := payment.Write(t.Context(), b.db, late, guard, time.Minute, nil, steps...); !errors.Is(err, lease.ErrFenced) || late.Version != version {
 			t.Errorf("%q: version %d, %v", guard, late.Version, err)

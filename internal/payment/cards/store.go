@@ -21,7 +21,7 @@ import (
 // the job show of it, in one transaction. keep renews the lease; with 0 the payment is
 // given back and is due after pause. When the guard does not hold because the deadline is
 // over, r.p is as before, and Over: that is no error.
-func (r *run) store(ctx context.Context, changed payment.Payment, guard payment.Guard, keep, pause time.Duration, steps ...string) error {
+func (r *run) store(ctx context.Context, changed payment.Payment, guard payment.Precondition, keep, pause time.Duration, steps ...string) error {
 	return r.storeAll(ctx, changed, guard, keep, &pause, steps)
 }
 
@@ -32,7 +32,7 @@ func (r *run) sleep(ctx context.Context) error {
 	return r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
 }
 
-func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payment.Guard, keep time.Duration, pause *time.Duration, steps []string) error {
+func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payment.Precondition, keep time.Duration, pause *time.Duration, steps []string) error {
 	moved := changed.Phase != r.p.Phase
 	if r.intent.Status != "" {
 		status := string(r.intent.Status)
@@ -44,7 +44,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	began := time.Now()
 	err := r.write(ctx, &changed, guard, keep, pause, r.stepsOf(changed, steps))
 	if errors.Is(err, lease.ErrFenced) && guard == payment.BeforeDeadline {
-		return r.lookAtDeadline(ctx)
+		return r.checkDeadline(ctx)
 	}
 	if err != nil {
 		return err
@@ -57,15 +57,15 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	if moved {
 		r.metrics.phases.WithLabelValues(string(changed.Phase)).Inc()
 		r.hit(string(changed.Phase) + ".stored")
-		r.tell()
+		r.logPhase()
 	}
 	r.show(changed, step)
 	return nil
 }
 
-// tell logs what a buyer may complain of: that the card was declined, that the money was taken, or
+// logPhase logs what a buyer may complain of: that the card was declined, that the money was taken, or
 // that the payment has ended without it.
-func (r *run) tell() {
+func (r *run) logPhase() {
 	line := []any{"purchase", r.p.PurchaseID, "job", r.p.JobID}
 	if r.p.IntentID != nil {
 		line = append(line, "intent", *r.p.IntentID)
@@ -85,7 +85,7 @@ func (r *run) tell() {
 
 // write is the transaction. Most writes change nothing that the purchase and the job
 // show: then it is one statement.
-func (r *run) write(ctx context.Context, changed *payment.Payment, guard payment.Guard, keep time.Duration, pause *time.Duration, steps []payment.Step) error {
+func (r *run) write(ctx context.Context, changed *payment.Payment, guard payment.Precondition, keep time.Duration, pause *time.Duration, steps []payment.Step) error {
 	var shown pgx.Batch
 	r.queueShown(&shown, *changed, pause)
 	if shown.Len() == 0 {
@@ -99,9 +99,9 @@ func (r *run) write(ctx context.Context, changed *payment.Payment, guard payment
 	})
 }
 
-// lookAtDeadline tells why a guarded write was refused: the payment was changed, or its
+// checkDeadline tells why a guarded write was refused: the payment was changed, or its
 // time is over.
-func (r *run) lookAtDeadline(ctx context.Context) error {
+func (r *run) checkDeadline(ctx context.Context) error {
 	now, ok, err := payment.Get(ctx, r.db, r.p.PurchaseID)
 	switch {
 	case err != nil:

@@ -62,13 +62,13 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		if err := work.wakeRefunds(ctx, tx); err != nil {
 			return err
 		}
-		if err := e.noteOutOfBand(ctx, tx, work, events); err != nil {
+		if err := e.recordOutOfBand(ctx, tx, work, events); err != nil {
 			return err
 		}
 		if err := e.recordDisputes(ctx, tx, work); err != nil {
 			return err
 		}
-		if err := e.noteUnknown(ctx, tx, work); err != nil {
+		if err := e.recordUnknown(ctx, tx, work); err != nil {
 			return err
 		}
 		var b pgx.Batch
@@ -86,7 +86,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 	}
 	failpoint.Hit("payments.events.worked", nil)
 	if work != nil {
-		e.say(work)
+		e.logBatch(work)
 	}
 	return done, nil
 }
@@ -98,7 +98,7 @@ type eventWork struct {
 	byPurchase map[uuid.UUID]*subject
 
 	wake     []uuid.UUID
-	told     []*toldDispute
+	reports  []*disputeReport
 	disputes []uuid.UUID // payments of which a dispute has changed
 	steps    []payment.Step
 	refunds  []storedEvent // about refunds
@@ -106,8 +106,8 @@ type eventWork struct {
 	disputed []storedEvent // recorded, or of no payment of ours
 	outcomes map[string]eventOutcome
 
-	unknown []storedEvent               // about payments that our books do not know
-	missing []reconciliation.Difference // of these, those of ours, to be said
+	unknown []storedEvent                // about payments that our books do not know
+	missing []reconciliation.Discrepancy // of these, those of ours, to be said
 
 	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be said
 }
@@ -236,13 +236,13 @@ func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// say counts what was done and logs what people should know of, after the commit.
-func (e *Events) say(w *eventWork) {
+// logBatch counts what was done and logs what people should know of, after the commit.
+func (e *Events) logBatch(w *eventWork) {
 	for _, outcome := range w.outcomes {
 		e.metrics.handled.WithLabelValues(string(outcome)).Inc()
 	}
-	e.sayOutOfBand(w)
-	e.sayUnknown(w)
+	e.logOutOfBand(w)
+	e.logUnknown(w)
 	for _, event := range w.orphaned {
 		e.metrics.orphaned.Inc()
 		e.logger.Error("money on an intent that is not the one of its purchase's payment", "event_id", event.ID, "type", event.Type,

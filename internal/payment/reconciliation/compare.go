@@ -120,7 +120,7 @@ const edge = time.Hour
 
 // compareDay compares a day that is listed with our books: its transactions, and what our books
 // say was moved until an hour before its end. Earlier days are listed by then.
-func compareDay(ctx context.Context, tx pgx.Tx, d claimedDay) ([]Difference, error) {
+func compareDay(ctx context.Context, tx pgx.Tx, d claimedDay) ([]Discrepancy, error) {
 	there, err := postgres.Collect(ctx, tx, scanFound, compared+`t.day = $1::date`, d.Day)
 	if err != nil {
 		return nil, fmt.Errorf("reconciliation.compareDay: %w", err)
@@ -129,7 +129,7 @@ func compareDay(ctx context.Context, tx pgx.Tx, d claimedDay) ([]Difference, err
 	return append(there, here...), fault.At(err, "reconciliation.compareDay")
 }
 
-func scanFound(row pgx.CollectableRow) (d Difference, err error) {
+func scanFound(row pgx.CollectableRow) (d Discrepancy, err error) {
 	err = row.Scan(&d.Kind, &d.ObjectID, &d.TransactionID, &d.PurchaseID, &d.HereAmount, &d.HereCurrency, &d.ThereAmount, &d.ThereCurrency, &d.Detail, &d.UnderWay)
 	return d, err
 }
@@ -200,7 +200,7 @@ func (t spanTable) add(ctx context.Context, all []payprovider.BalanceTransaction
 
 // compare compares the transactions, and what our books say was moved in [from, to). What
 // has no transaction may have one outside of the span: ask for it.
-func (t spanTable) compare(ctx context.Context, from, to time.Time) ([]Difference, error) {
+func (t spanTable) compare(ctx context.Context, from, to time.Time) ([]Discrepancy, error) {
 	there, err := postgres.Collect(ctx, t.db, scanFound, apart.of(compared)+`true`)
 	if err != nil {
 		return nil, fmt.Errorf("reconciliation.spanTable.compare: %w", err)
@@ -239,9 +239,9 @@ func (t spanTable) totals(ctx context.Context) ([]Total, error) {
 
 // underWay returns the payments and card refunds that were tried in [from, to) and are not
 // final, or were woken since, as differences with what they are over here.
-func underWay(ctx context.Context, db postgres.DB, from, to time.Time) ([]Difference, error) {
-	all, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d Difference, err error) {
-		d = Difference{UnderWay: true, PurchaseID: new(uuid.UUID), HereAmount: new(int64), HereCurrency: new(string)}
+func underWay(ctx context.Context, db postgres.DB, from, to time.Time) ([]Discrepancy, error) {
+	all, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d Discrepancy, err error) {
+		d = Discrepancy{UnderWay: true, PurchaseID: new(uuid.UUID), HereAmount: new(int64), HereCurrency: new(string)}
 		return d, row.Scan(&d.ObjectID, d.PurchaseID, d.HereAmount, d.HereCurrency, &d.Detail)
 	}, `
 		SELECT p.intent_id, p.purchase_id, p.amount, p.currency, 'the payment is ' || p.phase FROM payments p

@@ -325,7 +325,7 @@ func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
 	s.expect("unknown-category moon_tax")
 	all, err := reconciliation.List(t.Context(), s.db, "", uuid.Nil, 10)
 	s.must(err)
-	service := reconciliation.NewService(s.db, func(d reconciliation.Difference) any { return map[string]any{"state": d.State()} })
+	service := reconciliation.NewService(s.db, func(d reconciliation.Discrepancy) any { return map[string]any{"state": d.State()} })
 	r := request(job.KindDifferenceExplain)
 	for range 2 { // the second is the same request again
 		if done, err := service.Explain(t.Context(), r, all[0].ID, "operator:ops", "a new fee"); err != nil || string(done.Job.Result) == "" {

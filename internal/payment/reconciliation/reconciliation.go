@@ -59,7 +59,7 @@ const (
 	mostAtOnce  = 2000            // transactions in hand: a span with more is left for a short one
 	shortest    = time.Second     // span: what is made in it is taken whole
 	dissolve    = 500             // differences that are looked at in one statement
-	mostSaid    = 20              // differences of a day in the log; the list has all
+	mostLogged  = 20              // differences of a day in the log; the list has all
 )
 
 // Report is what a run has done.
@@ -135,7 +135,7 @@ func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) err
 	if err != nil {
 		return err
 	}
-	var fresh []Difference
+	var fresh []Discrepancy
 	err = postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
 		found, err := compareDay(ctx, tx, *day)
 		if err != nil {
@@ -151,7 +151,7 @@ func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) err
 	}
 	done.Days++
 	done.Found += len(fresh)
-	r.say(*day, fresh)
+	r.logFound(*day, fresh)
 	return nil
 }
 
@@ -202,17 +202,17 @@ func list(ctx context.Context, provider payprovider.Provider, from, to time.Time
 	return slices.CompactFunc(all, func(a, b payprovider.BalanceTransaction) bool { return a.ID == b.ID }), err
 }
 
-func (r *Reconciler) say(day claimedDay, fresh []Difference) {
-	for _, d := range fresh[:min(len(fresh), mostSaid)] {
-		say(r.logger, d, "day", day.Day.Format(time.DateOnly))
+func (r *Reconciler) logFound(day claimedDay, fresh []Discrepancy) {
+	for _, d := range fresh[:min(len(fresh), mostLogged)] {
+		logDiscrepancy(r.logger, d, "day", day.Day.Format(time.DateOnly))
 	}
-	if len(fresh) > mostSaid {
+	if len(fresh) > mostLogged {
 		r.logger.Error("more differences than are logged: see GET /v1/payment-differences", "day", day.Day.Format(time.DateOnly), "differences", len(fresh))
 	}
 }
 
-// say logs a difference that is new.
-func say(logger *slog.Logger, d Difference, more ...any) {
+// logDiscrepancy logs a difference that is new.
+func logDiscrepancy(logger *slog.Logger, d Discrepancy, more ...any) {
 	args := []any{"difference", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
 	for name, value := range map[string]*int64{"here": d.HereAmount, "there": d.ThereAmount} {
 		if value != nil {

@@ -18,11 +18,11 @@ const MaxSpan = 92 * 24 * time.Hour
 
 // Span is what a comparison of any span has found.
 type Span struct {
-	From        time.Time    `json:"from"`
-	To          time.Time    `json:"to"`
-	Totals      []Total      `json:"totals"` // by currency
-	Differences []Difference `json:"differences"`
-	UnderWay    []Difference `json:"under_way"` // the books may agree when it is done
+	From        time.Time     `json:"from"`
+	To          time.Time     `json:"to"`
+	Totals      []Total       `json:"totals"` // by currency
+	Differences []Discrepancy `json:"differences"`
+	UnderWay    []Discrepancy `json:"under_way"` // the books may agree when it is done
 }
 
 // CompareSpan compares [from, to) by the rules of the sweep, at once, and changes nothing:
@@ -52,7 +52,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	}
 	var before map[key]bool
 	for range 2 {
-		s = Span{From: from.UTC(), To: to.UTC(), Differences: []Difference{}, UnderWay: []Difference{}}
+		s = Span{From: from.UTC(), To: to.UTC(), Differences: []Discrepancy{}, UnderWay: []Discrepancy{}}
 		err := inSpans(ctx, provider, from, to, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.add(ctx, all) })
 		if err != nil {
 			return s, err
@@ -96,7 +96,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	if err != nil {
 		return s, err
 	}
-	s.UnderWay = append(s.UnderWay, slices.DeleteFunc(open, func(d Difference) bool { return named[cmp.Or(d.ObjectID, d.PurchaseID.String())] })...)
+	s.UnderWay = append(s.UnderWay, slices.DeleteFunc(open, func(d Discrepancy) bool { return named[cmp.Or(d.ObjectID, d.PurchaseID.String())] })...)
 	s.Totals, err = listed.totals(ctx)
 	return s, err
 }
@@ -104,7 +104,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 // stands asks the provider about what the span alone cannot tell: what has no transaction
 // may have one outside of the span, and what a payment that an operator has called unpaid had
 // captured may have been given back outside of it.
-func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, d Difference) (bool, error) {
+func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, d Discrepancy) (bool, error) {
 	known, err := payment.OfIntents(ctx, db, []string{d.ObjectID})
 	if err != nil {
 		return false, err

@@ -26,10 +26,10 @@ var steps = map[payment.RefundState]string{
 	payment.RefundCanceled:       payment.StepRefundFailed,
 }
 
-// look finds what the provider has of this refund, by its id or by ours in its metadata, and notes
+// find finds what the provider has of this refund, by its id or by ours in its metadata, and notes
 // the refunds of the intent that are not ours. Our rows are read before the list: an id of theirs
 // that is stored by then is later than other attempts, which show their ends.
-func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
+func (o *run) find(ctx context.Context) (payprovider.Refund, bool, error) {
 	rows, err := payment.RefundsOfPurchases(ctx, o.db, []uuid.UUID{o.PurchaseID})
 	if err != nil {
 		return payprovider.Refund{}, false, err
@@ -40,7 +40,7 @@ func (o *run) look(ctx context.Context) (payprovider.Refund, bool, error) {
 	}
 	o.answered = true
 	found, ok := pick(all, o.Refund, rows[o.PurchaseID])
-	return found, ok, o.note(ctx, all, rows[o.PurchaseID], found)
+	return found, ok, o.recordOthers(ctx, all, rows[o.PurchaseID], found)
 }
 
 // pick returns which of the refunds of an intent is the one that we want, if any: one with its id or,
@@ -79,9 +79,9 @@ func call[T any](ctx context.Context, o *run, do func(ctx context.Context) (T, e
 }
 
 // apply stores what the provider says of the refund.
-func (o *run) apply(ctx context.Context, got payprovider.Refund) (Result, error) {
+func (o *run) apply(ctx context.Context, got payprovider.Refund) (Outcome, error) {
 	if wrong := o.check(got); wrong != "" {
-		return o.put(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
+		return o.snooze(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
 	}
 	o.State, o.ProviderID, o.Failure, o.Faults, o.Stuck = payment.RefundStateOf(got.Status), &got.ID, nil, 0, false
 	if !o.State.Refused() {
@@ -111,7 +111,7 @@ func (o *run) check(got payprovider.Refund) string {
 }
 
 // write stores the new state, what it means for the purchase, and the step, together.
-func (o *run) write(ctx context.Context) (Result, error) {
+func (o *run) write(ctx context.Context) (Outcome, error) {
 	var next *time.Duration
 	if wait := o.wait(); wait > 0 {
 		next = &wait
@@ -131,7 +131,7 @@ func (o *run) write(ctx context.Context) (Result, error) {
 		return Nothing, fmt.Errorf("refunds.write(%s): %w", o.ID, err)
 	}
 	o.hit("refunds.written")
-	o.tell()
+	o.logState()
 	return o.result(), nil
 }
 
@@ -155,7 +155,7 @@ func (o *run) wait() time.Duration {
 	return min(max(o.settings.Recheck, o.Age/mostOften), mostSeldom)
 }
 
-func (o *run) result() Result {
+func (o *run) result() Outcome {
 	switch {
 	case o.State.Finished():
 		return Finished
@@ -165,9 +165,9 @@ func (o *run) result() Result {
 	return Waits
 }
 
-// put puts a refund off after a call that has not told its state. A refund that it may have
+// snooze releases a refund after a call that has not reported its state: it is due again later. A refund that it may have
 // made is looked for next time.
-func (o *run) put(ctx context.Context, err error) (Result, error) {
+func (o *run) snooze(ctx context.Context, err error) (Outcome, error) {
 	e := payprovider.AsError(err, "refund")
 	kind := e.Kind
 	o.metrics.faults.WithLabelValues(string(kind)).Inc()
@@ -228,8 +228,8 @@ func pause(faults int, kind payprovider.ErrorKind) time.Duration {
 	return forPeople
 }
 
-// tell logs and counts a new state.
-func (o *run) tell() {
+// logState logs and counts a new state.
+func (o *run) logState() {
 	if o.more > 0 {
 		o.metrics.twice.Inc()
 		o.logger.Error("money was given back twice: by others, and by a call of ours that was under way", "refund", o.ID, "purchase", o.PurchaseID,
@@ -252,13 +252,13 @@ func (o *run) tell() {
 // confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
 // only what is there now says whether the money was given back twice. What is said once is kept in
 // failure, also when a worker ends between the list and this.
-func (o *run) confirm(ctx context.Context) (Result, error) {
+func (o *run) confirm(ctx context.Context) (Outcome, error) {
 	before, err := remainingOf(ctx, o.db, o.ID)
 	if err != nil {
 		return Nothing, err
 	}
 	var next *time.Duration
-	if _, _, err := o.look(ctx); err != nil {
+	if _, _, err := o.find(ctx); err != nil {
 		o.Faults++
 		wait := pause(o.Faults, payprovider.AsError(err, "refund").Kind)
 		next = &wait

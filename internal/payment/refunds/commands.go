@@ -115,7 +115,7 @@ func mayResolve(known payment.Refund, asApp bool) error {
 		return fault.New(fault.Forbidden, "the app has the money of this purchase; only an app resolves its refund")
 	case known.Method == payment.RefundToCard && asApp:
 		return fault.New(fault.Forbidden, "only an operator resolves a card refund")
-	case known.Method == payment.RefundExternal && known.State != payment.RefundsListed:
+	case known.Method == payment.RefundExternal && known.State != payment.RefundListed:
 		return fault.New(fault.StateConflict, "the refund is %s already", known.State)
 	case known.Method == payment.RefundToCard && known.ForOperator() && !known.State.Refused() && known.LeaseUntil != nil && known.LeaseUntil.After(time.Now()):
 		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: try again in a moment")

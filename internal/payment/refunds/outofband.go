@@ -81,7 +81,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 	if err != nil {
 		return nil, fmt.Errorf("refunds.RecordOutOfBand: %w", err)
 	}
-	noted, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Recorded, err error) {
+	recorded, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Recorded, err error) {
 		var id string
 		err = row.Scan(&id, &n.Fresh)
 		n.OutOfBand = told[id]
@@ -90,16 +90,16 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 	if err != nil {
 		return nil, fmt.Errorf("refunds.RecordOutOfBand: %w", err)
 	}
-	slices.SortFunc(noted, func(a, b Recorded) int { return cmp.Compare(a.ProviderID, b.ProviderID) })
-	return noted, owe(ctx, tx, noted)
+	slices.SortFunc(recorded, func(a, b Recorded) int { return cmp.Compare(a.ProviderID, b.ProviderID) })
+	return recorded, owe(ctx, tx, recorded)
 }
 
 // owe makes refunds of the money that refunds of others were to give back and have not. A
 // purchase that is kept owes nothing, and what ours are about is owed already.
-func owe(ctx context.Context, tx pgx.Tx, noted []Recorded) error {
+func owe(ctx context.Context, tx pgx.Tx, recorded []Recorded) error {
 	var ids, purchases []uuid.UUID
 	var failures []string
-	for _, n := range noted {
+	for _, n := range recorded {
 		if n.State.Refused() && !slices.Contains(purchases, n.PurchaseID) {
 			ids, purchases, failures = append(ids, uuidv7.New()), append(purchases, n.PurchaseID), append(failures, n.Broken())
 		}
@@ -122,15 +122,15 @@ func owe(ctx context.Context, tx pgx.Tx, noted []Recorded) error {
 	return nil
 }
 
-// note notes those refunds of the intent that are not ours, in the table and in the timeline.
+// recordOthers records those refunds of the intent that are not ours, in the table and in the timeline.
 // One that was made under the id of ours is not ours, either, when ours was resolved by hand, or is
-// another one: mine. The list is not older than the refund as it was claimed, or nothing is noted.
-func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []payment.Refund, mine payprovider.Refund) error {
+// another one: mine. The list is not older than the refund as it was claimed, or nothing is recorded.
+func (o *run) recordOthers(ctx context.Context, all []payprovider.Refund, rows []payment.Refund, mine payprovider.Refund) error {
 	there, twice := o.notOurs(all, rows, mine.ID)
 	if len(there) == 0 {
 		return nil
 	}
-	var noted []Recorded
+	var recorded []Recorded
 	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
 		if _, err := payment.Lock(ctx, tx, o.PurchaseID); err != nil {
 			return err
@@ -139,19 +139,19 @@ func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []payment
 		if err != nil || now.Version != o.Version {
 			return errors.Join(err, lease.ErrFenced)
 		}
-		if noted, err = RecordOutOfBand(ctx, tx, there); err != nil {
+		if recorded, err = RecordOutOfBand(ctx, tx, there); err != nil {
 			return err
 		}
 		var b pgx.Batch
-		for _, n := range noted {
-			o.queueNoted(&b, n, twice[n.ProviderID])
+		for _, n := range recorded {
+			o.queueRecorded(&b, n, twice[n.ProviderID])
 		}
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
-		return fmt.Errorf("refunds.note(%s): %w", o.ID, err)
+		return fmt.Errorf("refunds.recordOthers(%s): %w", o.ID, err)
 	}
-	for _, n := range noted {
+	for _, n := range recorded {
 		if o.State == payment.RefundResolved && postgres.ValueOf(o.ProviderID) == n.ProviderID { // see RecordOutOfBand
 			o.ProviderID = nil
 		}
@@ -170,16 +170,16 @@ func (o *run) note(ctx context.Context, all []payprovider.Refund, rows []payment
 // where we do not have one yet, ours in the metadata. twice are those beside the one that was made for
 // a row. An attempt that has failed is nobody's.
 func (o *run) notOurs(all []payprovider.Refund, rows []payment.Refund, mine string) (there []OutOfBand, twice map[string]bool) {
-	ours, noted := make(map[string]payment.Refund), make(map[string]bool)
+	ours, recorded := make(map[string]payment.Refund), make(map[string]bool)
 	for _, r := range rows {
 		ours[r.ID.String()] = r
-		noted[postgres.ValueOf(r.ProviderID)] = r.Reason == payment.RefundOutOfBand
+		recorded[postgres.ValueOf(r.ProviderID)] = r.Reason == payment.RefundOutOfBand
 	}
 	twice = make(map[string]bool)
 	for _, one := range all {
 		state := payment.RefundStateOf(one.Status)
 		r, known := ours[one.Metadata[payprovider.RefundKey]]
-		switch known = known && !noted[one.ID]; {
+		switch known = known && !recorded[one.ID]; {
 		case state == "" || one.Amount <= 0 || known && state.Refused():
 			continue
 		case known && r.State != payment.RefundResolved:
@@ -193,7 +193,7 @@ func (o *run) notOurs(all []payprovider.Refund, rows []payment.Refund, mine stri
 	return there, twice
 }
 
-func (o *run) queueNoted(b *pgx.Batch, n Recorded, twice bool) {
+func (o *run) queueRecorded(b *pgx.Batch, n Recorded, twice bool) {
 	if n.Fresh && !n.State.Refused() {
 		how := "and not by us"
 		switch {

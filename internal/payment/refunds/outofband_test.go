@@ -447,7 +447,7 @@ func TestTheRefundsOfACampaignAreResolvedTogether(t *testing.T) {
 		t.Errorf("one that a worker has: %s", got)
 	}
 	servers.Exec(t, w.db, `UPDATE refunds SET lease_until = NULL WHERE id = $1`, w.id)
-	if got := resolve(false); !strings.Contains(got, `"resolved":1,"more":false`) || state(external) != payment.RefundsListed {
+	if got := resolve(false); !strings.Contains(got, `"resolved":1,"more":false`) || state(external) != payment.RefundListed {
 		t.Errorf("an operator: %s, the external one is %s", got, state(external))
 	}
 	r := w.expect(payment.RefundResolved, purchase.Refunded, 2)

@@ -56,7 +56,7 @@ var lost = func(call string) (error, bool) {
 	return nil, false
 }
 
-func (w *world) runOf(id uuid.UUID) refunds.Result {
+func (w *world) runOf(id uuid.UUID) refunds.Outcome {
 	w.t.Helper()
 	w.id = id
 	return w.run()

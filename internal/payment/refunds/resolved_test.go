@@ -27,7 +27,7 @@ func (w *world) counting() *prometheus.Registry {
 }
 
 // runDue runs the refund as a sweep would: it fails when nothing is due.
-func (w *world) runDue() refunds.Result {
+func (w *world) runDue() refunds.Outcome {
 	w.t.Helper()
 	due, err := payment.RefundAgenda.TakeDue(w.t.Context(), w.db, time.Hour, 10)
 	if err != nil || len(due) != 1 || due[0].ID != w.id {

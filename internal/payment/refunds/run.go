@@ -12,7 +12,7 @@
 //     provider makes one refund for a key, for 24 hours.
 //   - When a refund may exist (a worker died, an answer was lost, an event came, an operator
 //     retries), or is refused, the refunds of the intent are listed first. The one with the
-//     stored id is taken, or else one with our id in its metadata. The others are noted, and ours
+//     stored id is taken, or else one with our id in its metadata. The others are recorded, and ours
 //     asks for what is left; when nothing is, it has succeeded with the amount 0.
 //   - A key that may be older than 23 hours is not used again. It is replaced sooner only for
 //     all that is left of the charge (then the provider refuses a second refund), after a refusal, or when
@@ -63,15 +63,15 @@ type Settings struct {
 	Recheck time.Duration // a new refund that is not final is fetched this often, an old one more seldom
 }
 
-// Result is what a run has come to.
-type Result string
+// Outcome is what a run has come to.
+type Outcome string
 
 // The results.
 const (
-	Nothing  Result = "nothing"  // the refund has changed, or is another worker's
-	Waits    Result = "waits"    // for the provider
-	Finished Result = "finished" // it has succeeded, or was resolved by hand
-	Refused  Result = "refused"  // by the provider; it waits for an operator
+	Nothing  Outcome = "nothing"  // the refund has changed, or is another worker's
+	Waits    Outcome = "waits"    // for the provider
+	Finished Outcome = "finished" // it has succeeded, or was resolved by hand
+	Refused  Outcome = "refused"  // by the provider; it waits for an operator
 )
 
 // Runner does card refunds at the provider.
@@ -124,7 +124,7 @@ type run struct {
 // Run does a refund as far as it goes now. A failure at the provider is stored
 // with the refund, which is due again in time. An error is a fault of the database: the
 // refund is due again when the lease ends.
-func (r *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
+func (r *Runner) Run(ctx context.Context, item lease.Item) (Outcome, error) {
 	claimed, ok, err := payment.ClaimRefund(ctx, r.db, item, r.settings.Lease)
 	if err != nil || !ok {
 		return Nothing, err
@@ -139,7 +139,7 @@ func (r *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received}
 	one.hit("refunds.claimed")
 	ctx, span := job.Continue(ctx, r.db, paid.JobID, "refund", "triprize.refund_id", claimed.ID.String())
-	result, err := one.lead(ctx)
+	result, err := one.process(ctx)
 	span.Set(tracing.Outcome, string(result))
 	span.End(err)
 	if errors.Is(err, lease.ErrFenced) { // somebody else goes on
@@ -152,8 +152,8 @@ func (o *run) hit(name string) {
 	failpoint.Hit(name, func() []string { return []string{o.PurchaseID.String()} })
 }
 
-// lead chooses the call, as in doc.go.
-func (o *run) lead(ctx context.Context) (Result, error) {
+// process chooses the call, as in doc.go.
+func (o *run) process(ctx context.Context) (Outcome, error) {
 	switch {
 	case o.State == payment.RefundResolved:
 		return o.confirm(ctx)
@@ -165,18 +165,18 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 		case err != nil:
 			return Nothing, err
 		case left.Waits:
-			return o.giveWay(ctx)
+			return o.yield(ctx)
 		case left.Debt >= o.Amount:
 			return o.create(ctx, 1)
 		}
 	}
-	found, ok, err := o.look(ctx)
+	found, ok, err := o.find(ctx)
 	if err == nil && !ok && o.ProviderID != nil { // the list is late, or it is gone
 		found, err = call(ctx, o, func(ctx context.Context) (payprovider.Refund, error) { return o.provider.Refund(ctx, *o.ProviderID) })
 		ok = true
 	}
 	if err != nil {
-		return o.put(ctx, err)
+		return o.snooze(ctx, err)
 	}
 	if state := payment.RefundStateOf(found.Status); ok && !(state.Refused() && (state == o.State || o.Amount == 0)) {
 		return o.apply(ctx, found)
@@ -184,7 +184,7 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 	if o.State == payment.RefundSucceeded { // others had left nothing
 		return o.write(ctx)
 	}
-	return o.rest(ctx, func(left remaining, less bool) (Result, error) {
+	return o.rest(ctx, func(left remaining, less bool) (Outcome, error) {
 		switch {
 		case o.State.Refused(): // only an operator has it tried again
 			return o.write(ctx)
@@ -198,7 +198,7 @@ func (o *run) lead(ctx context.Context) (Result, error) {
 // rest goes on with what other refunds have left, which may be less than was wanted. When it
 // is nothing, the money is with the buyer. An attempt that the provider has refused was over
 // another amount: it is not this refund any more.
-func (o *run) rest(ctx context.Context, next func(left remaining, less bool) (Result, error)) (Result, error) {
+func (o *run) rest(ctx context.Context, next func(left remaining, less bool) (Outcome, error)) (Outcome, error) {
 	left, err := remainingOf(ctx, o.db, o.ID)
 	switch {
 	case err != nil:
@@ -237,7 +237,7 @@ func (o *run) nextAttempt(left remaining) int {
 //     repeated, which makes nothing while the provider remembers the key: it has the answer, or the
 //     fault with which that call has ended; then a further key is safe.
 //   - called, and refused: that call is over, and the rest has a further key.
-func (o *run) create(ctx context.Context, attempt int) (Result, error) {
+func (o *run) create(ctx context.Context, attempt int) (Outcome, error) {
 	if o.dispute.HoldsMoney() {
 		return o.disputed(ctx)
 	}
@@ -266,7 +266,7 @@ func (o *run) create(ctx context.Context, attempt int) (Result, error) {
 	if e.Replayed {
 		o.Attempt++ // what the first call with this key has made, if anything, is in the list by now, and nothing more will come of it
 	}
-	return o.put(ctx, err)
+	return o.snooze(ctx, err)
 }
 
 // ask asks the provider for the refund with the key of the attempt.
@@ -280,8 +280,8 @@ func (o *run) ask(ctx context.Context, amount money.Amount) (payprovider.Refund,
 	})
 }
 
-// giveWay lets another refund of the purchase be made first.
-func (o *run) giveWay(ctx context.Context) (Result, error) {
+// yield lets another refund of the purchase be made first.
+func (o *run) yield(ctx context.Context) (Outcome, error) {
 	soon := time.Second
 	if err := write(ctx, o.db, o.Refund, 0, &soon); err != nil {
 		return Nothing, err
@@ -291,7 +291,7 @@ func (o *run) giveWay(ctx context.Context) (Result, error) {
 
 // disputed refuses to make the refund of a disputed charge: the bank has the money, and gives
 // it to one of both. An operator has it tried again when the dispute is won.
-func (o *run) disputed(ctx context.Context) (Result, error) {
+func (o *run) disputed(ctx context.Context) (Outcome, error) {
 	failure := fmt.Sprintf("disputed: the bank has the money, and decides (%s, %s)", o.dispute.ID, o.dispute.Status)
 	o.State, o.Failure, o.Faults, o.Stuck = payment.RefundFailed, &failure, 0, false
 	return o.write(ctx)
@@ -299,18 +299,18 @@ func (o *run) disputed(ctx context.Context) (Result, error) {
 
 // refused handles a refusal to make the refund: somebody may have refunded the charge by
 // hand, all of it or a part.
-func (o *run) refused(ctx context.Context, refusal *payprovider.Error) (Result, error) {
+func (o *run) refused(ctx context.Context, refusal *payprovider.Error) (Outcome, error) {
 	if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
 		return Nothing, err
 	}
-	found, ok, err := o.look(ctx)
+	found, ok, err := o.find(ctx)
 	switch {
 	case err != nil:
-		return o.put(ctx, err)
+		return o.snooze(ctx, err)
 	case ok:
 		return o.apply(ctx, found)
 	}
-	return o.rest(ctx, func(_ remaining, less bool) (Result, error) {
+	return o.rest(ctx, func(_ remaining, less bool) (Outcome, error) {
 		if less {
 			return o.create(ctx, o.Attempt+1)
 		}

@@ -94,7 +94,7 @@ func (w *world) item() lease.Item {
 }
 
 // run runs the refund as it is now.
-func (w *world) run() refunds.Result {
+func (w *world) run() refunds.Outcome {
 	w.t.Helper()
 	result, err := w.runner.Run(w.t.Context(), w.item())
 	if err != nil {
@@ -171,7 +171,7 @@ func TestAPendingRefundIsFetchedUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		end    payprovider.RefundStatus
-		result refunds.Result
+		result refunds.Outcome
 		state  payment.RefundState
 		bought purchase.State
 		step   string

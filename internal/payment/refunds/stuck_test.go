@@ -152,7 +152,7 @@ func TestADisputedChargeIsNotRefundedAndWaitsForAnOperator(t *testing.T) {
 		servers.Exec(t, w.db, `UPDATE payments SET disputed_at = clock_timestamp(), dispute = json_build_object('id', 'du_1', 'status', $1::text, 'reason', 'fraudulent', 'refundable', $2::boolean)`, status, refundable)
 	}
 	dispute("needs_response", false)
-	again := func() refunds.Result {
+	again := func() refunds.Outcome {
 		t.Helper()
 		if done, err := service(w).Retry(t.Context(), request(job.KindRefundRetry), w.id, "operator:ops"); err != nil || done.Job.Problem != nil {
 			t.Fatalf("%+v, %v", done.Job.Problem, err)

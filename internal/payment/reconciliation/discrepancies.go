@@ -38,9 +38,9 @@ const (
 	Closed    State = "closed"    // the books agree again
 )
 
-// Difference is something that the provider's books and ours disagree about. Amounts are
+// Discrepancy is something that the provider's books and ours disagree about. Amounts are
 // in minor units; nil: that side has none.
-type Difference struct {
+type Discrepancy struct {
 	ID            uuid.UUID  `json:"-"`
 	Kind          Kind       `json:"kind,omitempty"`
 	ObjectID      string     `json:"reference,omitempty"` // pi_…, re_… or du_… of the provider; a reporting category
@@ -60,7 +60,7 @@ type Difference struct {
 }
 
 // State returns the state.
-func (d Difference) State() State {
+func (d Discrepancy) State() State {
 	switch {
 	case d.ClosedAt != nil:
 		return Closed
@@ -75,11 +75,11 @@ const columns = `d.id, d.kind, d.object_id, d.transaction_id, d.purchase_id, d.h
 
 // List returns the differences in a state (empty: in any), in the order in which they were
 // found first, after the given one (zero: from the start).
-func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, limit int) ([]Difference, error) {
+func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, limit int) ([]Discrepancy, error) {
 	where := map[State]string{
 		Open: `closed_at IS NULL AND explained_at IS NULL`, Explained: `closed_at IS NULL AND explained_at IS NOT NULL`, Closed: `closed_at IS NOT NULL`,
 	}[state]
-	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Difference], `
+	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Discrepancy], `
 		SELECT `+columns+` FROM payment_differences d WHERE `+cmp.Or(where, `true`)+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`,
 		postgres.Nullable(after), limit)
 	return list, fault.At(err, "reconciliation.List")
@@ -95,10 +95,10 @@ func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 }
 
 // lock locks a difference and returns it, or a not-found Error.
-func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Difference, error) {
-	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Difference], `SELECT `+columns+` FROM payment_differences d WHERE id = $1 FOR UPDATE`, id)
+func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Discrepancy, error) {
+	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Discrepancy], `SELECT `+columns+` FROM payment_differences d WHERE id = $1 FOR UPDATE`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Difference{}, fault.New(fault.NotFound, "there is no difference %s", id)
+		return Discrepancy{}, fault.New(fault.NotFound, "there is no difference %s", id)
 	}
 	return d, fault.At(err, "reconciliation.lock(%s)", id)
 }
@@ -112,7 +112,7 @@ func queueExplain(b *pgx.Batch, id uuid.UUID, by, explanation string) {
 
 // record notes differences. It returns those that are new, or have come back: what an
 // operator has said of those counts no more.
-func record(ctx context.Context, tx pgx.Tx, all []Difference) ([]Difference, error) {
+func record(ctx context.Context, tx pgx.Tx, all []Discrepancy) ([]Discrepancy, error) {
 	return note(ctx, tx, all, `
 		ON CONFLICT (kind, object_id) DO UPDATE
 		SET transaction_id = coalesce(excluded.transaction_id, d.transaction_id), purchase_id = coalesce(excluded.purchase_id, d.purchase_id),
@@ -126,7 +126,7 @@ func record(ctx context.Context, tx pgx.Tx, all []Difference) ([]Difference, err
 // RecordReported notes what events have told of: open differences, and closed ones for intents
 // that have ended without money. Events come in any order, so what is closed stays so, and
 // what the balance shows is not touched. It returns those that are new and open.
-func RecordReported(ctx context.Context, tx pgx.Tx, all []Difference, closed bool) ([]Difference, error) {
+func RecordReported(ctx context.Context, tx pgx.Tx, all []Discrepancy, closed bool) ([]Discrepancy, error) {
 	if closed {
 		return note(ctx, tx, all, `
 			ON CONFLICT (kind, object_id) DO UPDATE SET closed_at = excluded.closed_at WHERE d.transaction_id IS NULL AND d.closed_at IS NULL`, true)
@@ -134,16 +134,16 @@ func RecordReported(ctx context.Context, tx pgx.Tx, all []Difference, closed boo
 	return note(ctx, tx, all, `ON CONFLICT (kind, object_id) DO NOTHING`, false)
 }
 
-func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, closed bool) ([]Difference, error) {
+func note(ctx context.Context, tx pgx.Tx, all []Discrepancy, conflict string, closed bool) ([]Discrepancy, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
 	all = slices.Clone(all)
-	same := func(a, b Difference) int {
+	same := func(a, b Discrepancy) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ObjectID, b.ObjectID))
 	}
 	slices.SortStableFunc(all, same) // two transactions wait in one order
-	all = slices.CompactFunc(all, func(a, b Difference) bool { return same(a, b) == 0 })
+	all = slices.CompactFunc(all, func(a, b Discrepancy) bool { return same(a, b) == 0 })
 	n := len(all)
 	ids, kinds, objects, transactions, purchases := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]*string, n), make([]*uuid.UUID, n)
 	here, hereIn, there, thereIn, details := make([]*int64, n), make([]*string, n), make([]*int64, n), make([]*string, n), make([]string, n)
@@ -152,8 +152,8 @@ func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, clo
 		here[i], hereIn[i], there[i], thereIn[i], details[i] = d.HereAmount, d.HereCurrency, d.ThereAmount, d.ThereCurrency, d.Detail
 	}
 	// The subquery sees the row as it was before this statement.
-	fresh, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (d *Difference, err error) {
-		var one Difference
+	fresh, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (d *Discrepancy, err error) {
+		var one Discrepancy
 		var isNew bool
 		err = row.Scan(&one.ID, &one.Kind, &one.ObjectID, &one.TransactionID, &one.PurchaseID, &one.HereAmount, &one.HereCurrency, &one.ThereAmount, &one.ThereCurrency,
 			&one.Detail, &one.FoundAt, &one.ClosedAt, &one.ExplainedBy, &one.Explanation, &one.ExplainedAt, &isNew)
@@ -171,7 +171,7 @@ func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, clo
 	if err != nil {
 		return nil, fmt.Errorf("reconciliation.record: %w", err)
 	}
-	var list []Difference
+	var list []Discrepancy
 	for _, d := range fresh {
 		if d != nil {
 			list = append(list, *d)
@@ -183,20 +183,20 @@ func note(ctx context.Context, tx pgx.Tx, all []Difference, conflict string, clo
 // Service carries out what operators decide about differences.
 type Service struct {
 	db     postgres.Beginner
-	render func(Difference) any
+	render func(Discrepancy) any
 }
 
 // NewService returns a Service; db is a pool, or a view of it for transactions that may wait
 // for locks. render makes the answer's body from a difference.
-func NewService(db postgres.Beginner, render func(Difference) any) *Service {
+func NewService(db postgres.Beginner, render func(Discrepancy) any) *Service {
 	return &Service{db: db, render: render}
 }
 
 // Explain notes why a difference is none. One that is not open is a state-conflict Error,
 // and an unknown one a not-found Error.
 func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
-	read := func(ctx context.Context, tx pgx.Tx) (Difference, error) { return lock(ctx, tx, id) }
-	_, accepted, err := job.Edit(ctx, s.db, r, read, func(b *pgx.Batch, known Difference) error {
+	read := func(ctx context.Context, tx pgx.Tx) (Discrepancy, error) { return lock(ctx, tx, id) }
+	_, accepted, err := job.Edit(ctx, s.db, r, read, func(b *pgx.Batch, known Discrepancy) error {
 		if state := known.State(); state != Open {
 			return fault.New(fault.StateConflict, "the difference is %s already", state)
 		}
