@@ -34,7 +34,7 @@ func EventsWait(ctx context.Context, db postgres.DB) (wait time.Duration, err er
 }
 
 // DeleteEvents deletes up to limit handled events that were received longer than keep
-// ago, from a moment on (nil: from the beginning). It returns where to go on.
+// ago, from a moment on (nil: from the beginning). It returns the cursor.
 func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	err = db.QueryRow(ctx, `
 		WITH old AS MATERIALIZED (

@@ -99,7 +99,7 @@ func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int
 // QueueOutOfTime finds up to limit payments of a campaign whose reservations should have
 // ended, with every extension, and whose end only the provider knows: they were given up,
 // and it has not answered. One that is being captured is none of them: its buyer has paid
-// in time. The longest overdue come first. It locks what it finds and leaves out what is locked, so that nobody behind waits for that:
+// in time. The longest overdue come first. It locks what it finds and leaves out what is locked, so that no transaction behind waits for that:
 // queue it after the statement that locks the campaign.
 func QueueOutOfTime(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]Ref) {
 	b.Queue(`

@@ -110,7 +110,7 @@ func QueueWaiting(b *pgx.Batch, purchases []uuid.UUID, reason BlockedReason) {
 
 // Escalate gives up to limit payments to the operators that have waited for a key or the
 // provider for longer than after, the longest first. It leaves out what a worker has, and what
-// is locked. They are due as before: when the provider answers, they go on by themselves.
+// is locked. They are due as before: when the provider answers, they continue automatically.
 func Escalate(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
 	tag, err := db.Exec(ctx, `
 		UPDATE payments SET waiting_for = 'operator', last_error = coalesce(payments.last_error, $3)
@@ -145,13 +145,13 @@ type Finding string
 // The findings.
 const (
 	FoundPaid   Finding = "paid"   // all of it: it is captured, also when the provider has not said so
-	FoundUnpaid Finding = "unpaid" // nothing, or what was is given back already
+	FoundUnpaid Finding = "unpaid" // nothing, or what was is refunded already
 )
 
 // QueueResolve ends a payment by hand. A paid one is captured, and an unpaid one has
 // ended: a transaction of the sale decides what becomes of it, as of any other, and it is
 // due at once for that. One that is cancelled already and was not paid stays so, and is
-// looked at once more: an event may just have told of money.
+// checked once more: an event may just have reported money.
 //
 // The batch fails with a state-conflict Error unless the payment still has the version of
 // p, waits for an operator, can no longer be confirmed, and no worker has it.

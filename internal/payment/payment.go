@@ -80,7 +80,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Phase is how far a payment has come; doc.go has the diagram.
+// Phase is how far a payment has come; the package comment has the diagram.
 type Phase string
 
 // The phases.
@@ -141,12 +141,12 @@ type Ref struct {
 
 const refColumns = `p.purchase_id, p.campaign_id, p.job_id, p.version`
 
-// Item returns the payment as an agenda item.
+// Item returns the payment as a leased item.
 func (r Ref) Item() lease.Item {
 	return lease.Item{ID: r.PurchaseID, Version: r.Version, Kind: "payment"}
 }
 
-// Items returns payments as agenda items.
+// Items returns payments as leased items.
 func Items(refs []Ref) []lease.Item {
 	items := make([]lease.Item, len(refs))
 	for i, ref := range refs {
@@ -181,7 +181,7 @@ type Payment struct {
 	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
 	IntentID      *string
 	IntentStatus  *string
-	Livemode      *bool // whether its intent moves money; nil: the provider has not told
+	Livemode      *bool // whether its intent moves money; nil: the provider has not reported it
 	Received      money.Amount
 	NextAction    *string
 	Ending        *Ending
@@ -263,7 +263,7 @@ func queueRead(b *pgx.Batch, sql string, purchases []uuid.UUID, into map[uuid.UU
 }
 
 // OfIntents returns the payments that have intents of the provider, by intent. It leaves
-// out those that nobody here knows.
+// out those that are not known here.
 func OfIntents(ctx context.Context, db postgres.DB, intents []string) (map[string]Payment, error) {
 	found, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::text[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM payments WHERE intent_id = i.id) p`, intents)
@@ -311,7 +311,7 @@ const (
 	StepRefundFailed    = "refund-failed"
 	StepRefundResolved  = "refund-resolved"           // by hand
 	StepOutOfBand       = "refunded-out-of-band"      // at the provider, and not by us
-	StepOutOfBandFailed = "out-of-band-refund-failed" // after all: nothing was given back
+	StepOutOfBandFailed = "out-of-band-refund-failed" // after all: nothing was refunded
 	StepDisputed        = "disputed"
 	StepDisputeClosed   = "dispute-closed"
 )

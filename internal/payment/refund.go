@@ -17,10 +17,10 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// State is how far a refund has come; doc.go has the diagram.
+// RefundState is the state of a refund; the package comment has the diagram.
 type RefundState string
 
-// The states.
+// The states of refunds.
 const (
 	RefundOpen           RefundState = "open"
 	RefundPending        RefundState = "pending"
@@ -32,14 +32,14 @@ const (
 	RefundResolved       RefundState = "resolved"
 )
 
-// Finished reports whether the money is given back, as far as anybody knows.
+// Finished reports whether the money is refunded, as far as is known.
 func (s RefundState) Finished() bool { return s == RefundSucceeded || s == RefundResolved }
 
 // Refused reports whether the provider has refused the refund, so that it waits for an
 // operator.
 func (s RefundState) Refused() bool { return s == RefundFailed || s == RefundCanceled }
 
-// StateOf returns the state that a status of the provider means, empty for one that is not
+// RefundStateOf returns the state that a status of the provider means, empty for one that is not
 // known.
 func RefundStateOf(status payprovider.RefundStatus) RefundState {
 	switch status {
@@ -57,7 +57,7 @@ func RefundStateOf(status payprovider.RefundStatus) RefundState {
 	return ""
 }
 
-// Method is how the purchase was paid, and how the money goes back.
+// RefundMethod is how the purchase was paid, and how the money goes back.
 type RefundMethod string
 
 // The methods.
@@ -67,7 +67,7 @@ const (
 	RefundExternal RefundMethod = "external" // by the app
 )
 
-// Reason is why money goes back.
+// RefundReason is why a refund is made.
 type RefundReason string
 
 // The reasons.
@@ -99,8 +99,8 @@ type Refund struct {
 	KeyAge        time.Duration // of the key of the attempt when this was read; 0: there is none
 	ProviderID    *string       // re_… of the last attempt
 	Failure       *string       // why the provider has refused it, or what is wrong with it
-	Faults        int           // attempts in vain in a row
-	Stuck         bool          // the provider refuses to tell of it, refuses the key, or has not answered for long
+	Faults        int           // failed attempts in a row
+	Stuck         bool          // the provider refuses to report it, refuses the key, or has not answered for long
 	ResolvedBy    *string       // role:client of who resolved it by hand, and /user when one was signed in
 	ResolveReason *string
 	CreatedAt     time.Time
@@ -114,12 +114,12 @@ func (r *Refund) ForOperator() bool {
 	return r.Reason != RefundOutOfBand && (r.State.Refused() || r.Stuck && (r.State == RefundOpen || r.State == RefundPending || r.State == RefundRequiresAction))
 }
 
-// Item returns the refund as an agenda item.
+// Item returns the refund as a leased item.
 func (r *Refund) Item() lease.Item {
 	return lease.Item{ID: r.ID, Version: r.Version, Kind: "refund"}
 }
 
-// columns are the fields of a Refund, in order.
+// refundColumns are the fields of a Refund, in order.
 const refundColumns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, r.state, r.version, r.lease_until,
 	r.due_at, r.wakes, r.attempt, r.attempt_at, coalesce(r.asked, r.amount), coalesce(extract(epoch FROM clock_timestamp() - r.attempt_at) * interval '1 second', interval '0'),
 	r.provider_id, r.failure, r.faults, r.stuck, r.resolved_by, r.resolve_reason, r.created_at,
@@ -127,24 +127,24 @@ const refundColumns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, 
 
 var scanRefund = pgx.RowToStructByPos[Refund]
 
-// Get returns a refund, or a not-found Error.
+// GetRefund returns a refund, or a not-found Error.
 func GetRefund(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Refund, error) {
 	r, err := postgres.CollectOne(ctx, db, scanRefund, `
 		SELECT `+refundColumns+` FROM refunds r WHERE id = $1 AND ($2::text IS NULL OR client = $2) AND ($3::text IS NULL OR user_id = $3)`, id, who.Client(), who.User())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Refund{}, fault.New(fault.NotFound, "there is no refund %s", id)
 	}
-	return r, fault.At(err, "refund.Get(%s)", id)
+	return r, fault.At(err, "payment.GetRefund(%s)", id)
 }
 
-// GetAll returns refunds; those that are not there are left out.
+// GetRefunds returns refunds; those that are not there are left out.
 func GetRefunds(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Refund, error) {
 	list, err := postgres.Collect(ctx, db, scanRefund, `
 		SELECT `+refundColumns+` FROM unnest($1::uuid[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM refunds WHERE id = i.id) r`, ids)
-	return list, fault.At(err, "refund.GetAll")
+	return list, fault.At(err, "payment.GetRefunds")
 }
 
-// OfCampaign returns refunds of a campaign in the order of their ids, after the given
+// RefundsOfCampaign returns refunds of a campaign in the order of their ids, after the given
 // one (zero: from the start): those in a state, or with an empty one all.
 func RefundsOfCampaign(ctx context.Context, db postgres.DB, who access.Grant, campaignID uuid.UUID, state RefundState, after uuid.UUID, limit int) ([]Refund, error) {
 	args := []any{campaignID, string(state), postgres.Nullable(after), limit}
@@ -156,25 +156,25 @@ func RefundsOfCampaign(ctx context.Context, db postgres.DB, who access.Grant, ca
 		SELECT `+refundColumns+` FROM refunds r
 		WHERE campaign_id = $1 AND ($2 = '' OR state = $2) AND ($3::uuid IS NULL OR id > $3)`+only+`
 		ORDER BY id LIMIT $4`, args...)
-	return list, fault.At(err, "refund.OfCampaign(%s)", campaignID)
+	return list, fault.At(err, "payment.RefundsOfCampaign(%s)", campaignID)
 }
 
-// WaitingForOperator returns the card refunds that wait for an operator, those of all
+// RefundsWaitingForOperator returns the card refunds that wait for an operator, those of all
 // campaigns, in the order of their ids, after the given one (zero: from the start).
 func RefundsWaitingForOperator(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Refund, error) {
 	list, err := postgres.Collect(ctx, db, scanRefund, `
 		SELECT `+refundColumns+` FROM refunds r WHERE `+forOperator+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
-	return list, fault.At(err, "refund.WaitingForOperator")
+	return list, fault.At(err, "payment.RefundsWaitingForOperator")
 }
 
-// OfPurchases returns the refunds of purchases, by purchase, in the order of their ids. It
+// RefundsOfPurchases returns the refunds of purchases, by purchase, in the order of their ids. It
 // leaves out those that have none.
 func RefundsOfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (map[uuid.UUID][]Refund, error) {
 	list, err := postgres.Collect(ctx, db, scanRefund, `
 		SELECT `+refundColumns+` FROM unnest($1::uuid[]) AS p (id)
 		CROSS JOIN LATERAL (SELECT * FROM refunds WHERE purchase_id = p.id) r ORDER BY r.id`, purchases)
 	if err != nil {
-		return nil, fmt.Errorf("refund.OfPurchases: %w", err)
+		return nil, fmt.Errorf("payment.RefundsOfPurchases: %w", err)
 	}
 	of := make(map[uuid.UUID][]Refund)
 	for _, r := range list {
@@ -183,7 +183,7 @@ func RefundsOfPurchases(ctx context.Context, db postgres.DB, purchases []uuid.UU
 	return of, nil
 }
 
-// Counts is how many refunds a cancelled campaign has made, by method and by what is to
+// RefundCounts is how many refunds a cancelled campaign has made, by method and by what is to
 // be done about them. Those of purchases that were cancelled before it do not count.
 type RefundCounts struct {
 	Wallet    int
@@ -200,25 +200,25 @@ func (c RefundCounts) Total() int { return c.Wallet + c.Card + c.External }
 // refunds_for_operator.
 const forOperator = `method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'))`
 
-// CountForOperator counts the card refunds that wait for an operator, those of all
+// CountRefundsForOperator counts the card refunds that wait for an operator, those of all
 // campaigns.
 func CountRefundsForOperator(ctx context.Context, db postgres.DB) (n int, err error) {
 	if err := db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+forOperator).Scan(&n); err != nil {
-		return 0, fmt.Errorf("refund.CountForOperator: %w", err)
+		return 0, fmt.Errorf("payment.CountRefundsForOperator: %w", err)
 	}
 	return n, nil
 }
 
-// CountCancelled counts the refunds of a cancelled campaign.
+// CountCancelledRefunds counts the refunds of a cancelled campaign.
 func CountCancelledRefunds(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (RefundCounts, error) {
 	c, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[RefundCounts], `
 		SELECT count(*) FILTER (WHERE method = 'wallet'), count(*) FILTER (WHERE method = 'card'), count(*) FILTER (WHERE method = 'external'),
 		       count(*) FILTER (WHERE state IN ('open', 'pending') AND NOT stuck), count(*) FILTER (WHERE `+forOperator+` OR method = 'card' AND state = 'requires_action')
 		FROM refunds WHERE campaign_id = $1 AND reason = 'campaign-cancelled'`, campaignID)
-	return c, fault.At(err, "refund.CountCancelled(%s)", campaignID)
+	return c, fault.At(err, "payment.CountCancelledRefunds(%s)", campaignID)
 }
 
-// QueueInsert stores new refunds of ours. The state follows from the method: a wallet was credited
+// QueueInsertRefunds stores new refunds of ours. The state follows from the method: a wallet was credited
 // in this transaction, an external one is listed for the app, and a card refund is open and due at
 // once. The batch fails when those of a purchase would ask for more than was paid: by card what was
 // captured, otherwise its amount. Of two batches at once that make one for the same
@@ -248,16 +248,16 @@ func QueueInsertRefunds(b *pgx.Batch, refunds []Refund) {
 		ids, purchases, campaigns, users, methods, amounts, currencies, reasons).Exec(postgres.Exactly(n, "new refunds"))
 }
 
-// Agenda is the table of card refunds of ours that are due. One that was resolved by hand is
-// due until the provider has answered, and when an event tells of it: it may have been made there, too.
+// RefundAgenda is the table of card refunds of ours that are due. One that was resolved by hand is
+// due until the provider has answered, and when an event reports it: it may have been made there, too.
 var RefundAgenda = lease.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.number IS NOT NULL`, Due: `true`}
 
-// Claim gives a card refund to a worker, see [lease.Claim].
+// ClaimRefund leases a card refund to a worker, see [lease.Claim].
 func ClaimRefund(ctx context.Context, db postgres.DB, item lease.Item, until time.Duration) (r Refund, ok bool, err error) {
 	return lease.Claim(ctx, db, RefundAgenda, item, until, ``, ``, refundColumns, scanRefund)
 }
 
-// Wake makes card refunds due at once, those of purchases and those with the provider's
+// WakeRefunds makes card refunds due at once, those of purchases and those with the provider's
 // ids: something has happened to them there. One that succeeded can have failed since.
 // It returns the purchases of those it has found. See [lease.Wake].
 func WakeRefunds(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]uuid.UUID, error) {
@@ -265,22 +265,22 @@ func WakeRefunds(ctx context.Context, db postgres.DB, purchases []uuid.UUID, pro
 		`r.purchase_id`, pgx.RowTo[uuid.UUID], purchases, providerIDs)
 }
 
-// unfinished are the card refunds that a worker still leads to an end.
+// unfinished are the card refunds that a worker still processes.
 const unfinished = `method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action')`
 
-// WaitForKey notes that card refunds wait: cards are switched off.
+// RefundsWaitForKey records that card refunds wait: cards are switched off.
 func RefundsWaitForKey(ctx context.Context, db postgres.DB, items []lease.Item) (int, error) {
 	ids, _ := lease.Split(items)
 	tag, err := db.Exec(ctx, `
 		UPDATE refunds SET waiting_since = coalesce(refunds.waiting_since, clock_timestamp()), failure = 'cards are switched off: no key of a payment provider is set'
 		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+RefundAgenda.Free()+` ORDER BY id FOR NO KEY UPDATE) w
 		WHERE refunds.id = w.id`, ids)
-	return int(tag.RowsAffected()), fault.At(err, "refund.WaitForKey")
+	return int(tag.RowsAffected()), fault.At(err, "payment.RefundsWaitForKey")
 }
 
-// Escalate makes up to limit refunds stuck that have waited for a key or the provider for
+// EscalateRefunds makes up to limit refunds stuck that have waited for a key or the provider for
 // longer than after, the longest first. It leaves out what a worker has, and what is locked.
-// They are due as before: when the provider answers, they go on by themselves.
+// They are due as before: when the provider answers, they continue automatically.
 func EscalateRefunds(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
 	tag, err := db.Exec(ctx, `
 		UPDATE refunds SET stuck = true
@@ -288,5 +288,5 @@ func EscalateRefunds(ctx context.Context, db postgres.DB, after time.Duration, l
 		      WHERE waiting_since <= clock_timestamp() - $1 * interval '1 second' AND NOT stuck AND `+unfinished+` AND `+RefundAgenda.Free()+`
 		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
 		WHERE refunds.id = w.id`, after.Seconds(), limit)
-	return int(tag.RowsAffected()), fault.At(err, "refund.Escalate")
+	return int(tag.RowsAffected()), fault.At(err, "payment.EscalateRefunds")
 }

@@ -84,8 +84,7 @@ const (
 
 // Write writes what a worker has found out: phase, attempt, intent, ending, decline, what it
 // waits for, and steps. It fails with [lease.ErrFenced] unless the payment still has the
-// version of p and the guard holds. keep is how much longer the worker keeps it (the lease
-// is renewed); with 0 it is given back, and is due after next. attempt_at is set when the
+// version of p and the guard holds. keep is for how long the lease is renewed; with 0 it is released, and is due after next. attempt_at is set when the
 // attempt grows. It is one statement, so it needs no transaction around it. It counts up
 // p.Version.
 func Write(ctx context.Context, db postgres.DB, p *Payment, guard Precondition, keep time.Duration, next *time.Duration, steps ...Step) error {
@@ -159,14 +158,14 @@ type Conclusion struct {
 	From, To   Phase
 }
 
-// recheck is when a payment that was cancelled is looked at once more: an event about it
+// recheck is when a payment that was cancelled is checked once more: an event about it
 // may have come while it was concluded.
 const recheck = time.Minute
 
 // QueueConclude moves payments to the phases that were decided. A worker that has one of
 // them is fenced. Each must still have the version at which it was read.
 //
-// A settled or returned payment is not looked at again, unless an event comes; a late one
+// A settled or returned payment is not checked again, unless an event comes; a late one
 // is due at once, and a cancelled one after a while, if it was ever at the provider. Events about refunds
 // that came before the money was in our books are open again.
 func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {

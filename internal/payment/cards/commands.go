@@ -35,7 +35,7 @@ func NewService(db postgres.Beginner, cards bool, dispatch func([]lease.Item), r
 	return &Service{db: db, cards: cards, dispatch: dispatch, render: render}
 }
 
-// Retry has a payment that waits looked at now: the provider is asked again. One that does
+// Retry has a waiting payment checked now: the provider is asked again. One that does
 // not wait is a state-conflict Error, as is one that waits for a key while there is none; an
 // unknown one is a not-found Error.
 func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {

@@ -24,9 +24,9 @@ const (
 	uncancellable move = "uncancellable" // store that the provider will not cancel it
 	end           move = "end"           // store ended
 	conclude      move = "conclude"      // a transaction of the sale decides
-	wait          move = "wait"          // give it back, and look again later
-	release       move = "release"       // give it back: there is nothing to do until an event comes
-	unexpected    move = "unexpected"    // the provider's answer cannot be: log an error, and look again slowly
+	wait          move = "wait"          // release it, and check again later
+	release       move = "release"       // release it: there is nothing to do until an event comes
+	unexpected    move = "unexpected"    // the provider's answer cannot be: log an error, and check again slowly
 )
 
 // facts is what the next move depends on.
@@ -131,7 +131,7 @@ func beforeCapture(f facts) (move, payment.Ending) {
 }
 
 // toConfirm reports whether another payment method is still to be confirmed. The intent then
-// tells of the one before. It may have been confirmed already, by a worker that
+// reports the one before. It may have been confirmed already, by a worker that
 // could not store the answer: under the same key the same answer comes again.
 func (f facts) toConfirm() bool {
 	return f.phase == payment.Confirming && f.another && !f.confirmed
@@ -166,7 +166,7 @@ func inCapture(f facts) (move, payment.Ending) {
 		return fetch, ""
 	case payprovider.Succeeded:
 		return keepMoney, ""
-	case payprovider.Canceled: // the authorization has ended, or somebody has ended it at the provider
+	case payprovider.Canceled: // the authorization has ended, or others have ended it at the provider
 		return end, payment.Expired
 	case payprovider.RequiresPaymentMethod: // the card was declined after all
 		return giveUp, payment.Declined

@@ -12,7 +12,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// disputeReport is what an event tells of a dispute, and what is stored of it.
+// disputeReport is what an event reports of a dispute, and what is stored of it.
 type disputeReport struct {
 	payment.Dispute
 	PurchaseID uuid.UUID
@@ -26,7 +26,7 @@ type disputeReport struct {
 	event storedEvent
 }
 
-// takeDispute keeps what an event tells of a dispute for recordDisputes.
+// takeDispute keeps what an event reports of a dispute for recordDisputes.
 func (w *eventWork) takeDispute(event storedEvent) eventOutcome {
 	s := w.subjectOf(event)
 	if s == nil || event.ObjectID == nil {
@@ -41,7 +41,7 @@ func (w *eventWork) takeDispute(event storedEvent) eventOutcome {
 	return eventIgnored
 }
 
-// recordDisputes records disputes as they were told. Events come in any order: one that is
+// recordDisputes records disputes as they were reported. Events come in any order: one that is
 // older than what is stored changes nothing. A payment may have several disputes.
 func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) error {
 	if len(w.reports) == 0 {
@@ -85,8 +85,8 @@ func (w *eventWork) queueDisputes(b *pgx.Batch) {
 const disputeJSON = `json_build_object('id', d.id, 'status', d.status, 'reason', d.reason, 'refundable', d.refundable,
 	'amount', d.amount, 'currency', d.currency, 'fee', d.fee, 'fee_currency', d.fee_currency)`
 
-// queueDispute stores what is told of a dispute of a payment that is locked, unless what is
-// stored is newer: of a higher rank, or of the same rank and told later. When both are equal
+// queueDispute stores what is reported of a dispute of a payment that is locked, unless what is
+// stored is newer: of a higher rank, or of the same rank and reported later. When both are equal
 // it is the one that forbids a refund, then the one with the larger fee.
 func queueDispute(b *pgx.Batch, told *disputeReport) {
 	b.Queue(`
@@ -110,7 +110,7 @@ func queueDispute(b *pgx.Batch, told *disputeReport) {
 }
 
 // queueDisputed notes with payments which of their disputes counts: one that forbids a refund
-// before others, an open one before one that is closed, the one that was told last. It adds up
+// before others, an open one before one that is closed, the one that was reported last. It adds up
 // those that are lost, in the currency of the payment. It is no
 // move of the payment, so its version stays.
 func queueDisputed(b *pgx.Batch, purchases []uuid.UUID) {

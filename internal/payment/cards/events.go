@@ -27,7 +27,7 @@ var ErrEvent = errors.New("payments: the event is not for us")
 // maxEventName bounds ids and types of events: Stripe's have some 30 characters.
 const maxEventName = 255
 
-// Events stores what the provider tells us, and works it off.
+// Events stores what the provider reports, and processes it.
 type Events struct {
 	db      postgres.Pool
 	reader  payprovider.Reader
@@ -76,9 +76,9 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 }
 
 // Store stores events that came by webhook, each id once, all in one statement. It
-// returns how many of them were new and are to be worked off: [EventsTask] is to
-// be dispatched when there were any. Most are not: they tell of our own calls, and what they
-// tell is stored. An error that is [ErrEvent] is the sender's: another delivery of the
+// returns how many of them were new and are to be processed: [EventsTask] is to
+// be dispatched when there were any. Most are not: they report our own calls, and what they
+// report is stored. An error that is [ErrEvent] is the sender's: another delivery of the
 // same events fails too. Any other error means that nothing was stored.
 func (e *Events) Store(ctx context.Context, events []payprovider.Event) (open int, err error) {
 	stored, err := e.store(ctx, events, fromWebhook)
@@ -101,12 +101,12 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source e
 	failpoint.Hit("payments.events.store", nil)
 	stored, err = insertEvents(ctx, e.db, rows)
 	if err != nil {
-		return stored, fmt.Errorf("payments.Store: %w", err)
+		return stored, fmt.Errorf("cards.Store: %w", err)
 	}
 	failpoint.Hit("payments.events.stored", nil)
 	e.metrics.stored.WithLabelValues(string(source)).Add(float64(len(stored.Fresh)))
 	for _, event := range events {
-		if e.isForeign(event) && slices.Contains(stored.Fresh, event.ID) { // others are told again and again
+		if e.isForeign(event) && slices.Contains(stored.Fresh, event.ID) { // others come again and again
 			e.logForeign(event)
 		}
 	}
@@ -207,7 +207,7 @@ const (
 
 // Missed is what a listing has found.
 type Missed struct {
-	Listed int  // events that the provider has told of
+	Listed int  // events that the provider has listed
 	Stored int  // of these, those whose webhook had not come
 	More   bool // the listing has not come to the present
 }
@@ -217,7 +217,7 @@ var errMany = errors.New("payments: more events than are taken at once")
 
 // ListMissed asks the provider for events since the last listing, and stores those that
 // are not stored yet. It goes forward in spans of time, and notes after each how far it
-// has come: so a run that is cut off loses nothing, and the next one goes on. It has come to
+// has come: so a run that is cut off loses nothing, and the next one continues. It has come to
 // the newest event that it has seen, by the provider's clock, and not to the present moment of
 // ours: a clock of ours that is ahead would leave out what happens until the provider's is there.
 func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (found Missed, err error) {
@@ -254,7 +254,7 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (f
 			continue
 		}
 		if err != nil {
-			return found, fmt.Errorf("payments.ListMissed: %w", err)
+			return found, fmt.Errorf("cards.ListMissed: %w", err)
 		}
 		stored, err := e.storeListed(ctx, events)
 		found.Listed += len(events)

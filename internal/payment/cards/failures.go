@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	longestPause = 30 * time.Second // after calls in vain; longer only if the provider says so
+	longestPause = 30 * time.Second // after failed calls; longer only if the provider says so
 	longestRetry = 5 * time.Minute  // that the provider may ask for; also after calls with a key that is refused
-	longestCheck = time.Hour        // between two looks at what waits for people, or for a slow method that is late
-	lateShare    = 10               // a late payment is looked at after a tenth of its time so far
+	longestCheck = time.Hour        // between two checks of what waits for people, or for a slow method that is late
+	lateShare    = 10               // a late payment is checked after a tenth of its time so far
 )
 
 // failed decides what follows a failed call.
@@ -43,7 +43,7 @@ func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
 	return r.snooze(ctx, c, e)
 }
 
-// snooze gives a payment back after a call in vain. It is not the buyer's fault, so the
+// snooze releases a payment after a failed call. It is not the buyer's fault, so the
 // deadline of the reservation moves along.
 func (r *run) snooze(ctx context.Context, c call, e *payprovider.Error) (Outcome, error) {
 	r.intent.Status = "" // it may have been done
@@ -69,7 +69,7 @@ func (r *run) snooze(ctx context.Context, c call, e *payprovider.Error) (Outcome
 	return r.waits(r.store(ctx, changed, payment.Always, 0, pause, steps...))
 }
 
-// waitAfter is what a payment waits for after a call in vain. One that is an operator's stays
+// waitAfter is what a payment waits for after a failed call. One that is an operator's stays
 // so until the provider has answered.
 func (r *run) waitAfter(kind payprovider.ErrorKind) payment.BlockedReason {
 	switch {
@@ -87,12 +87,12 @@ func (r *run) waitAfter(kind payprovider.ErrorKind) payment.BlockedReason {
 // reservation. The positions wait for it, and the draw of an ended sale.
 func (r *run) overdue() bool { return r.p.Phase == payment.Capturing && !r.now().Before(r.p.Latest) }
 
-// spare is what a payment has left at least at the next look: its task may have to wait.
+// spare is what a payment has left at least at the next check: its task may have to wait.
 const spare = 5 * time.Second
 
 // extend moves the deadline by the time that this run has lost and the next pause, so
-// that there is as much left at the next look as there was at this one. The steps tell
-// of the first time in a row.
+// that there is as much left at the next check as there was at this one. The steps report
+// the first time in a row.
 func (r *run) extend(changed *payment.Payment, pause time.Duration) (steps []string) {
 	if !changed.Phase.BeforeCapture() || changed.Over || !changed.Deadline.Before(changed.Latest) {
 		return nil
@@ -115,9 +115,9 @@ func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) 
 	return r.unexpectedState(ctx, err.Error())
 }
 
-// unexpectedState gives a payment back that a person must look at. It is looked at again, slowly:
-// perhaps the fault has gone. A payment that an operator has resolved is given back in silence, as
-// long as the provider says what it said when the operator looked.
+// unexpectedState releases a payment that a person must check. It is checked again, slowly:
+// perhaps the fault has gone. A payment that an operator has resolved is released silently, as
+// long as the provider says what it said when the operator checked.
 func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error) {
 	if r.p.ResolvedUnpaid() && sameError(r.p.LastError, inWords(what)) {
 		changed := r.p // an operator has seen just this, and has said how it ended
@@ -179,12 +179,12 @@ func (r *run) release(ctx context.Context, pause time.Duration) (Outcome, error)
 // left is the time until a payment is given up; negative: it is over.
 func (r *run) left(p *payment.Payment) time.Duration { return p.OverAt().Sub(r.now()) }
 
-// shortestPause lies between the deadline and the look at what is over: by then it is
+// shortestPause lies between the deadline and the check of what is over: by then it is
 // over by the database's clock, too.
 const shortestPause = 50 * time.Millisecond
 
-// pauseOf is after which time a payment that waits is looked at again, if no event comes
-// before: after Recheck, or when its deadline is over. A late payment is looked at less
+// pauseOf is after which time a payment that waits is checked again, if no event comes
+// before: after Recheck, or when its deadline is over. A late payment is checked less
 // and less often: nothing of ours waits for it.
 func (r *run) pauseOf(p *payment.Payment) time.Duration {
 	pause := r.settings.Recheck

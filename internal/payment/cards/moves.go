@@ -100,7 +100,7 @@ func (r *run) renew(ctx context.Context) error {
 	return nil
 }
 
-// The keys of calls. Those of an existing intent count attempts in vain: an error that
+// The keys of calls. Those of an existing intent count failed attempts: an error that
 // the provider has stored under a key would come back for ever. A second call under
 // another key is harmless, since the intent's own state allows each of them once.
 
@@ -239,7 +239,7 @@ func (r *run) end(ctx context.Context, ending payment.Ending) (Outcome, error) {
 	return Conclude, nil
 }
 
-// endingAs returns the payment with a reason for its end, and the step that tells of it,
+// endingAs returns the payment with a reason for its end, and the step that reports it,
 // unless it has one already.
 func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []string) {
 	changed = r.p
@@ -270,7 +270,7 @@ func (r *run) declinedByBank() bool {
 	return r.intent.Status == payprovider.RequiresPaymentMethod && r.refused != callConfirm
 }
 
-// whyDeclined returns what is told of a payment that was declined or refused.
+// whyDeclined returns what is reported of a payment that was declined or refused.
 func (r *run) whyDeclined() *payprovider.Decline {
 	switch d := r.decline; {
 	case d != nil && r.refused == callConfirm:

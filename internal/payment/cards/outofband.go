@@ -14,27 +14,27 @@ import (
 	"triprize/internal/purchase"
 )
 
-// Our knowledge of a purchase whose money was given back by others, as the metric says it.
+// Our knowledge of a purchase whose money was refunded by others, as the metric says it.
 const (
 	refundNone  = "none"  // it is kept here: the books differ
-	refundKnown = "known" // it is given back here, too
+	refundKnown = "known" // it is refunded here, too
 )
 
-// outOfBand is what a batch of events tells of a refund that is not ours.
+// outOfBand is what a batch of events reports of a refund that is not ours.
 type outOfBand struct {
 	refunds.OutOfBand
 	ourID  string // in its metadata
-	made   bool   // an event tells that it gives money back
+	made   bool   // an event reports that it refunds money
 	events []string
 	known  string // what we know of the purchase: none or known
 }
 
-// recordOutOfBand notes the refunds of our payments that somebody else has made at the
+// recordOutOfBand records the refunds of our payments that others have made at the
 // provider: in the table and in the timeline of the purchase. Ours, if there is one, asks for
 // what is left when it is made.
 //
 // A bank can send the money back even later: then the timeline says that, too, and what we
-// have to give back is owed again.
+// have to refund is owed again.
 //
 // Where one of ours was resolved by hand, and of a refund under our id, events are not believed: they
 // come in any order. Ours was woken, and its worker lists what is there: the provider's id decides
@@ -109,7 +109,7 @@ func (w *eventWork) stepOutOfBand(f *outOfBand, what, detail string) {
 	w.steps = append(w.steps, payment.Step{PurchaseID: f.PurchaseID, Event: what, Detail: &detail})
 }
 
-// logOutOfBand counts and logs what a batch has noted, after its commit.
+// logOutOfBand counts and logs what a batch has recorded, after its commit.
 func (e *Events) logOutOfBand(w *eventWork) {
 	for _, f := range w.outOfBandMade {
 		e.metrics.others.WithLabelValues(f.known).Inc()
@@ -146,7 +146,7 @@ func (w *eventWork) outOfBandOf(events []storedEvent) map[string]*outOfBand {
 
 // readOutOfBand reads the refund that an event is about, if it is of a payment of ours whose
 // money was captured, with the id of our own refund if its metadata have one. An event that comes
-// before the capture is in our books is worked off again with it.
+// before the capture is in our books is processed again with it.
 func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID string, ok bool) {
 	s := w.subjectOf(event)
 	if w.about(event) != payprovider.AboutRefund || s == nil || postgres.ValueOf(s.IntentID) != postgres.ValueOf(event.IntentID) {
@@ -164,9 +164,9 @@ func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID
 	return refunds.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[payprovider.RefundKey], true
 }
 
-// recordUnknown notes payments that this installation has made at the provider, with money on
+// recordUnknown records payments that this installation has made at the provider, with money on
 // them, and that our books do not know: after a restore, or a failover that has lost what
-// was committed last. One that ended without money is no difference. Others use the
+// was committed last. One that ended without money is no discrepancy. Others use the
 // account, too: theirs are ignored.
 func (e *Events) recordUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) error {
 	if len(work.unknown) == 0 {
@@ -209,7 +209,7 @@ func unknownHere(in payprovider.Intent) reconciliation.Discrepancy {
 	return d
 }
 
-// logUnknown logs what a batch has noted, after its commit.
+// logUnknown logs what a batch has recorded, after its commit.
 func (e *Events) logUnknown(w *eventWork) {
 	for _, d := range w.missing {
 		e.logger.Error("a payment of ours at the provider is not in our books", "difference", d.ID, "intent", d.ObjectID, "purchase", d.PurchaseID,

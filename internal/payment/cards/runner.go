@@ -84,8 +84,8 @@ type Outcome string
 // The outcomes of runs.
 const (
 	Nothing  Outcome = "nothing"  // there is nothing to do, or the reference is older than the payment
-	Waits    Outcome = "waits"    // it was given back, and is due again at some time
-	Fenced   Outcome = "fenced"   // somebody else goes on with it
+	Waits    Outcome = "waits"    // it was released, and is due again at some time
+	Fenced   Outcome = "fenced"   // another worker continues
 	Conclude Outcome = "conclude" // its end is known: a transaction of the sale decides what becomes of it
 )
 
@@ -107,7 +107,7 @@ func (r Result) Job() job.Ref {
 type Settings struct {
 	Lease       time.Duration // how long a claim lasts, by the database's clock
 	CallTimeout time.Duration // bounds a call of the provider; less than Lease
-	Recheck     time.Duration // a payment that is not final is looked at this often at least
+	Recheck     time.Duration // a payment that is not final is checked this often at least
 	ReturnURL   string        // where an authentication ends, if the purchase does not say
 	Livemode    bool          // what everything from the provider must say
 }
@@ -120,7 +120,7 @@ const Recheck = time.Minute
 const maxMoves = 24
 
 // Run claims a payment and leads it as far as it goes now. When ctx ends, no further
-// call begins; one that is under way ends by itself, and what came of it is stored. An
+// call begins; one that is under way ends on its own, and what came of it is stored. An
 // error is Postgres's: the payment is due again when the lease of the claim is over, so
 // nothing is lost and the caller need not try again.
 func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
@@ -128,7 +128,7 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 	began := time.Now()
 	p, ok, err := payment.Claim(ctx, rn.db, item, rn.settings.Lease)
 	if err != nil {
-		return Result{}, fmt.Errorf("payments.Run: %w", err)
+		return Result{}, fmt.Errorf("cards.Run: %w", err)
 	}
 	if !ok {
 		rn.metrics.runs.WithLabelValues(string(Nothing)).Inc()
@@ -150,7 +150,7 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 	span.Set(tracing.Outcome, string(outcome))
 	span.End(err)
 	if err != nil {
-		return Result{}, fmt.Errorf("payments.Run(%s): %w", item.ID, err)
+		return Result{}, fmt.Errorf("cards.Run(%s): %w", item.ID, err)
 	}
 	rn.metrics.runs.WithLabelValues(string(outcome)).Inc()
 	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced, Trace: span.Traceparent()}, nil
@@ -164,7 +164,7 @@ type run struct {
 	claimedAt time.Time       // the same moment, by the clock of the database
 	leased    time.Time       // when the lease was renewed last, by the clock of this process
 
-	intent    payprovider.Intent   // as the provider has told last
+	intent    payprovider.Intent   // as the provider has reported it last
 	decline   *payprovider.Decline // why a call of this run was declined or refused
 	refused   call                 // the last one that was refused
 	confirmed bool                 // a confirmation was answered
@@ -192,7 +192,7 @@ var errGoOn = errors.New("go on")
 // leadsToCall are the moves that are not begun when the worker shuts down.
 var leadsToCall = map[move]bool{newKey: true, create: true, fetch: true, confirm: true, capture: true, cancel: true}
 
-// process makes one move after the other until the payment is given back, or its end is
+// process makes one move after the other until the payment is released, or its end is
 // known.
 func (r *run) process(ctx context.Context) (Outcome, error) {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxMoves*r.settings.CallTimeout)
@@ -235,7 +235,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 		changed.Uncancellable = true
 		return r.goOn(r.store(ctx, changed, payment.Always, r.settings.Lease, 0))
 	case conclude:
-		return Conclude, nil // the claim makes it due again, in case that nobody concludes
+		return Conclude, nil // the claim makes it due again, in case that no transaction concludes
 	case wait:
 		return r.release(ctx, r.pauseOf(&r.p))
 	case release:

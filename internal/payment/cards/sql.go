@@ -30,9 +30,9 @@ type eventOutcome string
 
 // The outcomes of events.
 const (
-	eventWoken    eventOutcome = "woken"    // its payment or refund is looked at
+	eventWoken    eventOutcome = "woken"    // its payment or refund is checked
 	eventRecorded eventOutcome = "recorded" // a dispute
-	eventIgnored  eventOutcome = "ignored"  // it tells nothing new, or is about nothing of ours
+	eventIgnored  eventOutcome = "ignored"  // it reports nothing new, or is about nothing of ours
 	eventUnknown  eventOutcome = "unknown"  // of a type that we do not know
 
 	// A refund of a payment that has received nothing, as far as we know. It has released an authorization,
@@ -40,7 +40,7 @@ const (
 	eventUncaptured eventOutcome = "uncaptured"
 )
 
-// storedEvent is what the provider has told us. It is a hint: a decision fetches the
+// storedEvent is what the provider has reported. It is a hint: a decision fetches the
 // object.
 type storedEvent struct {
 	ID         string
@@ -58,23 +58,23 @@ type storedEvent struct {
 	Payload    string
 }
 
-// newEvent is an event that may be new to us, and what is known of it before anybody
-// looks at its payment.
+// newEvent is an event that may be new to us, and what is known of it before its
+// payment is read.
 type newEvent struct {
 	storedEvent
-	Outcome *eventOutcome // it has nothing to do; nil: it is to be worked off
-	OfState bool          // it tells the status of an intent, and does nothing if just that is stored already
+	Outcome *eventOutcome // it has nothing to do; nil: it is to be processed
+	OfState bool          // it reports the status of an intent, and does nothing if just that is stored already
 }
 
 // insertedEvents is what insertEvents has done.
 type insertedEvents struct {
 	Fresh   []string             // ids of the events that were not stored yet
-	Open    int                  // of these, those that are to be worked off
+	Open    int                  // of these, those that are to be processed
 	Handled map[eventOutcome]int // of these, the others
 }
 
 // insertEvents stores events that are not stored yet. Each id is stored once, however
-// often and by whomever it is told. An event whose status of the intent is stored
+// often and by whatever source it comes. An event whose status of the intent is stored
 // already is handled at once: no work is left for it, also when other statuses have followed
 // since. No payment is locked for that.
 func insertEvents(ctx context.Context, db postgres.DB, events []newEvent) (done insertedEvents, err error) {

@@ -19,13 +19,13 @@ import (
 
 // store writes changed in the place of r.p, with steps, and with what the purchase and
 // the job show of it, in one transaction. keep renews the lease; with 0 the payment is
-// given back and is due after pause. When the guard does not hold because the deadline is
+// released and is due after pause. When the guard does not hold because the deadline is
 // over, r.p is as before, and Over: that is no error.
 func (r *run) store(ctx context.Context, changed payment.Payment, guard payment.Precondition, keep, pause time.Duration, steps ...string) error {
 	return r.storeAll(ctx, changed, guard, keep, &pause, steps)
 }
 
-// sleep gives the payment back. It is due when an event comes, and not before.
+// sleep releases the payment. It is due when an event comes, and not before.
 func (r *run) sleep(ctx context.Context) error {
 	changed := r.p
 	r.answered(&changed)
@@ -99,7 +99,7 @@ func (r *run) write(ctx context.Context, changed *payment.Payment, guard payment
 	})
 }
 
-// checkDeadline tells why a guarded write was refused: the payment was changed, or its
+// checkDeadline returns why a guarded write was refused: the payment was changed, or its
 // time is over.
 func (r *run) checkDeadline(ctx context.Context) error {
 	now, ok, err := payment.Get(ctx, r.db, r.p.PurchaseID)
@@ -135,7 +135,7 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) {
 	awaiting, waiting, step := p.Phase.AwaitsBuyer(), p.WaitingFor != nil, r.newStep(p)
 	anew := awaiting && r.awaiting && p.Phase != r.p.Phase
-	if anew { // its event tells of it
+	if anew { // its event reports it
 		purchase.QueueAwaiting(b, p.PurchaseID, false)
 	}
 	if awaiting != r.awaiting || anew {
@@ -186,7 +186,7 @@ func nextAction(p payment.Payment) *job.NextAction {
 	return nil
 }
 
-// newStep tells whether the buyer has something else to do than the job shows.
+// newStep reports whether the buyer has something else to do than the job shows.
 func (r *run) newStep(p payment.Payment) bool {
 	return p.Phase.AwaitsBuyer() && (p.Phase != r.p.Phase || postgres.ValueOf(p.NextAction) != postgres.ValueOf(r.p.NextAction))
 }

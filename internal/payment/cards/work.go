@@ -23,10 +23,10 @@ var outcomeOf = map[payprovider.Subject]eventOutcome{
 	payprovider.AboutUnknown: eventUnknown, payprovider.AboutNothing: eventIgnored,
 }
 
-// EventsTask returns a task that works off stored events, whichever they are.
+// EventsTask returns a task that processes stored events, whichever they are.
 func EventsTask() queue.Task { return queue.Task{ID: uuidv7.New(), Kind: string(job.KindEvent)} }
 
-// workBatch is how many events a transaction works off.
+// workBatch is how many events a transaction processes.
 const workBatch = 200
 
 // Worked is what a batch of events has done.
@@ -36,12 +36,12 @@ type Worked struct {
 	Payments []payment.Ref // woken: to be dispatched
 }
 
-// Work works off stored events, one batch in one transaction. An event decides nothing:
+// Work processes stored events, one batch in one transaction. An event decides nothing:
 // it wakes its payment, whose runner asks the provider. Only a dispute is recorded as it
-// was told, and never goes back. Many may call Work at once.
+// was reported, and never goes back. Many may call Work at once.
 func (e *Events) Work(ctx context.Context) (Worked, error) {
 	var done Worked
-	var work *eventWork // what was done, to be said after the commit
+	var work *eventWork // what was done, to be logged after the commit
 	err := postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
 		events, err := takeEvents(ctx, tx, workBatch)
 		if err != nil || len(events) == 0 {
@@ -82,7 +82,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		return nil
 	})
 	if err != nil {
-		return Worked{}, fmt.Errorf("payments.Work: %w", err)
+		return Worked{}, fmt.Errorf("cards.Work: %w", err)
 	}
 	failpoint.Hit("payments.events.worked", nil)
 	if work != nil {
@@ -102,14 +102,14 @@ type eventWork struct {
 	disputes []uuid.UUID // payments of which a dispute has changed
 	steps    []payment.Step
 	refunds  []storedEvent // about refunds
-	orphaned []storedEvent // tell of money on an intent that is not the payment's
+	orphaned []storedEvent // report money on an intent that is not the payment's
 	disputed []storedEvent // recorded, or of no payment of ours
 	outcomes map[string]eventOutcome
 
 	unknown []storedEvent                // about payments that our books do not know
-	missing []reconciliation.Discrepancy // of these, those of ours, to be said
+	missing []reconciliation.Discrepancy // of these, those of ours, to be logged
 
-	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be said
+	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be logged
 }
 
 func (e *Events) subjectsOf(ctx context.Context, tx pgx.Tx, events []storedEvent) (*eventWork, error) {
@@ -186,8 +186,8 @@ func (w *eventWork) take(event storedEvent) {
 	w.outcomes[event.ID] = outcome
 }
 
-// takePayment wakes the payment, unless the event tells what its worker has stored
-// already: most events tell of our own calls.
+// takePayment wakes the payment, unless the event reports what its worker has stored
+// already: most events report our own calls.
 func (w *eventWork) takePayment(event storedEvent) eventOutcome {
 	s := w.subjectOf(event)
 	if s == nil {
@@ -236,7 +236,7 @@ func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// logBatch counts what was done and logs what people should know of, after the commit.
+// logBatch counts what was done and logs what people should know, after the commit.
 func (e *Events) logBatch(w *eventWork) {
 	for _, outcome := range w.outcomes {
 		e.metrics.handled.WithLabelValues(string(outcome)).Inc()

@@ -21,15 +21,15 @@ const (
 	refundUnderWay  = `(r.state IN ('open', 'pending', 'requires_action') OR r.due_at IS NOT NULL)`
 )
 
-// compared are the differences that transactions t show, by their sources, to the smallest
+// compared are the discrepancies that transactions t show, by their sources, to the smallest
 // unit of the source's own currency. A condition on t follows.
 //
 // A charge must be captured here over the same money, for the same purchase. One of a payment
-// that an operator has called unpaid may be given back there in whole. A refund must be on our
+// that an operator has called unpaid may be refunded there in whole. A refund must be on our
 // books, of the same purchase, made by us or out of band, and have come as far here; one of a payment that
 // received nothing here only released it, and one that has failed, then or later, has given
 // nothing back. One that was resolved by hand and has succeeded there differs until the provider's list
-// is noted: then it is out of band. A dispute must be on record. The last column tells whether the
+// is recorded: then it is out of band. A dispute must be on record. The last column says whether the
 // payment or refund is under way here, over the same money: later the books may agree.
 const compared = `
 	SELECT v.kind, v.object_id, t.id, coalesce(p.purchase_id, r.purchase_id, t.purchase_id), v.here_amount, v.here_currency,
@@ -104,7 +104,7 @@ const missing = `
 	WHERE r.method = 'card' AND r.state = 'succeeded' AND r.provider_id IS NOT NULL
 	  AND NOT EXISTS (SELECT FROM balance_transactions WHERE source_id = r.provider_id AND reporting_category = 'refund')`
 
-// The tables of missing: what has finished in a span, and what a difference l is about. With
+// The tables of missing: what has finished in a span, and what a discrepancy l is about. With
 // OFFSET 0 it is looked up by its id, whatever the planner thinks of other indexes.
 var (
 	missingOfDay = fmt.Sprintf(missing,
@@ -134,7 +134,7 @@ func scanFound(row pgx.CollectableRow) (d Discrepancy, err error) {
 	return d, err
 }
 
-// closeAgreed closes up to limit differences after the given one (zero: from the start) that
+// closeAgreed closes up to limit discrepancies after the given one (zero: from the start) that
 // are none any more. It returns how many it has closed, and the last one that it has looked
 // at, or zero when there are no more.
 func closeAgreed(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) (closed int, last uuid.UUID, err error) {
@@ -238,7 +238,7 @@ func (t spanTable) totals(ctx context.Context) ([]Total, error) {
 }
 
 // underWay returns the payments and card refunds that were tried in [from, to) and are not
-// final, or were woken since, as differences with what they are over here.
+// final, or were woken since, as discrepancies with what they are over here.
 func underWay(ctx context.Context, db postgres.DB, from, to time.Time) ([]Discrepancy, error) {
 	all, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (d Discrepancy, err error) {
 		d = Discrepancy{UnderWay: true, PurchaseID: new(uuid.UUID), HereAmount: new(int64), HereCurrency: new(string)}

@@ -17,21 +17,21 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Kind is what a difference is.
+// Kind is what a discrepancy is.
 type Kind string
 
-// The kinds of differences.
+// The kinds of discrepancies.
 const (
 	UnknownHere     Kind = "unknown-here"     // the provider has it, and our books do not
 	UnknownThere    Kind = "unknown-there"    // our books have it, and the provider has not
 	Differs         Kind = "differs"          // another amount, currency, purchase or end
-	UnknownCategory Kind = "unknown-category" // nobody can tell what the money is
+	UnknownCategory Kind = "unknown-category" // it is not known what the money is
 )
 
-// State is what is to be done about a difference.
+// State is what is to be done about a discrepancy.
 type State string
 
-// The states of a difference.
+// The states of a discrepancy.
 const (
 	Open      State = "open"
 	Explained State = "explained" // an operator knows why
@@ -73,7 +73,7 @@ func (d Discrepancy) State() State {
 const columns = `d.id, d.kind, d.object_id, d.transaction_id, d.purchase_id, d.here_amount, d.here_currency, d.there_amount, d.there_currency, d.detail,
 	d.found_at, d.closed_at, d.explained_by, d.explanation, d.explained_at`
 
-// List returns the differences in a state (empty: in any), in the order in which they were
+// List returns the discrepancies in a state (empty: in any), in the order in which they were
 // found first, after the given one (zero: from the start).
 func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, limit int) ([]Discrepancy, error) {
 	where := map[State]string{
@@ -85,7 +85,7 @@ func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, lim
 	return list, fault.At(err, "reconciliation.List")
 }
 
-// CountOpen counts the open differences, by kind.
+// CountOpen counts the open discrepancies, by kind.
 func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 	counts := map[Kind]int{UnknownHere: 0, UnknownThere: 0, Differs: 0, UnknownCategory: 0}
 	var kind Kind
@@ -94,7 +94,7 @@ func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 	return counts, fault.At(err, "reconciliation.CountOpen")
 }
 
-// lock locks a difference and returns it, or a not-found Error.
+// lock locks a discrepancy and returns it, or a not-found Error.
 func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Discrepancy, error) {
 	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Discrepancy], `SELECT `+columns+` FROM payment_differences d WHERE id = $1 FOR UPDATE`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -103,14 +103,14 @@ func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Discrepancy, error) {
 	return d, fault.At(err, "reconciliation.lock(%s)", id)
 }
 
-// queueExplain notes why a difference is none. The difference is locked, and open.
+// queueExplain notes why a discrepancy is none. The discrepancy is locked, and open.
 func queueExplain(b *pgx.Batch, id uuid.UUID, by, explanation string) {
 	b.Queue(`
 		UPDATE payment_differences SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()
 		WHERE id = $1 AND closed_at IS NULL AND explained_at IS NULL`, id, by, explanation).Exec(postgres.Exactly(1, "open differences"))
 }
 
-// record notes differences. It returns those that are new, or have come back: what an
+// record records discrepancies. It returns those that are new, or have come back: what an
 // operator has said of those counts no more.
 func record(ctx context.Context, tx pgx.Tx, all []Discrepancy) ([]Discrepancy, error) {
 	return note(ctx, tx, all, `
@@ -123,7 +123,7 @@ func record(ctx context.Context, tx pgx.Tx, all []Discrepancy) ([]Discrepancy, e
 		    explained_at = CASE WHEN d.closed_at IS NULL THEN d.explained_at END`, false)
 }
 
-// RecordReported notes what events have told of: open differences, and closed ones for intents
+// RecordReported records what events have reported: open discrepancies, and closed ones for intents
 // that have ended without money. Events come in any order, so what is closed stays so, and
 // what the balance shows is not touched. It returns those that are new and open.
 func RecordReported(ctx context.Context, tx pgx.Tx, all []Discrepancy, closed bool) ([]Discrepancy, error) {
@@ -180,19 +180,19 @@ func note(ctx context.Context, tx pgx.Tx, all []Discrepancy, conflict string, cl
 	return list, nil
 }
 
-// Service carries out what operators decide about differences.
+// Service carries out what operators decide about discrepancies.
 type Service struct {
 	db     postgres.Beginner
 	render func(Discrepancy) any
 }
 
 // NewService returns a Service; db is a pool, or a view of it for transactions that may wait
-// for locks. render makes the answer's body from a difference.
+// for locks. render makes the answer's body from a discrepancy.
 func NewService(db postgres.Beginner, render func(Discrepancy) any) *Service {
 	return &Service{db: db, render: render}
 }
 
-// Explain notes why a difference is none. One that is not open is a state-conflict Error,
+// Explain notes why a discrepancy is none. One that is not open is a state-conflict Error,
 // and an unknown one a not-found Error.
 func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
 	read := func(ctx context.Context, tx pgx.Tx) (Discrepancy, error) { return lock(ctx, tx, id) }

@@ -2,7 +2,7 @@
 // records what differs for operators.
 //
 // It owns the balance transactions that are about our payments, the days that were listed, the
-// differences, and the id of this installation.
+// discrepancies, and the id of this installation.
 //
 // A [Reconciler] takes the oldest day (UTC) that ended 48 hours ago and is not done. It lists
 // the provider's balance transactions of the day, matches each by its source, in the
@@ -19,21 +19,21 @@
 //
 //   - A day is listed once, and each transaction is stored once, however many run: each write
 //     is fenced by the version of the day's claim.
-//   - What others do on the account is no difference. A transaction of a charge, refund or dispute
+//   - What others do on the account is no discrepancy. A transaction of a charge, refund or dispute
 //     is ours when our books know its intent or refund, when its metadata name this installation
 //     (see [Mark]), or when a transaction of the same intent is ours. Those of others are counted
 //     and not stored. All other transactions are of the account, and stored.
-//   - A difference is found by its object and kind, once. One that is none any more is closed by
+//   - A discrepancy is found by its object and kind, once. One that is none any more is closed by
 //     the next run, and comes back when the books differ again.
 //   - It changes no payment, refund or purchase, ever.
 //
-// A difference:
+// A discrepancy:
 //
 //	          ┌──── explained ────┐     by an operator: it alerts no more
 //	open ─────┤                   ├──▶ closed ─▶ open (found again)
 //	          └───────────────────┘
 //
-// Locks: differences are inserted in the order of their objects, and come after payments.
+// Locks: discrepancies are inserted in the order of their objects, and come after payments.
 package reconciliation
 
 import (
@@ -58,8 +58,8 @@ const (
 	dayLease    = 2 * time.Minute // longer than a run of a sweep
 	mostAtOnce  = 2000            // transactions in hand: a span with more is left for a short one
 	shortest    = time.Second     // span: what is made in it is taken whole
-	dissolve    = 500             // differences that are looked at in one statement
-	mostLogged  = 20              // differences of a day in the log; the list has all
+	dissolve    = 500             // discrepancies that are checked in one statement
+	mostLogged  = 20              // discrepancies of a day in the log; the list has all
 )
 
 // Report is what a run has done.
@@ -67,8 +67,8 @@ type Report struct {
 	Days    int // that are done now
 	Listed  int // transactions
 	Foreign int // of these, about payments of others
-	Found   int // differences
-	Closed  int // differences that are none any more
+	Found   int // discrepancies
+	Closed  int // discrepancies that are none any more
 }
 
 // Reconciler compares days.
@@ -84,7 +84,7 @@ func New(db postgres.Pool, provider payprovider.Provider, keep time.Duration, lo
 	return &Reconciler{db: db, provider: provider, keep: keep, logger: logger}
 }
 
-// Run closes differences that are none any more, and compares one day, if there is one to
+// Run closes discrepancies that are none any more, and compares one day, if there is one to
 // be compared. more says that there may be another one. It does not fail because another
 // scheduler was quicker.
 func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error) {
@@ -211,7 +211,7 @@ func (r *Reconciler) logFound(day claimedDay, fresh []Discrepancy) {
 	}
 }
 
-// logDiscrepancy logs a difference that is new.
+// logDiscrepancy logs a discrepancy that is new.
 func logDiscrepancy(logger *slog.Logger, d Discrepancy, more ...any) {
 	args := []any{"difference", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
 	for name, value := range map[string]*int64{"here": d.HereAmount, "there": d.ThereAmount} {

@@ -101,9 +101,9 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	return s, err
 }
 
-// stands asks the provider about what the span alone cannot tell: what has no transaction
+// stands asks the provider about what the span alone cannot show: what has no transaction
 // may have one outside of the span, and what a payment that an operator has called unpaid had
-// captured may have been given back outside of it.
+// captured may have been refunded outside of it.
 func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, d Discrepancy) (bool, error) {
 	known, err := payment.OfIntents(ctx, db, []string{d.ObjectID})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// ofPayments are the categories that are about a payment of somebody.
+// ofPayments are the categories that are about payments.
 var ofPayments = []string{
 	payprovider.CategoryCharge, payprovider.CategoryChargeFailure, payprovider.CategoryPartialCaptureReversal, payprovider.CategoryRefund,
 	payprovider.CategoryRefundFailure, payprovider.CategoryDispute, payprovider.CategoryDisputeReversal,
@@ -81,7 +81,7 @@ func idIn(metadata map[string]string, key string) *uuid.UUID {
 
 // insert stores transactions that are ours or the account's. One that is stored already
 // counts, and gets the status that its source has now. A refund and a dispute have no
-// metadata of ours when people have made them: their intent tells.
+// metadata of ours when people have made them: their intent shows it.
 func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.BalanceTransaction) (stored int, err error) {
 	c := arraysOf(all)
 	tag, err := db.Exec(ctx, into.of(`
@@ -139,7 +139,7 @@ func claimDay(ctx context.Context, db postgres.DB, closed, keep, until time.Dura
 	return d, ok, fault.At(err, "reconciliation.claimDay")
 }
 
-// release gives a day back that is not done, so that it need not wait for its lease.
+// release releases a day that is not done, so that it need not wait for its lease.
 func release(ctx context.Context, db postgres.DB, d claimedDay) error {
 	_, err := db.Exec(ctx, `UPDATE reconciled_days SET lease_until = clock_timestamp() WHERE day = $1::date AND version = $2 AND done_at IS NULL`, d.Day, d.Version)
 	return fault.At(err, "reconciliation.release")
@@ -158,7 +158,7 @@ func listed(ctx context.Context, tx pgx.Tx, d claimedDay, until time.Time, other
 	return fault.At(err, "reconciliation.listed")
 }
 
-// finish ends a day. Call it in the transaction that notes its differences.
+// finish ends a day. Call it in the transaction that notes its discrepancies.
 func finish(ctx context.Context, tx pgx.Tx, d claimedDay) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE reconciled_days SET done_at = clock_timestamp() WHERE day = $1::date AND version = $2 AND done_at IS NULL AND listed_until = $3`,
@@ -204,9 +204,9 @@ func ReportDays(ctx context.Context, db postgres.DB, from, to time.Time) (days [
 	return days, sums, fault.At(err, "reconciliation.ReportDays")
 }
 
-// DeleteOld deletes up to limit transactions, days and differences that are older than keep,
-// from a moment on (nil: from the beginning). It returns where to go on. The newest day
-// stays, and differences that stand.
+// DeleteOld deletes up to limit transactions, days and discrepancies that are older than keep,
+// from a moment on (nil: from the beginning). It returns the cursor. The newest day
+// stays, and discrepancies that stand.
 func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	err = db.QueryRow(ctx, `
 		WITH old AS MATERIALIZED (

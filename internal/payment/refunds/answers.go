@@ -26,7 +26,7 @@ var steps = map[payment.RefundState]string{
 	payment.RefundCanceled:       payment.StepRefundFailed,
 }
 
-// find finds what the provider has of this refund, by its id or by ours in its metadata, and notes
+// find finds what the provider has of this refund, by its id or by ours in its metadata, and records
 // the refunds of the intent that are not ours. Our rows are read before the list: an id of theirs
 // that is stored by then is later than other attempts, which show their ends.
 func (o *run) find(ctx context.Context) (payprovider.Refund, bool, error) {
@@ -45,7 +45,7 @@ func (o *run) find(ctx context.Context) (payprovider.Refund, bool, error) {
 
 // pick returns which of the refunds of an intent is the one that we want, if any: one with its id or,
 // in the metadata, ours, unless another row has it, or it is a failure of an earlier attempt. One that
-// gives money back comes before one that does not, and then the one whose id we have.
+// refunds money comes before one that does not, and then the one whose id we have.
 func pick(all []payprovider.Refund, wanted *payment.Refund, rows []payment.Refund) (found payprovider.Refund, ok bool) {
 	best := 0
 	for _, one := range all {
@@ -145,7 +145,7 @@ func (o *run) detail() *string {
 	return o.Failure
 }
 
-// wait is when to look at a refund again that the provider works on: soon while it is
+// wait is when to check a refund again that the provider works on: soon while it is
 // new, seldom when it is old. Others wait for an event.
 func (o *run) wait() time.Duration {
 	const mostOften, mostSeldom = 4, 6 * time.Hour
@@ -166,7 +166,7 @@ func (o *run) result() Outcome {
 }
 
 // snooze releases a refund after a call that has not reported its state: it is due again later. A refund that it may have
-// made is looked for next time.
+// made is searched for next time.
 func (o *run) snooze(ctx context.Context, err error) (Outcome, error) {
 	e := payprovider.AsError(err, "refund")
 	kind := e.Kind
@@ -177,7 +177,7 @@ func (o *run) snooze(ctx context.Context, err error) (Outcome, error) {
 		o.Failure = &failure
 	}
 	next := pause(o.Faults, kind)
-	if o.answered || kind != payprovider.KindUnavailable && kind != payprovider.KindUnknown && kind != payprovider.KindLimited { // these tell nothing new
+	if o.answered || kind != payprovider.KindUnavailable && kind != payprovider.KindUnknown && kind != payprovider.KindLimited { // these report nothing new
 		o.Stuck = isStuck(e)
 	}
 	if !e.RetryAt.IsZero() {
@@ -205,7 +205,7 @@ func failureOf(e *payprovider.Error) string {
 	return e.Code + ": " + e.Message
 }
 
-// isStuck reports whether a failed look or call says that time alone will not help. An
+// isStuck reports whether a failed query or call says that time alone will not help. An
 // idempotency key that was used for something else is replaced, so that is none.
 func isStuck(e *payprovider.Error) bool {
 	switch e.Kind {
@@ -216,7 +216,7 @@ func isStuck(e *payprovider.Error) bool {
 }
 
 // pause is how long a refund waits after so many faults in a row: 1, 2, 4 … 60 s, up to 5
-// minutes when the key is refused, and an hour when a person has to look at the refund.
+// minutes when the key is refused, and an hour when a person has to check the refund.
 func pause(faults int, kind payprovider.ErrorKind) time.Duration {
 	const longest, forKey, forPeople = time.Minute, 5 * time.Minute, time.Hour
 	switch kind {
@@ -250,7 +250,7 @@ func (o *run) logState() {
 }
 
 // confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
-// only what is there now says whether the money was given back twice. What is said once is kept in
+// only what is there now says whether the money was refunded twice. What is said once is kept in
 // failure, also when a worker ends between the list and this.
 func (o *run) confirm(ctx context.Context) (Outcome, error) {
 	before, err := remainingOf(ctx, o.db, o.ID)

@@ -29,7 +29,7 @@ func NewService(db postgres.Beginner, render func(payment.Refund) any) *Service 
 }
 
 // Retry opens a card refund again that the provider has refused, or has one that is stuck
-// looked at now: it must wait for an operator. Any other is a state-conflict Error, and an
+// checked now: it must wait for an operator. Any other is a state-conflict Error, and an
 // unknown one a not-found Error. by goes into the timeline of the purchase when it is
 // opened again.
 func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
@@ -51,9 +51,9 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 	})
 }
 
-// Resolve notes that a refund was given back by hand, with the reason: by an app
+// Resolve notes that a refund was made by hand, with the reason: by an app
 // one of its client that was listed for it, by an operator, who sees everything, a card refund that the provider has
-// refused, or refuses to tell of. A request for the other kind gets a forbidden Error; a
+// refused, or refuses to report. A request for the other kind gets a forbidden Error; a
 // refund in another state is a state-conflict Error.
 func (s *Service) Resolve(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, by, reason string) (job.Accepted, error) {
 	return s.edit(ctx, r, who, id, func(b *pgx.Batch, known payment.Refund) error {

@@ -50,7 +50,7 @@ type Recorded struct {
 // canceled stays so, and one that has succeeded can only fail. It returns those that it has
 // written, in the order of the provider's ids. No id may be given twice.
 //
-// When one has failed, and ours do not ask for all that is to be given back any more, the rest is
+// When one has failed, and ours do not ask for all that is to be refunded any more, the rest is
 // owed again: it makes a refund of ours over it, which waits for an operator as any that has
 // failed. The purchase is to follow, in the same transaction.
 func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorded, error) {
@@ -94,7 +94,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 	return recorded, owe(ctx, tx, recorded)
 }
 
-// owe makes refunds of the money that refunds of others were to give back and have not. A
+// owe makes refunds of the money that refunds of others were to refund and have not. A
 // purchase that is kept owes nothing, and what ours are about is owed already.
 func owe(ctx context.Context, tx pgx.Tx, recorded []Recorded) error {
 	var ids, purchases []uuid.UUID
@@ -168,7 +168,7 @@ func (o *run) recordOthers(ctx context.Context, all []payprovider.Refund, rows [
 
 // notOurs returns the refunds of the intent that are not of our rows: the provider's id decides, and
 // where we do not have one yet, ours in the metadata. twice are those beside the one that was made for
-// a row. An attempt that has failed is nobody's.
+// a row. An attempt that has failed belongs to none.
 func (o *run) notOurs(all []payprovider.Refund, rows []payment.Refund, mine string) (there []OutOfBand, twice map[string]bool) {
 	ours, recorded := make(map[string]payment.Refund), make(map[string]bool)
 	for _, r := range rows {

@@ -5,7 +5,7 @@
 //	       └─ it may exist, ──────▶ list the intent's refunds ─┬─ not there ─┘           ├─▶ write
 //	          or others do                                     └─ there, or nothing left ┘
 //
-// [Runner.Run] leads one refund as far as possible. No call is made in a transaction or
+// [Runner.Run] processes one refund as far as possible. No call is made in a transaction or
 // while a row is locked, and nothing is refunded twice:
 //
 //   - The key re:<refund>:<attempt> is stored before the first call with it. The
@@ -18,11 +18,11 @@
 //     all that is left of the charge (then the provider refuses a second refund), after a refusal, or when
 //     the provider repeats a fault that it has stored under the key: that call is over. A
 //     smaller amount has the same key.
-//   - One that was resolved by hand is only looked for: until the provider has answered, and
-//     when an event tells of it.
+//   - One that was resolved by hand is only searched for: until the provider has answered, and
+//     when an event reports it.
 //
-// Intent, amount and currency of each answer are checked. A difference changes no state:
-// it is logged, counted, and looked at again slowly.
+// Intent, amount and currency of each answer are checked. A discrepancy changes no state:
+// it is logged, counted, and checked again slowly.
 //
 // A refund that succeeds makes its purchase refunded, and a later failure makes it
 // refunding again, in the transaction that writes the refund: refunds, then purchases. A
@@ -63,10 +63,10 @@ type Settings struct {
 	Recheck time.Duration // a new refund that is not final is fetched this often, an old one more seldom
 }
 
-// Outcome is what a run has come to.
+// Outcome is how a run has ended.
 type Outcome string
 
-// The results.
+// The outcomes of runs.
 const (
 	Nothing  Outcome = "nothing"  // the refund has changed, or is another worker's
 	Waits    Outcome = "waits"    // for the provider
@@ -118,7 +118,7 @@ type run struct {
 	was      payment.RefundState // in the table
 	captured money.Amount
 	more     money.Amount // than was left: it was made after others had given a part back
-	answered bool         // by the provider, in this run: what was stuck goes on
+	answered bool         // by the provider, in this run: what was stuck continues
 }
 
 // Run does a refund as far as it goes now. A failure at the provider is stored
@@ -142,7 +142,7 @@ func (r *Runner) Run(ctx context.Context, item lease.Item) (Outcome, error) {
 	result, err := one.process(ctx)
 	span.Set(tracing.Outcome, string(result))
 	span.End(err)
-	if errors.Is(err, lease.ErrFenced) { // somebody else goes on
+	if errors.Is(err, lease.ErrFenced) { // another worker continues
 		return Nothing, nil
 	}
 	return result, err
@@ -152,7 +152,7 @@ func (o *run) hit(name string) {
 	failpoint.Hit(name, func() []string { return []string{o.PurchaseID.String()} })
 }
 
-// process chooses the call, as in doc.go.
+// process chooses the call, as in the package comment.
 func (o *run) process(ctx context.Context) (Outcome, error) {
 	switch {
 	case o.State == payment.RefundResolved:
@@ -195,7 +195,7 @@ func (o *run) process(ctx context.Context) (Outcome, error) {
 	})
 }
 
-// rest goes on with what other refunds have left, which may be less than was wanted. When it
+// rest continues with what other refunds have left, which may be less than was wanted. When it
 // is nothing, the money is with the buyer. An attempt that the provider has refused was over
 // another amount: it is not this refund any more.
 func (o *run) rest(ctx context.Context, next func(left remaining, less bool) (Outcome, error)) (Outcome, error) {
@@ -297,7 +297,7 @@ func (o *run) disputed(ctx context.Context) (Outcome, error) {
 	return o.write(ctx)
 }
 
-// refused handles a refusal to make the refund: somebody may have refunded the charge by
+// refused handles a refusal to make the refund: others may have refunded the charge by
 // hand, all of it or a part.
 func (o *run) refused(ctx context.Context, refusal *payprovider.Error) (Outcome, error) {
 	if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call

@@ -17,7 +17,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// debt is how much of what a card purchase r.purchase_id has paid is to be given back: the price
+// debt is how much of what a card purchase r.purchase_id has paid is to be refunded: the price
 // of what was cancelled in part, while it keeps the rest, otherwise all.
 const debt = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.received END
 	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
@@ -37,15 +37,15 @@ const leftSQL = `(` + debt + ` - ` + givenBack + `)`
 // for it, as both would ask for the same money.
 const beingMade = `EXISTS (SELECT FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state = 'open' AND o.attempt > 0)`
 
-// remaining is how much money remains for a card refund to give back. Less than nothing: more was
+// remaining is how much money remains for a card refund. Less than nothing: more was
 // given back than was to be.
 type remaining struct {
-	Debt   money.Amount // of what is to be given back
+	Debt   money.Amount // of what is to be refunded
 	Charge money.Amount // of the charge, at the provider: it refuses more
 	Waits  bool         // for another refund of the purchase, which is just being made
 }
 
-// remainingOf returns how much money remains for a card refund to give back.
+// remainingOf returns how much money remains for a card refund.
 func remainingOf(ctx context.Context, db postgres.DB, id uuid.UUID) (r remaining, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT `+leftSQL+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
@@ -57,8 +57,8 @@ func remainingOf(ctx context.Context, db postgres.DB, id uuid.UUID) (r remaining
 // provider's id, failure, faults, and whether it is stuck. The batch fails with [lease.ErrFenced] unless the refund
 // still has the version of r. A further attempt is refused in the same way when it would give
 // back more than is left, or while another refund of the purchase is being made, and a smaller
-// amount when more is left. keep is how much longer the
-// worker keeps it (the lease is renewed); with 0 it is given back, and is due after next, or not
+// amount when more is left. keep is for how long the
+// lease is renewed; with 0 it is released, and is due after next, or not
 // before an event comes.
 // attempt_at and asked are set when the attempt grows. What was resolved by hand stays so.
 //
@@ -109,7 +109,7 @@ func queueRetry(b *pgx.Batch, id uuid.UUID) {
 		Exec(exactly(id, "the provider has not refused the refund, or another one of the purchase is just being made"))
 }
 
-// queueWake makes a stuck refund due now. The worker that has it looks at it again when it
+// queueWake makes a stuck refund due now. The worker that has it checks it again when it
 // is done.
 func queueWake(b *pgx.Batch, id uuid.UUID) {
 	b.Queue(`
@@ -132,7 +132,7 @@ const resolved = `amount = CASE WHEN method = 'card' THEN greatest(least(amount,
 		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
 		    finished_at = clock_timestamp()`
 
-// queueResolve notes that a refund was given back by hand, by whom and why: one that was
+// queueResolve notes that a refund was made by hand, by whom and why: one that was
 // listed, one that the provider has refused, or one that is stuck and that no worker has:
 // a worker could still make that one. A worker that still has it is fenced.
 func queueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
@@ -141,7 +141,7 @@ func queueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
 }
 
 // resolveOfCampaign is [queueResolve] for up to limit refunds of a campaign that were paid by one method.
-// It passes over those that somebody else has locked, and resolves one card refund of a purchase: what
+// It passes over those that another transaction has locked, and resolves one card refund of a purchase: what
 // is left for the next one depends on that. It returns the purchase of each, and whether
 // there are more.
 func resolveOfCampaign(ctx context.Context, tx pgx.Tx, who access.Grant, campaignID uuid.UUID, method payment.RefundMethod, by, reason string, limit int) (purchases []uuid.UUID, more bool, err error) {
