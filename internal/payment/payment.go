@@ -249,11 +249,7 @@ func Get(ctx context.Context, db postgres.DB, purchaseID uuid.UUID) (p Payment, 
 
 // QueueGet reads the payments of purchases into a map. It leaves out those that have none.
 func QueueGet(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
-	queueRead(b, `SELECT `+columns+` FROM payments p WHERE purchase_id = ANY($1)`, purchases, into)
-}
-
-func queueRead(b *pgx.Batch, sql string, purchases []uuid.UUID, into map[uuid.UUID]*Payment) {
-	b.Queue(sql, purchases).Query(func(rows pgx.Rows) error {
+	b.Queue(`SELECT `+columns+` FROM payments p WHERE purchase_id = ANY($1)`, purchases).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, scan)
 		for _, p := range found {
 			into[p.PurchaseID] = &p

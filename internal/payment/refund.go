@@ -42,17 +42,9 @@ func (s RefundState) Refused() bool { return s == RefundFailed || s == RefundCan
 // RefundStateOf returns the state that a status of the provider means, empty for one that is not
 // known.
 func RefundStateOf(status payprovider.RefundStatus) RefundState {
-	switch status {
-	case payprovider.RefundPending:
-		return RefundPending
-	case payprovider.RefundRequiresAction:
-		return RefundRequiresAction
-	case payprovider.RefundSucceeded:
-		return RefundSucceeded
-	case payprovider.RefundFailed:
-		return RefundFailed
-	case payprovider.RefundCanceled:
-		return RefundCanceled
+	switch state := RefundState(status); state {
+	case RefundPending, RefundRequiresAction, RefundSucceeded, RefundFailed, RefundCanceled:
+		return state
 	}
 	return ""
 }

@@ -111,35 +111,20 @@ func (s *Endpoints) Delete(ctx context.Context, owner string, id uuid.UUID) erro
 
 // Enable has events sent to an endpoint again, or a challenge, for a key (its prefix).
 func (s *Endpoints) Enable(ctx context.Context, r job.Request, owner, key string, id uuid.UUID) (job.Accepted, error) {
-	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (any, error) {
-		e, err := enable(ctx, tx, id, key)
-		if err != nil {
-			return nil, err
-		}
-		return s.document(ctx, tx, e)
-	})
+	return s.change(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (Endpoint, error) { return enable(ctx, tx, id, key) })
 }
 
 // Disable stops an endpoint. Its pending deliveries fail.
 func (s *Endpoints) Disable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
-	return s.once(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (any, error) {
-		e, err := disable(ctx, tx, id, Asked)
-		if err != nil {
-			return nil, err
-		}
-		return s.document(ctx, tx, e)
-	})
+	return s.change(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (Endpoint, error) { return disable(ctx, tx, id, Asked) })
 }
 
 // Rotate gives an endpoint another secret, and returns it to the first request with a key.
 // The one before signs too for overlap.
 func (s *Endpoints) Rotate(ctx context.Context, r job.Request, owner string, id uuid.UUID, overlap time.Duration) (done job.Accepted, secret string, err error) {
 	secret = sender.NewSecret()
-	done, err = s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
-		if err := addSecret(ctx, tx, id, Seal(s.keys, id, secret), overlap); err != nil {
-			return nil, err
-		}
-		return s.document(ctx, tx, e)
+	done, err = s.change(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (Endpoint, error) {
+		return e, addSecret(ctx, tx, id, Seal(s.keys, id, secret), overlap)
 	})
 	return shownOnce(done, secret, err)
 }
@@ -152,6 +137,17 @@ func (s *Endpoints) once(ctx context.Context, r job.Request, owner string, id uu
 			return nil, err
 		}
 		return do(tx, e)
+	})
+}
+
+// change is once for commands that answer with the endpoint.
+func (s *Endpoints) change(ctx context.Context, r job.Request, owner string, id uuid.UUID, do func(tx pgx.Tx, e Endpoint) (Endpoint, error)) (job.Accepted, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+		changed, err := do(tx, e)
+		if err != nil {
+			return nil, err
+		}
+		return s.document(ctx, tx, changed)
 	})
 }
 

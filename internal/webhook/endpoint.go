@@ -66,11 +66,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int)
 
 // Get returns an endpoint, or a not-found Error.
 func Get(ctx context.Context, db postgres.DB, id uuid.UUID) (Endpoint, error) {
-	e, err := postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM webhook_endpoints p WHERE id = $1 AND `+notDeleted, id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, unknown(id)
-	}
-	return e, fault.At(err, "webhook.Get(%s)", id)
+	return one(ctx, db, "Get", id, `SELECT `+columns+` FROM webhook_endpoints p WHERE id = $1 AND `+notDeleted, id)
 }
 
 // List returns endpoints in the order of their ids, after the given one (zero: from the

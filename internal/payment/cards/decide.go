@@ -45,7 +45,7 @@ type facts struct {
 	confirmed bool                     // the payment method was confirmed, with whatever answer
 	page      bool                     // where the buyer can authenticate
 	shown     bool                     // that page is stored
-	refused   call                     // the last call that the provider has refused, and will refuse again; empty: none
+	refused   move                     // the last call that the provider has refused, and will refuse again; empty: none
 }
 
 // next decides the next move, and why a payment is given up. It does no I/O.
@@ -82,7 +82,7 @@ func next(f facts) (move, payment.Ending) {
 
 func beforeIntent(f facts) (move, payment.Ending) {
 	switch {
-	case f.refused == callCreate:
+	case f.refused == create:
 		return giveUp, payment.Refused
 	case f.status == payprovider.RequiresPaymentMethod:
 		return giveUp, payment.Declined
@@ -122,7 +122,7 @@ func beforeCapture(f facts) (move, payment.Ending) {
 		return wait, ""
 	case f.status == payprovider.RequiresAction:
 		return show, ""
-	case f.status == payprovider.RequiresConfirmation && f.refused == callConfirm:
+	case f.status == payprovider.RequiresConfirmation && f.refused == confirm:
 		return giveUp, payment.Refused
 	case f.status == payprovider.RequiresConfirmation && f.phase == payment.Confirming:
 		return confirm, ""
@@ -140,7 +140,7 @@ func (f facts) toConfirm() bool {
 // anotherFailed reports whether an authentication is awaited that is not for the other payment
 // method, or that nobody can do: it is still to be confirmed, was refused, or has no page.
 func (f facts) anotherFailed() bool {
-	return f.phase == payment.CardDeclined || f.toConfirm() || f.another && (f.refused == callConfirm || !f.page)
+	return f.phase == payment.CardDeclined || f.toConfirm() || f.another && (f.refused == confirm || !f.page)
 }
 
 // afterDecline decides about an intent that needs another payment method, or just this one.
@@ -173,7 +173,7 @@ func inCapture(f facts) (move, payment.Ending) {
 	case payprovider.Processing:
 		return wait, ""
 	case payprovider.RequiresCapture:
-		if f.refused == callCapture {
+		if f.refused == capture {
 			return unexpected, ""
 		}
 		return capture, ""
@@ -185,7 +185,7 @@ func expiring(f facts) move {
 	switch {
 	case !f.intent:
 		return end // perhaps there is one that nobody knows; then nobody can confirm it
-	case f.status == "" && (f.uncancellable || f.refused == callCancel):
+	case f.status == "" && (f.uncancellable || f.refused == cancel):
 		return fetch
 	case f.status == "":
 		return cancel
@@ -197,9 +197,9 @@ func expiring(f facts) move {
 		return conclude
 	case f.status == payprovider.Processing && f.uncancellable:
 		return wait
-	case f.status == payprovider.Processing && f.refused == callCancel:
+	case f.status == payprovider.Processing && f.refused == cancel:
 		return uncancellable
-	case f.refused == callCancel:
+	case f.refused == cancel:
 		return unexpected
 	}
 	return cancel
@@ -215,9 +215,9 @@ func unwanted(f facts, ended move) move {
 		return ended
 	case f.status == payprovider.Succeeded:
 		return keepMoney
-	case f.status == payprovider.Processing && (f.phase == payment.Late || f.refused == callCancel):
+	case f.status == payprovider.Processing && (f.phase == payment.Late || f.refused == cancel):
 		return wait
-	case f.refused == callCancel:
+	case f.refused == cancel:
 		return unexpected
 	}
 	return cancel

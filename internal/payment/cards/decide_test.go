@@ -73,9 +73,9 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Creating}, "create"},
 		{facts{phase: payment.Creating, oldKey: true}, "new-key"},
 		{facts{phase: payment.Creating, over: true, oldKey: true}, "give-up expired"},
-		{facts{phase: payment.Creating, refused: callCreate}, "give-up refused"},
+		{facts{phase: payment.Creating, refused: create}, "give-up refused"},
 		{facts{phase: payment.Creating, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
-		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresConfirmation, refused: callConfirm}, "give-up refused"},
+		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresConfirmation, refused: confirm}, "give-up refused"},
 		{facts{phase: payment.Confirming, intent: true, status: payprovider.RequiresAction}, "give-up refused"},               // no page
 		{facts{phase: payment.Confirming, intent: true, another: true, status: payprovider.RequiresPaymentMethod}, "confirm"}, // what it says is about the method before
 		{facts{phase: payment.Confirming, intent: true, another: true, status: payprovider.RequiresAction, page: true}, "confirm"},
@@ -83,23 +83,23 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresPaymentMethod}, "await-method"},
 		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresAction, page: true}, "show"},
 		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, last: true, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
-		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, refused: callConfirm, status: payprovider.RequiresAction, page: true}, "await-method"}, // the page is of the method before
-		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresAction}, "await-method"},                                   // there is no page
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, refused: confirm, status: payprovider.RequiresAction, page: true}, "await-method"}, // the page is of the method before
+		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, status: payprovider.RequiresAction}, "await-method"},                               // there is no page
 		{facts{phase: payment.Confirming, intent: true, another: true, confirmed: true, last: true, status: payprovider.RequiresAction}, "give-up declined"},
 		{facts{phase: payment.Action, intent: true, another: true, last: true, status: payprovider.RequiresPaymentMethod}, "give-up declined"},
 		{facts{phase: payment.Action, intent: true, status: payprovider.RequiresAction, page: true, shown: true}, "wait"},
-		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: callCapture}, "unexpected"},
+		{facts{phase: payment.Capturing, intent: true, status: payprovider.RequiresCapture, refused: capture}, "unexpected"},
 		{facts{phase: payment.Expiring}, "end"},
-		{facts{phase: payment.Expiring, intent: true, refused: callCancel}, "fetch"},
+		{facts{phase: payment.Expiring, intent: true, refused: cancel}, "fetch"},
 		{facts{phase: payment.Expiring, intent: true, uncancellable: true}, "fetch"},
-		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, refused: callCancel}, "uncancellable"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, refused: cancel}, "uncancellable"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true}, "wait"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true, over: true}, "conclude"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresPaymentMethod, uncancellable: true}, "cancel"},
-		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "unexpected"},
-		{facts{phase: payment.Late, intent: true, status: payprovider.RequiresCapture, refused: callCancel}, "unexpected"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresCapture, refused: cancel}, "unexpected"},
+		{facts{phase: payment.Late, intent: true, status: payprovider.RequiresCapture, refused: cancel}, "unexpected"},
 		{facts{phase: payment.Cancelled}, "release"},
-		{facts{phase: payment.Cancelled, intent: true, status: payprovider.Processing, refused: callCancel}, "wait"},
+		{facts{phase: payment.Cancelled, intent: true, status: payprovider.Processing, refused: cancel}, "wait"},
 		{facts{phase: "of tomorrow"}, "unexpected"},
 	} {
 		if got := said(next(c.f)); got != c.want {
@@ -122,7 +122,7 @@ func TestNoCombinationOfFactsBreaksARule(t *testing.T) {
 	n := 0
 	for _, phase := range allPhases {
 		for _, status := range allStatuses {
-			for _, refused := range []call{"", callCreate, callFetch, callConfirm, callCapture, callCancel} {
+			for _, refused := range []move{"", create, fetch, confirm, capture, cancel} {
 				for bits := range 1 << 9 {
 					bit := func(i int) bool { return bools[bits>>i&1] }
 					f := facts{phase: phase, status: status, refused: refused, over: bit(0), intent: bit(1), oldKey: bit(2), uncancellable: bit(3), page: bit(4), shown: bit(5),
@@ -184,10 +184,8 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "the deadline does not count when the money is being taken"
 	case m == conclude && f.phase != payment.Captured && f.phase != payment.Ended && !(f.phase == payment.Expiring && f.uncancellable && f.over):
 		return "its end is not known"
-	case f.refused != "" && m == moveOf[f.refused] && f.status == "" && m != fetch && f.phase != payment.Confirming:
+	case f.refused != "" && m == f.refused && f.status == "" && m != fetch && f.phase != payment.Confirming:
 		return "a refused call is not made again without a look"
 	}
 	return ""
 }
-
-var moveOf = map[call]move{callCreate: create, callFetch: fetch, callConfirm: confirm, callCapture: capture, callCancel: cancel}

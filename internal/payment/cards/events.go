@@ -89,14 +89,14 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source e
 	if len(events) == 0 {
 		return stored, nil
 	}
-	rows := make([]newEvent, 0, len(events))
+	rows := make([]storedEvent, 0, len(events))
 	for _, event := range events {
 		if err := e.check(event); err != nil {
 			e.metrics.refused.Inc()
 			e.logger.Error("an event of the provider is refused", "event_id", event.ID, "type", event.Type, "error", err)
 			return stored, err
 		}
-		rows = append(rows, e.newEvent(rowOf(event, source)))
+		rows = append(rows, e.rowOf(event, source))
 	}
 	failpoint.Hit("payments.events.store", nil)
 	stored, err = insertEvents(ctx, e.db, rows)
@@ -114,16 +114,6 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source e
 		e.metrics.handled.WithLabelValues(string(outcome)).Add(float64(n))
 	}
 	return stored, nil
-}
-
-// newEvent says what is known of an event by its type alone.
-func (e *Events) newEvent(event storedEvent) newEvent {
-	about := e.reader.Subjects()[event.Type]
-	fresh := newEvent{storedEvent: event, OfState: about == payprovider.AboutPayment}
-	if outcome := outcomeOf[about]; outcome != "" {
-		fresh.Outcome = &outcome
-	}
-	return fresh
 }
 
 // check refuses events that are not for us.
@@ -169,11 +159,13 @@ func (e *Events) firstOf(version string) bool {
 }
 
 // rowOf returns what is stored of an event. Bytes that cannot be text in Postgres are left out.
-func rowOf(event payprovider.Event, source eventSource) storedEvent {
+func (e *Events) rowOf(event payprovider.Event, source eventSource) storedEvent {
+	about := e.reader.Subjects()[event.Type]
 	row := storedEvent{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
-		Refundable: event.Refundable, Disputed: event.Disputed, Payload: withoutSecrets(clean(string(event.Payload))),
+		Refundable: event.Refundable, Disputed: event.Disputed, Payload: secret.ReplaceAllString(clean(string(event.Payload)), `"client_secret": null`),
+		outcome: postgres.Nullable(outcomeOf[about]), ofState: about == payprovider.AboutPayment,
 	}
 	if id, err := uuid.Parse(event.Metadata[payprovider.PurchaseKey]); err == nil {
 		row.PurchaseID = &id
@@ -186,10 +178,6 @@ func rowOf(event payprovider.Event, source eventSource) storedEvent {
 
 // secret is what a client can pay or change a payment with. Nobody needs it later.
 var secret = regexp.MustCompile(`"client_secret"\s*:\s*"[^"]*"`)
-
-func withoutSecrets(payload string) string {
-	return secret.ReplaceAllString(payload, `"client_secret": null`)
-}
 
 func text(s string) *string { return postgres.Nullable(clean(s)) }
 

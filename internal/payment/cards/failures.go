@@ -19,22 +19,22 @@ const (
 )
 
 // failed decides what follows a failed call.
-func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
+func (r *run) failed(ctx context.Context, c move, err error) (Outcome, error) {
 	e := payprovider.AsError(err, string(c))
 	r.metrics.faults.WithLabelValues(string(c), string(e.Kind)).Inc()
 	switch {
-	case e.Kind == payprovider.KindDeclined && (c == callCreate || c == callConfirm):
-		r.intent.Status, r.decline, r.confirmed = payprovider.RequiresPaymentMethod, e.Decline, r.confirmed || c == callConfirm
+	case e.Kind == payprovider.KindDeclined && (c == create || c == confirm):
+		r.intent.Status, r.decline, r.confirmed = payprovider.RequiresPaymentMethod, e.Decline, r.confirmed || c == confirm
 		if r.decline == nil {
 			r.decline = &payprovider.Decline{Code: e.Code, Message: e.Message}
 		}
 		return r.goOn(nil)
 	case e.Kind == payprovider.KindRefused, e.Kind == payprovider.KindConflict, e.Kind == payprovider.KindDeclined:
-		if c == callFetch {
+		if c == fetch {
 			return r.unexpectedState(ctx, err.Error())
 		}
 		r.logger.Info("a call of the provider was refused", "purchase", r.p.PurchaseID, "call", string(c), "error", err)
-		r.intent.Status, r.refused, r.confirmed = "", c, r.confirmed || c == callConfirm // how is it really? see there
+		r.intent.Status, r.refused, r.confirmed = "", c, r.confirmed || c == confirm // how is it really? see there
 		r.decline = &payprovider.Decline{Code: e.Code, Message: e.Message}
 		return r.goOn(nil)
 	case e.Kind == payprovider.KindMismatch && !e.IsKeyReused():
@@ -45,7 +45,7 @@ func (r *run) failed(ctx context.Context, c call, err error) (Outcome, error) {
 
 // snooze releases a payment after a failed call. It is not the buyer's fault, so the
 // deadline of the reservation moves along.
-func (r *run) snooze(ctx context.Context, c call, e *payprovider.Error) (Outcome, error) {
+func (r *run) snooze(ctx context.Context, c move, e *payprovider.Error) (Outcome, error) {
 	r.intent.Status = "" // it may have been done
 	changed := r.p
 	changed.Faults++
@@ -61,7 +61,7 @@ func (r *run) snooze(ctx context.Context, c call, e *payprovider.Error) (Outcome
 		reason := r.waitAfter(e.Kind)
 		changed.WaitingFor, changed.LastError = &reason, inWords(e.Error())
 	}
-	if c == callCreate && (e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindUnknown && changed.Faults > 1) {
+	if c == create && (e.Kind == payprovider.KindMismatch || e.Kind == payprovider.KindUnknown && changed.Faults > 1) {
 		changed.Attempt++ // what is stored under the old key would come back for ever
 	}
 	r.logger.Warn("a payment waits for the provider", "purchase", r.p.PurchaseID, "call", string(c), "faults", changed.Faults, "error", e)
@@ -101,7 +101,9 @@ func (r *run) extend(changed *payment.Payment, pause time.Duration) (steps []str
 	if soonest := r.now().Add(pause + spare); after.Before(soonest) {
 		after = soonest
 	}
-	changed.Deadline = earlier(after, changed.Latest)
+	if changed.Deadline = after; after.After(changed.Latest) {
+		changed.Deadline = changed.Latest
+	}
 	if changed.Faults == 1 {
 		steps = append(steps, payment.StepExtended)
 	}
@@ -109,7 +111,7 @@ func (r *run) extend(changed *payment.Payment, pause time.Duration) (steps []str
 }
 
 // mismatch is for answers that are not about our payment. Nothing is done with them.
-func (r *run) mismatch(ctx context.Context, c call, err error) (Outcome, error) {
+func (r *run) mismatch(ctx context.Context, c move, err error) (Outcome, error) {
 	r.metrics.mismatches.WithLabelValues(string(c)).Inc()
 	r.intent.Status = ""
 	return r.unexpectedState(ctx, err.Error())

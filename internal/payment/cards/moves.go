@@ -20,11 +20,10 @@ func (r *run) storeKey(ctx context.Context) (Outcome, error) {
 }
 
 // call calls the provider. The answer decides the next move.
-func (r *run) call(ctx context.Context, m move) (Outcome, error) {
+func (r *run) call(ctx context.Context, c move) (Outcome, error) {
 	if err := r.renew(ctx); err != nil {
 		return "", err
 	}
-	c := callOf(m)
 	calling, cancel := context.WithTimeout(ctx, r.settings.CallTimeout)
 	defer cancel()
 	r.hit(string(c) + ".call")
@@ -37,50 +36,25 @@ func (r *run) call(ctx context.Context, m move) (Outcome, error) {
 		return r.mismatch(ctx, c, err)
 	}
 	r.intent = in
-	r.confirmed = r.confirmed || c == callConfirm
-	if in.Decline != nil && r.refused != callConfirm { // else it is about the method before
+	r.confirmed = r.confirmed || c == confirm
+	if in.Decline != nil && r.refused != confirm { // else it is about the method before
 		r.decline = in.Decline
 	}
-	if c == callCreate {
+	if c == create {
 		return r.created(ctx, in)
 	}
 	return r.goOn(nil)
 }
 
-// call names a call of the provider, for failpoints, metrics and errors.
-type call string
-
-const (
-	callCreate  call = "create"
-	callFetch   call = "fetch"
-	callConfirm call = "confirm"
-	callCapture call = "capture"
-	callCancel  call = "cancel"
-)
-
-func callOf(m move) call {
-	switch m {
-	case create:
-		return callCreate
-	case confirm:
-		return callConfirm
-	case capture:
-		return callCapture
-	case cancel:
-		return callCancel
-	}
-	return callFetch
-}
-
-func (r *run) send(ctx context.Context, c call) (payprovider.Intent, error) {
+func (r *run) send(ctx context.Context, c move) (payprovider.Intent, error) {
 	switch c {
-	case callCreate:
+	case create:
 		return r.provider.CreateIntent(ctx, r.newIntent())
-	case callConfirm:
+	case confirm:
 		return r.provider.ConfirmIntent(ctx, *r.p.IntentID, r.confirmKey(), r.p.PaymentMethod, r.returnURL())
-	case callCapture:
+	case capture:
 		return r.provider.CaptureIntent(ctx, *r.p.IntentID, r.captureKey(), r.p.Amount)
-	case callCancel:
+	case cancel:
 		return r.provider.CancelIntent(ctx, *r.p.IntentID, r.cancelKey())
 	}
 	return r.provider.Intent(ctx, *r.p.IntentID)
@@ -267,13 +241,13 @@ func (r *run) endingAs(ending payment.Ending) (changed payment.Payment, steps []
 
 // declinedByBank reports whether the payment method was declined, and not refused.
 func (r *run) declinedByBank() bool {
-	return r.intent.Status == payprovider.RequiresPaymentMethod && r.refused != callConfirm
+	return r.intent.Status == payprovider.RequiresPaymentMethod && r.refused != confirm
 }
 
 // whyDeclined returns what is reported of a payment that was declined or refused.
 func (r *run) whyDeclined() *payprovider.Decline {
 	switch d := r.decline; {
-	case d != nil && r.refused == callConfirm:
+	case d != nil && r.refused == confirm:
 		return d
 	case r.intent.Status == payprovider.RequiresAction: // and there is no page for it. With the intent's client secret an app could do it, and a buyer confirm another card behind us
 		return &payprovider.Decline{Code: "authentication_required", Message: "This payment method cannot be used here: it asks for a step that is no page to visit."}

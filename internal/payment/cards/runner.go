@@ -166,7 +166,7 @@ type run struct {
 
 	intent    payprovider.Intent   // as the provider has reported it last
 	decline   *payprovider.Decline // why a call of this run was declined or refused
-	refused   call                 // the last one that was refused
+	refused   move                 // the last one that was refused
 	confirmed bool                 // a confirmation was answered
 
 	awaiting bool // the job shows an action
@@ -288,7 +288,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Conclude)
 	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
 		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
-	for _, c := range []call{callCreate, callFetch, callConfirm, callCapture, callCancel} {
+	for _, c := range []move{create, fetch, confirm, capture, cancel} {
 		telemetry.Expect(m.mismatches, c)
 		for _, kind := range payprovider.ErrorKinds {
 			m.faults.WithLabelValues(string(c), string(kind))

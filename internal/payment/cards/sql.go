@@ -56,14 +56,10 @@ type storedEvent struct {
 	Refundable bool       // of a dispute: its charge can be refunded
 	Disputed   *payprovider.Disputed
 	Payload    string
-}
 
-// newEvent is an event that may be new to us, and what is known of it before its
-// payment is read.
-type newEvent struct {
-	storedEvent
-	Outcome *eventOutcome // it has nothing to do; nil: it is to be processed
-	OfState bool          // it reports the status of an intent, and does nothing if just that is stored already
+	// What is known of a new one before its payment is read.
+	outcome *eventOutcome // it has nothing to do; nil: it is to be processed
+	ofState bool          // it reports the status of an intent, and does nothing if just that is stored already
 }
 
 // insertedEvents is what insertEvents has done.
@@ -77,9 +73,9 @@ type insertedEvents struct {
 // often and by whatever source it comes. An event whose status of the intent is stored
 // already is handled at once: no work is left for it, also when other statuses have followed
 // since. No payment is locked for that.
-func insertEvents(ctx context.Context, db postgres.DB, events []newEvent) (done insertedEvents, err error) {
+func insertEvents(ctx context.Context, db postgres.DB, events []storedEvent) (done insertedEvents, err error) {
 	events = slices.Clone(events)
-	slices.SortFunc(events, func(a, b newEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
+	slices.SortFunc(events, func(a, b storedEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
 	n := len(events)
 	ids, types, versions, created := make([]string, n), make([]string, n), make([]*string, n), make([]time.Time, n)
 	sources, objects, intents := make([]string, n), make([]*string, n), make([]*string, n)
@@ -89,7 +85,7 @@ func insertEvents(ctx context.Context, db postgres.DB, events []newEvent) (done 
 		ids[i], types[i], versions[i], created[i], sources[i] = e.ID, e.Type, e.APIVersion, e.CreatedAt, string(e.Source)
 		objects[i], intents[i], purchases[i] = e.ObjectID, e.IntentID, e.PurchaseID
 		statuses[i], reasons[i], payloads[i] = e.Status, e.Reason, e.Payload
-		known[i], ofState[i], refundable[i], disputed[i] = e.Outcome, e.OfState, e.Refundable, e.Disputed
+		known[i], ofState[i], refundable[i], disputed[i] = e.outcome, e.ofState, e.Refundable, e.Disputed
 	}
 	type inserted struct {
 		ID      string

@@ -197,10 +197,3 @@ func (r *run) show(p payment.Payment, step bool) {
 	r.announce = r.announce || awaiting != r.awaiting || waiting != r.waiting || step
 	r.awaiting, r.waiting = awaiting, waiting
 }
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}

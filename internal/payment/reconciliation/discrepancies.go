@@ -152,16 +152,11 @@ func note(ctx context.Context, tx pgx.Tx, all []Discrepancy, conflict string, cl
 		here[i], hereIn[i], there[i], thereIn[i], details[i] = d.HereAmount, d.HereCurrency, d.ThereAmount, d.ThereCurrency, d.Detail
 	}
 	// The subquery sees the row as it was before this statement.
-	fresh, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (d *Discrepancy, err error) {
-		var one Discrepancy
-		var isNew bool
-		err = row.Scan(&one.ID, &one.Kind, &one.ObjectID, &one.TransactionID, &one.PurchaseID, &one.HereAmount, &one.HereCurrency, &one.ThereAmount, &one.ThereCurrency,
-			&one.Detail, &one.FoundAt, &one.ClosedAt, &one.ExplainedBy, &one.Explanation, &one.ExplainedAt, &isNew)
-		if !isNew || one.ClosedAt != nil {
-			return nil, err
-		}
-		return &one, err
-	}, `
+	type noted struct {
+		Discrepancy
+		IsNew bool
+	}
+	rows, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[noted], `
 		INSERT INTO payment_differences AS d (id, kind, object_id, transaction_id, purchase_id, here_amount, here_currency, there_amount, there_currency, detail, found_at, closed_at)
 		SELECT t.*, clock_timestamp(), CASE WHEN $11 THEN clock_timestamp() END
 		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::text[]) AS t
@@ -172,9 +167,9 @@ func note(ctx context.Context, tx pgx.Tx, all []Discrepancy, conflict string, cl
 		return nil, fmt.Errorf("reconciliation.record: %w", err)
 	}
 	var list []Discrepancy
-	for _, d := range fresh {
-		if d != nil {
-			list = append(list, *d)
+	for _, row := range rows {
+		if row.IsNew && row.ClosedAt == nil {
+			list = append(list, row.Discrepancy)
 		}
 	}
 	return list, nil
