@@ -66,20 +66,13 @@ func GetDelivery(ctx context.Context, db postgres.DB, endpointID, eventID uuid.U
 	if err != nil {
 		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
 	}
-	attempts, err := postgres.Collect(ctx, db, scanAttempt, `
-		SELECT event_id, endpoint_id, at, duration_ms, status, error, failure FROM webhook_attempts
+	attempts, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Attempt], `
+		SELECT event_id, endpoint_id, at, duration_ms * interval '1 millisecond', status, error, failure FROM webhook_attempts
 		WHERE endpoint_id = $1 AND event_id = $2 ORDER BY number DESC LIMIT $3`, endpointID, eventID, limit)
 	if err != nil {
 		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
 	}
 	return d, attempts, nil
-}
-
-func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
-	var ms int64
-	err = row.Scan(&a.EventID, &a.EndpointID, &a.At, &ms, &a.Status, &a.Error, &a.Failure)
-	a.Duration = time.Duration(ms) * time.Millisecond
-	return a, err
 }
 
 // Replay delivers an event to an endpoint once more, at once, with all its attempts before

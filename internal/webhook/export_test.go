@@ -14,6 +14,7 @@ var (
 	Disable       = disable
 	Delete        = remove
 	ReplaySpan    = replaySpan
+	Schedule      = schedule
 )
 
 const (

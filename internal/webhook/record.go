@@ -161,9 +161,9 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		endpointID, ids, dues, retries, errs)
 }
 
-// Schedule is how long a delivery waits after each failed attempt. After the last of them
+// schedule is how long a delivery waits after each failed attempt. After the last of them
 // it is tried once more, and then it has failed.
-var Schedule = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour,
+var schedule = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour,
 	2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * time.Hour, 24 * time.Hour, 24 * time.Hour}
 
 const (
@@ -176,16 +176,16 @@ const (
 // retry returns when a delivery is tried again that was tried before times and once more;
 // nil: never.
 func retry(before int, answer sender.Answer) *time.Duration {
-	if before >= len(Schedule) {
+	if before >= len(schedule) {
 		return nil
 	}
-	wait := max(jittered(Schedule[before]), asked(answer))
+	wait := max(jittered(schedule[before]), asked(answer))
 	return &wait
 }
 
 // pause is how long an endpoint is paused that has failed before times in a row, and once more.
 func pause(before int) time.Duration {
-	return jittered(min(Schedule[min(before, len(Schedule)-1)], longestPause))
+	return jittered(min(schedule[min(before, len(schedule)-1)], longestPause))
 }
 
 func asked(answer sender.Answer) time.Duration {

@@ -24,7 +24,7 @@
 //     bytes. Order is not promised.
 //   - One worker at a time sends to an endpoint. Requests begin only in the first part of
 //     the lease, and every write is fenced.
-//   - A delivery is tried 13 times in about three days ([Schedule]).
+//   - A delivery is tried 13 times in about three days: see schedule.
 //   - An endpoint that fails as a whole is paused: one event at a time is tried, after
 //     longer and longer pauses. After days of that it is disabled.
 //   - Slow endpoints have slots of their own: see [KindSlow].

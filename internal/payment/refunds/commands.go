@@ -69,17 +69,17 @@ func (s *Service) Resolve(ctx context.Context, r job.Request, who access.Grant, 
 	})
 }
 
-// MostResolved is how many refunds one request resolves at most.
-const MostResolved = 1000
+// mostResolved is how many refunds one request resolves at most.
+const mostResolved = 1000
 
-// Resolved is what a request for the refunds of a campaign has done.
-type Resolved struct {
+// campaignResolved is what a request for the refunds of a campaign has done.
+type campaignResolved struct {
 	CampaignID uuid.UUID `json:"campaign_id"`
 	Resolved   int       `json:"resolved"`
 	More       bool      `json:"more"` // of those that Resolve would accept
 }
 
-// ResolveCampaign is [Service.Resolve] for refunds of a campaign, [MostResolved] at most: those that
+// ResolveCampaign is [Service.Resolve] for refunds of a campaign, [mostResolved] at most: those that
 // the app, or else an operator, may resolve one by one now. An unknown campaign is a not-found Error.
 func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access.Grant, by, reason string) (job.Accepted, error) {
 	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
@@ -90,7 +90,7 @@ func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access
 		if !who.All() {
 			method = payment.RefundExternal
 		}
-		purchases, more, err := resolveOfCampaign(ctx, tx, who, r.CampaignID, method, by, reason, MostResolved)
+		purchases, more, err := resolveOfCampaign(ctx, tx, who, r.CampaignID, method, by, reason, mostResolved)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access
 			purchase.QueueFollow(&b, purchases...)
 		}
 		payment.QueueSteps(&b, steps...)
-		return Resolved{r.CampaignID, len(purchases), more}, fault.At(tx.SendBatch(ctx, &b).Close(), "refunds.ResolveCampaign")
+		return campaignResolved{r.CampaignID, len(purchases), more}, fault.At(tx.SendBatch(ctx, &b).Close(), "refunds.ResolveCampaign")
 	})
 }
 

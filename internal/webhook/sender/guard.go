@@ -17,9 +17,9 @@ import (
 // maxURLLength bounds the URL of an endpoint, in bytes.
 const maxURLLength = 2000
 
-// ErrAddress means that a connection was refused here, because of the address that the name
+// errAddress means that a connection was refused here, because of the address that the name
 // leads to.
-var ErrAddress = errors.New("the address is not public, and webhooks.allow_networks does not allow it")
+var errAddress = errors.New("the address is not public, and webhooks.allow_networks does not allow it")
 
 // Guard says where requests may go. The zero value refuses everything.
 type Guard struct {
@@ -66,7 +66,7 @@ func (g Guard) control(plain bool) func(network, address string, _ syscall.RawCo
 	return func(network, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil || !strings.HasPrefix(network, "tcp") || !g.allows(to.Addr(), plain) || !portAllowed(to.Port()) {
-			return &net.AddrError{Err: ErrAddress.Error(), Addr: address}
+			return &net.AddrError{Err: errAddress.Error(), Addr: address}
 		}
 		return nil
 	}
@@ -106,7 +106,7 @@ func (g Guard) CheckURL(text string) error {
 func (g Guard) checkHost(host string, plain bool) error {
 	if at, err := netip.ParseAddr(host); err == nil {
 		if !g.allows(at, plain) {
-			return fmt.Errorf("leads to %s: %w", at, ErrAddress)
+			return fmt.Errorf("leads to %s: %w", at, errAddress)
 		}
 		return nil
 	}
@@ -119,7 +119,7 @@ func (g Guard) checkHost(host string, plain bool) error {
 	case err == nil && (strings.HasPrefix(last, "0x") || strings.Trim(last, "0123456789") == ""):
 		return errors.New("has an address that is written neither as 192.0.2.1 nor as [2001:db8::1]")
 	case last == "localhost" && !g.allows(netip.AddrFrom4([4]byte{127, 0, 0, 1}), plain) && !g.allows(netip.IPv6Loopback(), plain):
-		return fmt.Errorf("leads to this machine: %w", ErrAddress)
+		return fmt.Errorf("leads to this machine: %w", errAddress)
 	}
 	return nil
 }

@@ -227,8 +227,8 @@ func why(ctx context.Context, err error) error {
 	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
 		return errTimeout
 	}
-	if address, ok := errors.AsType[*net.AddrError](err); ok && address.Err == ErrAddress.Error() {
-		return fmt.Errorf("the name leads to %s: %w", address.Addr, ErrAddress)
+	if address, ok := errors.AsType[*net.AddrError](err); ok && address.Err == errAddress.Error() {
+		return fmt.Errorf("the name leads to %s: %w", address.Addr, errAddress)
 	}
 	const most = 400
 	text := strings.ToValidUTF8(err.Error(), "?")

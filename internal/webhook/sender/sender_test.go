@@ -299,7 +299,7 @@ func TestANameThatLeadsElsewhereTheSecondTimeLeadsNowhere(t *testing.T) {
 		t.Fatalf("the first: %+v, %s", first, first.Text())
 	}
 	second := s.Send(t.Context(), url, Message{ID: "2", Secrets: []string{NewSecret()}})
-	if second.Arrived() || !errors.Is(second.Err, ErrAddress) || !strings.Contains(second.Text(), "127.0.0.2") {
+	if second.Arrived() || !errors.Is(second.Err, errAddress) || !strings.Contains(second.Text(), "127.0.0.2") {
 		t.Errorf("the second: %+v, %s", second, second.Text())
 	}
 	if arrived.Load() != 1 {
