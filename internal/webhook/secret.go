@@ -33,8 +33,8 @@ func addSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []by
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.addSecret(%s)", endpointID)
 }
 
-// secretColumns are the fields of a Secret, in order.
-const secretColumns = `id, endpoint_id, sealed, created_at, expires_at`
+// sealedColumns are the fields of a Secret, in order.
+const sealedColumns = `id, endpoint_id, sealed, created_at, expires_at`
 
 var scanSecret = pgx.RowToStructByPos[Secret]
 
@@ -47,7 +47,7 @@ func Secrets(ctx context.Context, db postgres.DB, endpointID uuid.UUID) ([]Secre
 // SecretsOf returns the valid secrets of endpoints, the newest first.
 func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[uuid.UUID][]Secret, error) {
 	list, err := postgres.Collect(ctx, db, scanSecret, `
-		SELECT `+secretColumns+` FROM webhook_secrets
+		SELECT `+sealedColumns+` FROM webhook_secrets
 		WHERE endpoint_id = ANY($1) AND (expires_at IS NULL OR expires_at > clock_timestamp())
 		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, mostSecrets*len(endpoints))
 	of := make(map[uuid.UUID][]Secret, len(endpoints))
@@ -61,7 +61,7 @@ func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[
 // the given one (zero: from the start). It is for sealing them anew.
 func secretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Secret, error) {
 	list, err := postgres.Collect(ctx, db, scanSecret, `
-		SELECT `+secretColumns+` FROM webhook_secrets
+		SELECT `+sealedColumns+` FROM webhook_secrets
 		WHERE ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
 	return list, fault.At(err, "webhook.secretsAfter")
 }
