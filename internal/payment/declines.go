@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
@@ -35,12 +34,7 @@ func QueueTry(b *pgx.Batch, p *Payment, method string, returnURL *string) {
 		    due_at = clock_timestamp(), next_action = NULL, decline = NULL, `+unblocked+`
 		WHERE purchase_id = $1 AND version = $2 AND phase IN ('action', 'declined') AND over_at > clock_timestamp() AND tries < $5 AND cancel_job IS NULL`,
 		p.PurchaseID, p.Version, method, returnURL, MostTries).
-		Exec(func(tag pgconn.CommandTag) error {
-			if tag.RowsAffected() != 1 {
-				return fault.New(fault.StateConflict, "the payment has just changed: read the job, and try again")
-			}
-			return nil
-		})
+		Exec(orConflict("the payment has just changed: read the job, and try again"))
 	QueueSteps(b, Step{PurchaseID: p.PurchaseID, Event: StepMethodChanged})
 }
 

@@ -83,10 +83,7 @@ func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
 		SET phase = 'expiring', ending = 'campaign-cancelled', version = version + 1, lease_until = NULL, due_at = clock_timestamp(),
 		    next_action = NULL, `+unblocked+`
 		WHERE campaign_id = $1 AND finished_at IS NULL AND `+beforeCapture+`
-		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(func(rows pgx.Rows) (err error) {
-		*given, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-		return err
-	})
+		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(refsInto(given))
 }
 
 // CountOpen counts the payments of a campaign whose end is not known, without the late
@@ -106,10 +103,7 @@ func QueueOutOfTime(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]Ref)
 		SELECT purchase_id, campaign_id, job_id, version FROM payments
 		WHERE campaign_id = $1 AND finished_at IS NULL AND phase = 'expiring' AND intent_id IS NOT NULL
 		  AND latest <= (SELECT clock_timestamp())
-		ORDER BY latest, purchase_id LIMIT $2`+postgres.SkipLocked.SQL(), campaignID, limit).Query(func(rows pgx.Rows) (err error) {
-		*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-		return err
-	})
+		ORDER BY latest, purchase_id LIMIT $2`+postgres.SkipLocked.SQL(), campaignID, limit).Query(refsInto(found))
 }
 
 // EndUnsent leads payments as far as they go without a provider, those that still have
@@ -123,11 +117,7 @@ func EndUnsent(ctx context.Context, tx pgx.Tx, items []lease.Item) (known, waiti
 	free := ` FROM payments p JOIN unnest($1::uuid[], $2::bigint[]) AS r (id, version) ON p.purchase_id = r.id AND p.version = r.version
 		WHERE ` + Agenda.Free()
 	read := func(into *[]Ref, condition string) {
-		b.Queue(`SELECT `+refColumns+free+condition+` ORDER BY p.purchase_id`, purchases, versions).
-			Query(func(rows pgx.Rows) (err error) {
-				*into, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-				return err
-			})
+		b.Queue(`SELECT `+refColumns+free+condition+` ORDER BY p.purchase_id`, purchases, versions).Query(refsInto(into))
 	}
 	var ended []Ref
 	read(&known, ` AND p.phase IN ('captured', 'ended')`)
@@ -135,11 +125,7 @@ func EndUnsent(ctx context.Context, tx pgx.Tx, items []lease.Item) (known, waiti
 	b.Queue(`
 		UPDATE payments p SET phase = 'ended', version = p.version + 1, lease_until = NULL, `+unblocked+`
 		FROM (SELECT p.purchase_id`+free+` AND `+unsent+`) f WHERE p.purchase_id = f.purchase_id
-		RETURNING `+refColumns, purchases, versions).
-		Query(func(rows pgx.Rows) (err error) {
-			ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-			return err
-		})
+		RETURNING `+refColumns, purchases, versions).Query(refsInto(&ended))
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("payment.EndUnsent: %w", err)
 	}

@@ -167,10 +167,15 @@ func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 		    finished_at = CASE WHEN $3 = 'unpaid' AND phase = 'cancelled' THEN finished_at END
 		WHERE purchase_id = $1 AND version = $2 AND waiting_for = 'operator' AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
 		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason).
-		Exec(func(tag pgconn.CommandTag) error {
-			if tag.RowsAffected() != 1 {
-				return fault.New(fault.StateConflict, "the payment has changed, or a worker is just asking the provider about it: try again in a moment")
-			}
-			return nil
-		})
+		Exec(orConflict("the payment has changed, or a worker is just asking the provider about it: try again in a moment"))
+}
+
+// orConflict is a state-conflict Error when a statement has not changed its row.
+func orConflict(message string) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != 1 {
+			return fault.New(fault.StateConflict, "%s", message)
+		}
+		return nil
+	}
 }

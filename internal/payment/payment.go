@@ -141,6 +141,14 @@ type Ref struct {
 
 const refColumns = `p.purchase_id, p.campaign_id, p.job_id, p.version`
 
+// refsInto reads rows of refColumns.
+func refsInto(refs *[]Ref) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*refs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
+		return err
+	}
+}
+
 // Item returns the payment as a leased item.
 func (r Ref) Item() lease.Item {
 	return lease.Item{ID: r.PurchaseID, Version: r.Version, Kind: "payment"}

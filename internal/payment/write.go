@@ -134,11 +134,7 @@ func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID) ([]Ref, er
 func QueueOfJobs(b *pgx.Batch, jobs []uuid.UUID, found *[]Ref) {
 	b.Queue(`
 		SELECT p.purchase_id, p.campaign_id, p.job_id, p.version FROM unnest($1::uuid[]) WITH ORDINALITY AS j (id, place)
-		CROSS JOIN LATERAL (SELECT * FROM payments WHERE job_id = j.id) p ORDER BY j.place`, jobs).
-		Query(func(rows pgx.Rows) (err error) {
-			*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Ref])
-			return err
-		})
+		CROSS JOIN LATERAL (SELECT * FROM payments WHERE job_id = j.id) p ORDER BY j.place`, jobs).Query(refsInto(found))
 }
 
 // QueueLock locks the payments of purchases in the order of their ids and reads them
@@ -204,8 +200,5 @@ func QueueWait(ctx context.Context, db postgres.DB) (wait time.Duration, err err
 	err = db.QueryRow(ctx, `
 		SELECT coalesce((SELECT clock_timestamp() - created_at FROM payments WHERE phase = 'reserved' ORDER BY created_at LIMIT 1), interval '0')`).
 		Scan(&wait)
-	if err != nil {
-		return 0, fmt.Errorf("payment.QueueWait: %w", err)
-	}
-	return max(wait, 0), nil
+	return max(wait, 0), fault.At(err, "payment.QueueWait")
 }

@@ -107,12 +107,9 @@ func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Dur
 		    disabled_at = CASE WHEN $10 OR `+failing+` THEN clock_timestamp() END,
 		    disabled_reason = CASE WHEN $10 THEN 'gone' WHEN `+failing+` THEN 'failing' END`, ` AND disabled_at IS NULL AND deleted_at IS NULL`,
 		r.Arrived, r.Failed && !r.Arrived, r.Slow, r.Pause.Seconds(), r.Gone, giveUp.Seconds())
-	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, lease.ErrFenced)
-	}
+	now, err := writeFenced(ctx, tx, "Record", e.ID, sql, args)
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)
+		return Endpoint{}, err
 	}
 	var b pgx.Batch
 	if len(r.Sent) > 0 {
@@ -128,6 +125,15 @@ func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Dur
 		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)
 	}
 	return now, nil
+}
+
+// writeFenced is a write of a worker: no row means that it was fenced.
+func writeFenced(ctx context.Context, tx pgx.Tx, name string, id uuid.UUID, sql string, args []any) (Endpoint, error) {
+	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = lease.ErrFenced
+	}
+	return now, fault.At(err, "webhook.%s(%s)", name, id)
 }
 
 func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {

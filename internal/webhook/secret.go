@@ -70,10 +70,7 @@ func secretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit in
 // any more, or gone.
 func reseal(ctx context.Context, db postgres.DB, id uuid.UUID, was, sealed []byte) (done bool, err error) {
 	tag, err := db.Exec(ctx, `UPDATE webhook_secrets SET sealed = $3, sealed_at = clock_timestamp() WHERE id = $1 AND sealed = $2`, id, was, sealed)
-	if err != nil {
-		return false, fmt.Errorf("webhook.reseal(%s): %w", id, err)
-	}
-	return tag.RowsAffected() == 1, nil
+	return tag.RowsAffected() == 1, fault.At(err, "webhook.reseal(%s)", id)
 }
 
 // row is what a secret is sealed for: it opens for its endpoint only, and for no draw.
@@ -87,10 +84,7 @@ func Seal(keys keyring.Keyring, endpointID uuid.UUID, secret string) []byte {
 // openSecret opens a secret.
 func openSecret(keys keyring.Keyring, s Secret) (string, error) {
 	secret, err := keys.Open(s.Sealed, row(s.EndpointID))
-	if err != nil {
-		return "", fmt.Errorf("webhook.openSecret(%s): %w", s.EndpointID, err)
-	}
-	return string(secret), nil
+	return string(secret), fault.At(err, "webhook.openSecret(%s)", s.EndpointID)
 }
 
 // Rotation is what RotateSecrets has done.

@@ -38,11 +38,7 @@ func recordChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, failed *string,
 		    disabled_at = CASE WHEN `+over+` THEN clock_timestamp() END,
 		    disabled_reason = CASE WHEN `+over+` THEN 'unverified' END`,
 		` AND verified_at IS NULL AND url = $9 AND disabled_at IS NULL AND deleted_at IS NULL`, failed, pause.Seconds(), mostChallenges, e.URL)
-	now, err := postgres.CollectOne(ctx, tx, scan, sql+` RETURNING `+columns, args...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, fmt.Errorf("webhook.recordChallenge(%s): %w", e.ID, lease.ErrFenced)
-	}
-	return now, fault.At(err, "webhook.recordChallenge(%s)", e.ID)
+	return writeFenced(ctx, tx, "recordChallenge", e.ID, sql, args)
 }
 
 // challenged is the data of a challenge.

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
@@ -30,10 +30,7 @@ type Span struct {
 // meanwhile, so what differs is what differs twice.
 func CompareSpan(ctx context.Context, session postgres.DB, provider payprovider.Provider, from, to time.Time) (Span, error) {
 	s, err := compareSpan(ctx, session, provider, from, to)
-	if err != nil {
-		return Span{}, fmt.Errorf("reconciliation.CompareSpan: %w", err)
-	}
-	return s, nil
+	return s, fault.At(err, "reconciliation.CompareSpan")
 }
 
 func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.Provider, from, to time.Time) (s Span, err error) {

@@ -292,7 +292,11 @@ func (o *run) yield(ctx context.Context) (Outcome, error) {
 // disputed refuses to make the refund of a disputed charge: the bank has the money, and gives
 // it to one of both. An operator has it tried again when the dispute is won.
 func (o *run) disputed(ctx context.Context) (Outcome, error) {
-	failure := fmt.Sprintf("disputed: the bank has the money, and decides (%s, %s)", o.dispute.ID, o.dispute.Status)
+	return o.fail(ctx, fmt.Sprintf("disputed: the bank has the money, and decides (%s, %s)", o.dispute.ID, o.dispute.Status))
+}
+
+// fail stores why the refund is not made: it waits for an operator.
+func (o *run) fail(ctx context.Context, failure string) (Outcome, error) {
 	o.State, o.Failure, o.Faults, o.Stuck = payment.RefundFailed, &failure, 0, false
 	return o.write(ctx)
 }
@@ -314,8 +318,6 @@ func (o *run) refused(ctx context.Context, refusal *payprovider.Error) (Outcome,
 		if less {
 			return o.create(ctx, o.Attempt+1)
 		}
-		failure := failureOf(refusal)
-		o.State, o.Failure, o.Faults, o.Stuck = payment.RefundFailed, &failure, 0, false
-		return o.write(ctx)
+		return o.fail(ctx, failureOf(refusal))
 	})
 }
