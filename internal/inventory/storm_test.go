@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
@@ -49,9 +49,9 @@ func TestAStormOnTwoCampaignsNeverDeadlocksAndEndsSound(t *testing.T) {
 	for range 2 {
 		c.campaigns = append(c.campaigns, fixture.Campaign(t, db, fixture.Draft(20)))
 	}
-	sweeper := recovery.New(settings, db, servers.Redis(t, settings), nil, servers.Logger(t))
+	sweeper := upkeep.New(settings, db, servers.Redis(t, settings), servers.Logger(t), upkeep.Options{})
 	sweep := func() error {
-		_, err := sweeper.Run(t.Context(), sweeper.Sweeps()[0])
+		_, err := sweeper.Run(t.Context(), sweeper.Sweeps[0])
 		return err
 	}
 	const rounds = 20

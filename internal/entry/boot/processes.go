@@ -18,9 +18,9 @@ import (
 	"triprize/internal/drawing"
 	"triprize/internal/drawing/drand"
 	"triprize/internal/entry/scheduler"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/entry/worker"
 	"triprize/internal/inventory"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/config"
@@ -30,6 +30,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/stripe"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/platform/telemetry"
 )
 
@@ -111,12 +112,12 @@ func Scheduler(ctx context.Context, p *Process) error {
 	return p.serveAndWork(ctx, p.metrics("scheduler.listen", p.Settings.Scheduler.Listen), func(ctx context.Context) error { s.Run(ctx); return nil })
 }
 
-func (p *Process) scheduler() (*scheduler.Scheduler, *recovery.Sweeper) {
-	sweeper := recovery.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(recovery.RowWait), p.Redis, inventory.NewHoldMetrics(p.Registry), p.Logger)
-	sweeper.CountDraws(drawing.NewTriggers(p.Registry, p.Logger))
-	if provider := p.provider(); provider != nil {
-		sweeper.UseProvider(cards.NewEvents(p.DB, provider, p.Logger, p.Registry), provider)
+func (p *Process) scheduler() (*scheduler.Scheduler, *upkeep.Sweeper) {
+	o := upkeep.Options{Holds: inventory.NewHoldMetrics(p.Registry), Draws: drawing.NewTriggers(p.Registry, p.Logger), Provider: p.provider()}
+	if o.Provider != nil {
+		o.Events = cards.NewEvents(p.DB, o.Provider, p.Logger, p.Registry)
 	}
+	sweeper := upkeep.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(sweep.RowWait), p.Redis, p.Logger, o)
 	leader := queue.NewPresence(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
 	return scheduler.New(sweeper, p.Locks, leader, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
@@ -130,12 +131,12 @@ func SweepOnce(ctx context.Context, p *Process, only string, out io.Writer) erro
 		return err
 	}
 	var names []string
-	var reports []recovery.Report
+	var reports []sweep.Report
 	var failed []error
-	for _, sweep := range sweeper.Sweeps() {
-		names = append(names, sweep.Name)
-		for more := only == "" || only == sweep.Name; more && ctx.Err() == nil; {
-			report, err := s.RunOnce(ctx, sweep)
+	for _, one := range sweeper.Sweeps {
+		names = append(names, one.Name)
+		for more := only == "" || only == one.Name; more && ctx.Err() == nil; {
+			report, err := s.RunOnce(ctx, one)
 			reports, failed, more = append(reports, report), append(failed, err), report.More
 		}
 	}

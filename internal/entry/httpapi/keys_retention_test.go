@@ -69,7 +69,7 @@ func TestASweepAskedForOverHTTPEndsWithTheRequestAndSaysThatThereIsMore(t *testi
 		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, finished_at)
 		SELECT gen_random_uuid(), 'test', i::text, sha256('test'), 'wallet-credit', 'succeeded', '{}', clock_timestamp() - interval '1 s', clock_timestamp()
 		FROM generate_series(1, 25) AS i`)
-	remove := failpoint.Set("recovery.deleted", s.Settings.Redis.Namespace, func() { time.Sleep(limit * 83 / 100) })
+	remove := failpoint.Set("sweep.deleted", s.Settings.Redis.Namespace, func() { time.Sleep(limit * 83 / 100) })
 	run := func() fleet.SweepReport {
 		return fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))
 	}

@@ -22,7 +22,7 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/docs"
-	"triprize/internal/maintenance/recovery"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/platform/telemetry"
 )
 
@@ -133,7 +133,7 @@ func (s *Server) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestO
 		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed without them
 	}
 	var answer contract.SweepList
-	for _, sweep := range s.sweeper.Sweeps() {
+	for _, sweep := range s.sweeper.Sweeps {
 		one := contract.Sweep{Name: sweep.Name, IntervalSeconds: float32(sweep.Every.Seconds())}
 		if last, ok := reports[sweep.Name]; ok {
 			report := reportJSON(last)
@@ -147,7 +147,7 @@ func (s *Server) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestO
 // RunSweep runs a sweep now, whichever scheduler leads. It ends with the time of the
 // request.
 func (s *Server) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.Answer, error) {
-	for _, sweep := range s.sweeper.Sweeps() {
+	for _, sweep := range s.sweeper.Sweeps {
 		if sweep.Name != r.Sweep {
 			continue
 		}
@@ -161,7 +161,7 @@ func (s *Server) RunSweep(ctx context.Context, r operations.RunSweepRequestObjec
 }
 
 // reportJSON is a report without internal error texts.
-func reportJSON(r recovery.Report) contract.SweepReport {
+func reportJSON(r sweep.Report) contract.SweepReport {
 	if r.Error != "" {
 		r.Error = "the sweep failed; the log says why"
 	}

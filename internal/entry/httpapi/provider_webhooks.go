@@ -133,14 +133,13 @@ func refusalOf(err error) error {
 	return fault.Wrap(fault.InvalidRequest, err, "the body is no event for this system")
 }
 
-// openPayments makes what is needed where cards are accepted. The api calls the provider
-// only when an operator runs a sweep that asks it.
-func (s *Server) openPayments(provider payprovider.Provider) {
+// openPayments makes what is needed where cards are accepted, and returns the events of the
+// provider. The api calls the provider only when an operator runs a sweep that asks it.
+func (s *Server) openPayments(provider payprovider.Provider) *cards.Events {
 	if provider == nil {
-		return
+		return nil
 	}
 	events := cards.NewEvents(s.db, provider, s.logger, s.registry)
-	s.sweeper.UseProvider(events, provider)
 	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(eventBodies, s.settings.API.RequestTimeout, eventArrives), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
@@ -157,6 +156,7 @@ func (s *Server) openPayments(provider payprovider.Provider) {
 			return make([]struct{}, len(list)), err
 		})
 	s.webhooks = w
+	return events
 }
 
 // dispatchDue enqueues payments that an operator has made due, where cards are accepted.

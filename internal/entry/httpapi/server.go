@@ -37,11 +37,11 @@ import (
 	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/key"
 	"triprize/internal/lifecycle"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
@@ -56,6 +56,7 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/platform/readcache"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/wallet"
@@ -112,7 +113,7 @@ type Server struct {
 	refunds      *refunds.Service
 	wallets      *wallet.Batcher
 	endpoints    *webhook.Endpoints
-	sweeper      *recovery.Sweeper
+	sweeper      *upkeep.Sweeper
 	webhooks     *webhooks // nil: no cards
 }
 
@@ -225,9 +226,8 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	}
 	s.endpoints = webhook.NewEndpoints(gate.Retry(0), key, guard, webhookDocuments)
 	metrics := inventory.NewHoldMetrics(s.registry)
-	s.sweeper = recovery.New(s.settings, gate.Retry(recovery.RowWait), rdb, metrics, s.logger)
-	s.sweeper.CountDraws(s.acceptor.draws)
-	s.openPayments(provider)
+	s.sweeper = upkeep.New(s.settings, gate.Retry(sweep.RowWait), rdb, s.logger,
+		upkeep.Options{Holds: metrics, Draws: s.acceptor.draws, Events: s.openPayments(provider), Provider: provider})
 	cards := func(render func(payment.Payment) any) *cards.Service {
 		return cards.NewService(gate.Retry(0), provider != nil, s.dispatchDue, render)
 	}

@@ -10,16 +10,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/internal/maintenance/recovery"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/platform/tracing"
 )
 
 // Scheduler runs sweeps.
 type Scheduler struct {
-	sweeper *recovery.Sweeper
+	sweeper *upkeep.Sweeper
 	locker  *lock.Locker
 	leader  *queue.Presence // announced while this process leads
 	ttl     time.Duration   // of the leader's lock
@@ -40,7 +41,7 @@ const (
 )
 
 // New returns a Scheduler; Run runs it.
-func New(sweeper *recovery.Sweeper, locker *lock.Locker, leader *queue.Presence, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
+func New(sweeper *upkeep.Sweeper, locker *lock.Locker, leader *queue.Presence, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
 	s := &Scheduler{
 		sweeper: sweeper, locker: locker, leader: leader, ttl: 10 * time.Second, finish: cmp.Or(settings.ShutdownTimeout, config.ShutdownTimeout), logger: logger,
 		leading:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_scheduler_leading", Help: "1 while this process runs the sweeps."}),
@@ -52,7 +53,7 @@ func New(sweeper *recovery.Sweeper, locker *lock.Locker, leader *queue.Presence,
 	registry.MustRegister(s.leading, s.runs, s.found, s.duration, s.success, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_campaigns_locked",
 		Help: "Campaigns that another transaction keeps locked, as the sweep lost-jobs of this process has found: jobs wait for them. Should be 0; the log names campaign and session after 5 seconds."},
 		func() float64 { return float64(sweeper.LockedCampaigns()) }))
-	for _, sweep := range sweeper.Sweeps() {
+	for _, sweep := range sweeper.Sweeps {
 		s.duration.WithLabelValues(sweep.Name)
 		for _, outcome := range []string{succeeded, failed} {
 			s.runs.WithLabelValues(sweep.Name, outcome)
@@ -89,7 +90,7 @@ func (s *Scheduler) lead(ctx context.Context) {
 	defer s.leading.Set(0)
 	var sweeps sync.WaitGroup
 	sweeps.Go(func() { s.leader.Run(ctx, s.logger) })
-	for _, sweep := range s.sweeper.Sweeps() {
+	for _, sweep := range s.sweeper.Sweeps {
 		sweeps.Go(func() {
 			repeat(ctx, sweep.Every, func() (more bool) {
 				report, _ := s.RunOnce(ctx, sweep) // RunOnce logs the error; the next run tries again
@@ -112,7 +113,7 @@ func repeat(ctx context.Context, every time.Duration, run func() (more bool)) {
 
 // RunOnce runs one sweep, and logs and counts what it found. When ctx ends, a
 // running sweep may go on for the shutdown timeout, if it is not interruptible.
-func (s *Scheduler) RunOnce(ctx context.Context, sweep recovery.Sweep) (recovery.Report, error) {
+func (s *Scheduler) RunOnce(ctx context.Context, sweep sweep.Sweep) (sweep.Report, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	finish := s.finish

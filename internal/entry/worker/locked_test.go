@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -31,8 +31,8 @@ func sweep(t *testing.T, w *Worker) int {
 	t.Helper()
 	settings := servers.Defaults(t)
 	settings.Redis.Namespace = w.namespace
-	sweeper := recovery.New(settings, w.db, w.rdb, nil, servers.Logger(t))
-	for _, one := range sweeper.Sweeps() {
+	sweeper := upkeep.New(settings, w.db, w.rdb, servers.Logger(t), upkeep.Options{})
+	for _, one := range sweeper.Sweeps {
 		if one.Name == "lost-jobs" {
 			report, err := sweeper.Run(t.Context(), one)
 			if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/testkit/fixture"
@@ -117,8 +117,8 @@ func (s *scene) take(messages ...job.Message) {
 // sweep runs the sweep lost-jobs once.
 func (s *scene) sweep() {
 	s.t.Helper()
-	sweeper := recovery.New(s.settings, s.w.db, s.w.rdb, nil, servers.Logger(s.t))
-	for _, one := range sweeper.Sweeps() {
+	sweeper := upkeep.New(s.settings, s.w.db, s.w.rdb, servers.Logger(s.t), upkeep.Options{})
+	for _, one := range sweeper.Sweeps {
 		if one.Name == "lost-jobs" {
 			if _, err := sweeper.Run(s.t.Context(), one); err != nil {
 				s.t.Error(err)

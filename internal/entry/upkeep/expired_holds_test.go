@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/inventory"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -32,7 +32,7 @@ func (p *setup) lapse(id uuid.UUID, n int) (holds []inventory.Hold) {
 // batchesOf lets a sweep touch no more than size rows at once, and do that no more than most times.
 func (p *setup) batchesOf(size, most int) {
 	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = size, most
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(p.t))
+	p.with(upkeep.Options{})
 }
 
 func TestASweepEndsWhatIsOverAndNothingElse(t *testing.T) {

@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -56,7 +57,7 @@ func TestWhatWaitsForAKeyForLongIsTheOperatorsWhoCanEndIt(t *testing.T) {
 	p.openRefund(id)
 	p.exec(`UPDATE payments SET deadline = clock_timestamp() WHERE phase = 'confirming'`)
 	p.sweep("expired-reservations")
-	due := func() recovery.Counts {
+	due := func() sweep.Counts {
 		p.exec(`UPDATE payments SET due_at = clock_timestamp() WHERE due_at IS NOT NULL`)
 		p.exec(`UPDATE refunds SET due_at = clock_timestamp() WHERE due_at IS NOT NULL`)
 		return p.sweep("due-items")
@@ -159,7 +160,7 @@ func TestWhatTheKeyLacksIsLoggedAndCounted(t *testing.T) {
 		t.Errorf("without a key: %v", got)
 	}
 	away := errors.New("away")
-	p.sweeper.UseProvider(nil, permissions{has: map[string]bool{"charge_write": false, "event_read": true}, err: away})
+	p.with(upkeep.Options{Provider: permissions{has: map[string]bool{"charge_write": false, "event_read": true}, err: away}})
 	report, err := p.run("missing-permissions")
 	if !errors.Is(err, away) || report.Counts["asked"] != 2 || report.Counts["missing"] != 1 {
 		t.Errorf("%v, %v", report.Counts, err)

@@ -1,8 +1,9 @@
-package recovery
+package campaign
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -12,10 +13,25 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/campaign"
 	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 )
+
+// StaleLocks is the sweep that releases execution locks that were not renewed for longer than lease.
+// The sweep lost-jobs finds the draw jobs of their holders.
+func StaleLocks(db postgres.Pool, lease time.Duration, logger *slog.Logger) sweep.Sweep {
+	return sweep.Sweep{Name: "stale-locks", Every: 5 * time.Second, Counts: []string{"released"}, Run: func(ctx context.Context, run sweep.Run) error {
+		return run.Batches(func(limit int) (int, error) {
+			released, err := ReleaseStale(ctx, db, lease, limit)
+			for _, id := range released {
+				logger.Warn("execution lock released: its worker no longer renewed it", "campaign", id)
+			}
+			run.Counts["released"] += len(released)
+			return len(released), err
+		})
+	}}
+}
 
 const (
 	// awaitedMost is how many campaigns one run looks after.
@@ -33,27 +49,44 @@ const (
 	lookFresh = 10 * time.Second
 )
 
-// lockedCampaigns are those that stay locked, as the last run has found.
-type lockedCampaigns struct {
+// Resumer issues jobs again that wait for campaigns which are free now. It has those that stay
+// locked, as the last run has found.
+type Resumer struct {
+	db        postgres.Pool
+	enqueue   job.Enqueuer
+	logger    *slog.Logger
+	WarnAfter time.Duration // how long a campaign stays locked until the log names it
+
 	mu        sync.Mutex
 	looked    time.Time
 	campaigns map[uuid.UUID]episode
 }
 
-// LockedCampaigns returns how many campaigns the last run of lost-jobs has found locked that jobs
-// wait for; 0 when that is long ago: another process runs the sweep.
-func (s *Sweeper) LockedCampaigns() int {
-	s.locked.mu.Lock()
-	defer s.locked.mu.Unlock()
-	if time.Since(s.locked.looked) > lookFresh {
-		return 0
-	}
-	return len(s.locked.campaigns)
+// NewResumer returns a Resumer.
+func NewResumer(db postgres.Pool, enqueue job.Enqueuer, logger *slog.Logger) *Resumer {
+	return &Resumer{db: db, enqueue: enqueue, logger: logger, WarnAfter: warnAfter}
 }
 
-// resumeJobs issues the jobs again that wait for campaigns which are free now, the oldest first. For
+// Sweep is the part of the sweep lost-jobs that issues the jobs again that wait for campaigns which
+// are free now.
+func (s *Resumer) Sweep() sweep.Sweep {
+	return sweep.Sweep{Counts: []string{"jobs_resumed"}, Run: s.resume}
+}
+
+// Locked returns how many campaigns the last run has found locked that jobs wait for; 0 when that is
+// long ago: another process runs the sweep.
+func (s *Resumer) Locked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.looked) > lookFresh {
+		return 0
+	}
+	return len(s.campaigns)
+}
+
+// resume issues the jobs again that wait for campaigns which are free now, the oldest first. For
 // campaigns that stay locked it writes nothing.
-func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
+func (s *Resumer) resume(ctx context.Context, run sweep.Run) error {
 	awaited, now, err := job.FindAwaited(ctx, s.db, awaitedMost)
 	if err != nil {
 		return err
@@ -62,12 +95,12 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 	if err != nil {
 		return err
 	}
-	named, resumed, start := s.locked.note(awaited, free, s.warnAfter), make(map[uuid.UUID]int), time.Now()
+	named, resumed, start := s.note(awaited, free), make(map[uuid.UUID]int), time.Now()
 	defer func() { s.logLocked(ctx, named, resumed) }()
 	if len(free) == 0 {
 		return nil
 	}
-	return s.batches(func(limit int) (int, error) {
+	return run.Batches(func(limit int) (int, error) {
 		var messages []job.Message
 		var replaced int
 		err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
@@ -78,7 +111,7 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 			return 0, err
 		}
 		for _, m := range messages {
-			counts["jobs_resumed"] += len(m.Jobs)
+			run.Counts["jobs_resumed"] += len(m.Jobs)
 			for _, one := range m.Jobs {
 				resumed[one.CampaignID]++
 			}
@@ -92,7 +125,7 @@ func (s *Sweeper) resumeJobs(ctx context.Context, counts Counts) error {
 
 // findFree returns those of the campaigns that no other transaction has locked now. It waits for few of
 // them, in a random order.
-func (s *Sweeper) findFree(ctx context.Context, campaigns []uuid.UUID) (free map[uuid.UUID]bool, err error) {
+func (s *Resumer) findFree(ctx context.Context, campaigns []uuid.UUID) (free map[uuid.UUID]bool, err error) {
 	free = make(map[uuid.UUID]bool)
 	if len(campaigns) == 0 {
 		return free, nil
@@ -111,13 +144,13 @@ func (s *Sweeper) findFree(ctx context.Context, campaigns []uuid.UUID) (free map
 }
 
 // tryLock notes the campaigns that it can lock as free, and those that do not exist.
-func (s *Sweeper) tryLock(ctx context.Context, campaigns []uuid.UUID, mode postgres.LockMode, free map[uuid.UUID]bool) error {
+func (s *Resumer) tryLock(ctx context.Context, campaigns []uuid.UUID, mode postgres.LockMode, free map[uuid.UUID]bool) error {
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		postgres.QueueLimitLockWaits(&b, lookWait)
 		isFree := func(id uuid.UUID) { free[id] = true }
-		campaign.QueueLock(&b, campaigns, mode, isFree)
-		campaign.QueueMissing(&b, campaigns, isFree) // their jobs are refused
+		QueueLock(&b, campaigns, mode, isFree)
+		QueueMissing(&b, campaigns, isFree) // their jobs are refused
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if postgres.IsLockTimeout(err) {
@@ -136,14 +169,14 @@ type episode struct {
 
 // note notes which campaigns stay locked, and returns those to be named in the log: that have been
 // locked for long, each once, and that were named and are free.
-func (l *lockedCampaigns) note(awaited []uuid.UUID, free map[uuid.UUID]bool, long time.Duration) (named []episode) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, now := l.campaigns, time.Now()
-	if now.Sub(l.looked) > lookFresh {
+func (s *Resumer) note(awaited []uuid.UUID, free map[uuid.UUID]bool) (named []episode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, now := s.campaigns, time.Now()
+	if now.Sub(s.looked) > lookFresh {
 		before = nil
 	}
-	l.looked, l.campaigns = now, make(map[uuid.UUID]episode)
+	s.looked, s.campaigns = now, make(map[uuid.UUID]episode)
 	for _, id := range awaited {
 		if free[id] {
 			continue
@@ -152,14 +185,14 @@ func (l *lockedCampaigns) note(awaited []uuid.UUID, free map[uuid.UUID]bool, lon
 		if !known {
 			one = episode{campaign: id, since: now}
 		}
-		if !one.named && len(named) < warnMost && now.Sub(one.since) >= long {
+		if !one.named && len(named) < warnMost && now.Sub(one.since) >= s.WarnAfter {
 			one.named = true
 			named = append(named, one)
 		}
-		l.campaigns[id] = one
+		s.campaigns[id] = one
 	}
 	for id, one := range before {
-		if _, locked := l.campaigns[id]; !locked && one.named {
+		if _, locked := s.campaigns[id]; !locked && one.named {
 			one.over = true
 			named = append(named, one)
 		}
@@ -169,7 +202,7 @@ func (l *lockedCampaigns) note(awaited []uuid.UUID, free map[uuid.UUID]bool, lon
 
 // logLocked names campaigns in the log: with the session that has them locked, or with the jobs that a run has
 // resumed of them.
-func (s *Sweeper) logLocked(ctx context.Context, named []episode, resumed map[uuid.UUID]int) {
+func (s *Resumer) logLocked(ctx context.Context, named []episode, resumed map[uuid.UUID]int) {
 	for _, one := range named {
 		line := []any{"campaign", one.campaign, "locked_for", time.Since(one.since).Round(time.Millisecond)}
 		if one.over {
@@ -178,7 +211,7 @@ func (s *Sweeper) logLocked(ctx context.Context, named []episode, resumed map[uu
 		}
 		jobs, err := job.CountAwaiting(ctx, s.db, one.campaign)
 		line = append(line, "jobs", jobs)
-		locker, unknown := campaign.FindLocker(ctx, s.db, one.campaign)
+		locker, unknown := FindLocker(ctx, s.db, one.campaign)
 		if err = errors.Join(err, unknown); err != nil {
 			line = append(line, "error", err)
 		}

@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/platform/queue"
@@ -26,7 +26,7 @@ func withKey(t *testing.T) *setup {
 	t.Helper()
 	p := newSetup(t)
 	p.settings.Payments.Stripe.Key, p.settings.Payments.Recheck = "sk_test_key", time.Hour
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
+	p.with(upkeep.Options{})
 	return p
 }
 
@@ -60,7 +60,7 @@ func TestDuePaymentsGetATaskEachAndOnlyOne(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	p.settings.Scheduler.BatchSize = 3
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
+	p.with(upkeep.Options{})
 	p.dueCards(7)
 	p.exec(`UPDATE payments SET lease_until = clock_timestamp() + interval '1 hour' WHERE purchase_id = (SELECT purchase_id FROM payments LIMIT 1)`)
 	if got := p.sweep("due-items"); got["payments_due"] != 6 || got["payments_enqueued"] != 6 {
@@ -82,7 +82,7 @@ func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = rdb.Close() // as if it were away
-	p.sweeper = recovery.New(p.settings, p.db, rdb, nil, servers.Logger(t))
+	p.sweeper = upkeep.New(p.settings, p.db, rdb, servers.Logger(t), upkeep.Options{})
 	if _, err := p.run("due-items"); err == nil {
 		t.Fatal("nothing was enqueued, and the sweep says that all is well")
 	}
@@ -127,15 +127,15 @@ func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
 	}
 }
 
-// told is a provider that remembers one event.
-type told struct {
+// missed is a provider that remembers one event.
+type missed struct {
 	payprovider.Provider
 	event payprovider.Event
 }
 
-func (told) Subjects() map[string]payprovider.Subject { return stripe.NewReader(false).Subjects() }
+func (missed) Subjects() map[string]payprovider.Subject { return stripe.NewReader(false).Subjects() }
 
-func (l told) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(payprovider.Event) error) error {
+func (l missed) ListEvents(_ context.Context, from, to time.Time, _ []string, yield func(payprovider.Event) error) error {
 	if l.event.CreatedAt.Before(from) || !l.event.CreatedAt.Before(to) {
 		return nil
 	}
@@ -146,7 +146,7 @@ func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-	p.sweeper.UseProvider(e, told{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}})
+	p.with(upkeep.Options{Events: e, Provider: missed{event: payprovider.Event{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now().Add(-30 * time.Minute)}}})
 	if got := p.sweep("missed-events"); got["listed"] != 1 || got["stored"] != 1 || p.queued(job.KindEvent) != 1 {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
 	}

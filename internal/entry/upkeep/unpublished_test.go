@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"sync"
@@ -12,8 +12,8 @@ import (
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -115,7 +115,7 @@ func TestSweepsTakeTurnsAtPositionsThatAreNotPublished(t *testing.T) {
 		t.Errorf("while it is locked: %v", got)
 	}
 	unlock()
-	var both [2]recovery.Report
+	var both [2]sweep.Report
 	var runs sync.WaitGroup
 	for i := range both {
 		runs.Go(func() {

@@ -1,6 +1,6 @@
 //go:build failpoint
 
-package recovery_test
+package upkeep_test
 
 import (
 	"context"
@@ -11,8 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/scheduler"
-	"triprize/internal/maintenance/recovery"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/testkit/servers"
 )
 
@@ -41,7 +42,7 @@ func TestTwoRunsAtOnceDeleteEachRecordOnce(t *testing.T) {
 	p.batchesOf(10, 2)
 	const old = 1000
 	p.records(old, false)
-	var both [2]recovery.Report
+	var both [2]sweep.Report
 	var runs sync.WaitGroup
 	for i := range both {
 		runs.Go(func() {
@@ -67,7 +68,7 @@ func TestAKindOfOldRecordsThatFailsLeavesTheOthersAlone(t *testing.T) {
 	servers.Exec(t, p.db, `ALTER TABLE refused_jobs RENAME TO refused_jobs_of_another_release`)
 	servers.Exec(t, p.db, `ALTER TABLE webhook_events RENAME TO webhook_events_of_another_release`)
 	report, err := p.run("old-records")
-	if err == nil || !strings.Contains(report.Error, "refusedJobs") || !strings.Contains(report.Error, "webhook.DeleteEvents") {
+	if err == nil || !strings.Contains(report.Error, "job.deleteRefused") || !strings.Contains(report.Error, "webhook.DeleteEvents") {
 		t.Errorf("it failed with %v: %+v", err, report)
 	}
 	if report.Counts["jobs_deleted"] != old {
@@ -83,13 +84,13 @@ func TestOldRecordsEndsAtOnceAtAShutdownAndWhatIsDeletedStaysDeleted(t *testing.
 	p.records(100, false)
 	ctx, shutdown := context.WithCancel(t.Context())
 	batches := 0
-	defer failpoint.Set("recovery.deleted", p.settings.Redis.Namespace, func() {
+	defer failpoint.Set("sweep.deleted", p.settings.Redis.Namespace, func() {
 		if batches++; batches == 5 {
 			shutdown()
 		}
 	})()
 	s := scheduler.New(p.sweeper, nil, nil, p.settings.Scheduler, servers.Logger(t), prometheus.NewRegistry())
-	for _, sweep := range p.sweeper.Sweeps() {
+	for _, sweep := range p.sweeper.Sweeps {
 		if sweep.Name != "old-records" {
 			continue
 		}
@@ -116,7 +117,7 @@ func TestTheSearchForOldRecordsReadsOnlyThese(t *testing.T) {
 	p.records(30, false)
 	servers.Exec(t, p.db, `VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs`)
 	pool := servers.Pool(t, p.settings)
-	p.sweeper = recovery.New(p.settings, pool, p.rdb, nil, servers.Logger(t))
+	p.sweeper = upkeep.New(p.settings, pool, p.rdb, servers.Logger(t), upkeep.Options{})
 	const read = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'jobs'`
 	var before int
 	servers.Eventually(t, "the numbers before are known", func() bool {

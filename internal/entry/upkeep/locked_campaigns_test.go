@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -20,7 +20,7 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
 	log := &servers.Journal{}
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, slog.New(slog.NewTextHandler(log, nil)))
+	p.sweeper = upkeep.New(p.settings, p.db, p.rdb, slog.New(slog.NewTextHandler(log, nil)), upkeep.Options{})
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1)})
 	if err != nil || job.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {

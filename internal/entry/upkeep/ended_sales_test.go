@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -135,8 +135,7 @@ func TestASaleThatIsDrawnAtItsEndIsDrawnOnceByTheSweep(t *testing.T) {
 	p := newSetup(t)
 	settings, clock := servers.NewClock(t, p.settings)
 	p.db = servers.Pool(t, settings)
-	p.sweeper = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t))
-	p.sweeper.CountDraws(p.triggers)
+	p.sweeper = upkeep.New(settings, p.db, p.rdb, servers.Logger(t), upkeep.Options{Draws: p.triggers})
 	const long = 24 * time.Hour
 	empty, some, waits := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long)), fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, long))
 	later := fixture.Campaign(t, p.db, fixture.DrawnAtEnd(3, 10*long))

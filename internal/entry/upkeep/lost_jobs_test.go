@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/testkit/fixture"
@@ -126,7 +126,7 @@ func TestJobsThatCannotBeResumedDoNotHideLostOnes(t *testing.T) {
 	var refuse func(bool)
 	p.settings.Redis.URL, refuse = fullRedis(t)
 	p.rdb = servers.Redis(t, p.settings)
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
+	p.with(upkeep.Options{})
 	p.accept(3, 3, false)
 	p.age()
 	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
@@ -146,7 +146,7 @@ func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	p.settings.Redis.URL, refuse = fullRedis(t)
 	p.rdb = servers.Redis(t, p.settings)
 	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace)
-	p.sweeper = recovery.New(p.settings, p.db, p.rdb, nil, servers.Logger(t))
+	p.with(upkeep.Options{})
 	p.accept(3, 3, false) // the api could not enqueue it either
 	refuse(true)
 	for run := range 4 {

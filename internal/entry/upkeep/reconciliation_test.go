@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/payment/reconciliation"
 )
 
@@ -28,7 +29,7 @@ func TestEachClosedDayIsReconciledOnce(t *testing.T) {
 		t.Errorf("without a provider: %v", got)
 	}
 	list := &moves{}
-	p.sweeper.UseProvider(nil, list)
+	p.with(upkeep.Options{Provider: list})
 	if got := p.sweep("reconciliation"); got["days"] != 0 || len(list.days) != 0 {
 		t.Errorf("of a day that is not closed: %v", got)
 	}

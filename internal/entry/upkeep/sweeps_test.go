@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"context"
@@ -14,15 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/drawing"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/maintenance/recovery"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
-
-func TestMain(m *testing.M) { servers.Main(m) }
 
 // setup is a database, a Redis and a sweeper.
 type setup struct {
@@ -31,7 +30,7 @@ type setup struct {
 	db       *pgxpool.Pool
 	rdb      *redis.Client
 	client   *queue.Client
-	sweeper  *recovery.Sweeper
+	sweeper  *upkeep.Sweeper
 	registry *prometheus.Registry
 	triggers *drawing.Triggers
 }
@@ -45,10 +44,16 @@ func newSetup(t *testing.T) *setup {
 	settings.Sweeps.StuckDrawsAfter, settings.Draw.Lease = time.Hour, time.Hour
 	p := &setup{t: t, settings: settings, db: servers.Pool(t, settings), rdb: servers.Redis(t, settings)}
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace)
-	p.sweeper, p.registry = recovery.New(settings, p.db, p.rdb, nil, servers.Logger(t)), prometheus.NewRegistry()
+	p.registry = prometheus.NewRegistry()
 	p.triggers = drawing.NewTriggers(p.registry, servers.Logger(t))
-	p.sweeper.CountDraws(p.triggers)
+	p.with(upkeep.Options{Draws: p.triggers})
 	return p
+}
+
+// with makes a sweeper with options.
+func (p *setup) with(o upkeep.Options) {
+	p.t.Helper()
+	p.sweeper = upkeep.New(p.settings, p.db, p.rdb, servers.Logger(p.t), o)
 }
 
 // wantTriggered wants so many draws to be counted that something has triggered.
@@ -66,7 +71,7 @@ func (p *setup) wantTriggered(by job.By, want float64) {
 }
 
 // sweep runs one sweep that must not fail.
-func (p *setup) sweep(name string) recovery.Counts {
+func (p *setup) sweep(name string) sweep.Counts {
 	p.t.Helper()
 	report, err := p.run(name)
 	if err != nil {
@@ -75,15 +80,15 @@ func (p *setup) sweep(name string) recovery.Counts {
 	return report.Counts
 }
 
-func (p *setup) run(name string) (recovery.Report, error) {
+func (p *setup) run(name string) (sweep.Report, error) {
 	p.t.Helper()
-	for _, s := range p.sweeper.Sweeps() {
+	for _, s := range p.sweeper.Sweeps {
 		if s.Name == name {
 			return p.sweeper.Run(context.Background(), s)
 		}
 	}
 	p.t.Fatalf("there is no sweep %s", name)
-	return recovery.Report{}, nil
+	return sweep.Report{}, nil
 }
 
 // accept makes n purchase jobs of a campaign that does not exist, with messages for
@@ -246,7 +251,7 @@ func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
 	p.age()
 	away := p.settings
 	away.Redis.URL = "redis://127.0.0.1:1/0" // no server is there
-	p.sweeper = recovery.New(away, p.db, servers.Redis(t, away), nil, servers.Logger(t))
+	p.sweeper = upkeep.New(away, p.db, servers.Redis(t, away), servers.Logger(t), upkeep.Options{})
 	report, err := p.run("lost-jobs")
 	if err == nil || report.Error == "" || report.Counts["lost"] != 0 {
 		t.Errorf("%+v, %v", report, err)
@@ -291,8 +296,8 @@ func TestByDefaultAJobOfAKilledWorkerRunsAgainWithin15Seconds(t *testing.T) {
 		forward = time.Second // how often package queue looks for tasks whose delay is over
 		poll    = time.Second // how often it looks for tasks that no worker was woken for
 	)
-	over := max(queue.HeartbeatTTL, recovery.LostJobsBackoff)
-	if worst := over + recovery.LostJobsEvery + forward + poll; worst > promise {
+	over := max(queue.HeartbeatTTL, job.LostJobsBackoff)
+	if worst := over + job.LostJobsEvery + forward + poll; worst > promise {
 		t.Errorf("it takes up to %s", worst)
 	}
 }

@@ -1,4 +1,4 @@
-package recovery_test
+package upkeep_test
 
 import (
 	"testing"

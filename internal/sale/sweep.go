@@ -1,0 +1,123 @@
+package sale
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
+)
+
+// ExpiredReservations is the sweep that gives payments up whose deadline is over and that nobody
+// looks at. From then on they go their own way: the provider is asked, and its answer decides what
+// becomes of their positions.
+func ExpiredReservations(db postgres.Pool) sweep.Sweep {
+	return sweep.Sweep{Name: "expired-reservations", Every: 10 * time.Second, Counts: []string{"found", "expired"},
+		Run: func(ctx context.Context, run sweep.Run) error {
+			return run.Batches(func(limit int) (int, error) {
+				n, err := ExpireReservations(ctx, db, limit)
+				run.Counts["found"] += n
+				run.Counts["expired"] += n
+				return n, err
+			})
+		}}
+}
+
+// concludedAtOnce is how many payments a transaction concludes here.
+const concludedAtOnce = 50
+
+// withoutProvider is the part of the sweep due-items that sees to payments where cards are switched off.
+type withoutProvider struct {
+	db      postgres.Pool
+	seller  *Seller
+	enqueue job.Enqueuer
+	recheck time.Duration
+	logger  *slog.Logger
+}
+
+// WithoutProvider is the part of the sweep due-items for due payments where cards are switched off,
+// since no worker takes their tasks. Those whose end is known without a provider get it here: what
+// was given up before anything was sent, what an operator has resolved, what was captured before.
+// The others wait for a key, and say so; they are due again after recheck.
+func WithoutProvider(db postgres.Pool, seller *Seller, enqueue job.Enqueuer, recheck time.Duration, logger *slog.Logger) sweep.Sweep {
+	s := &withoutProvider{db, seller, enqueue, recheck, logger}
+	return sweep.Sweep{Counts: []string{"payments_due", "payments_enqueued", "payments_waiting", "payments_concluded"},
+		Run: func(ctx context.Context, run sweep.Run) error {
+			return payment.Agenda.EachDue(ctx, run, db, recheck, func(due []lease.Item) error { return s.end(ctx, run, due) })
+		}}
+}
+
+// end ends those of the due payments whose end is known.
+func (s *withoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Item) error {
+	var known, waiting []payment.Ref
+	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		if known, waiting, err = payment.EndUnsent(ctx, tx, due); err != nil || len(waiting) == 0 {
+			return err
+		}
+		return s.sayNoKey(ctx, tx, waiting)
+	})
+	if err != nil {
+		return err
+	}
+	run.Counts["payments_waiting"] += len(waiting)
+	if len(waiting) > 0 {
+		s.logger.Error("payments wait: payments.stripe.key is not set", "payments", len(waiting))
+	}
+	for some := range slices.Chunk(known, concludedAtOnce) {
+		err := s.conclude(ctx, run, some)
+		if err == nil {
+			continue
+		}
+		if postgres.IsTransient(err) || ctx.Err() != nil {
+			return err
+		}
+		for i, one := range some { // one of them is broken, and the others need not suffer
+			if err := s.conclude(ctx, run, some[i:i+1]); err != nil {
+				s.logger.Error("a payment cannot be concluded", "purchase", one.PurchaseID, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// conclude decides what becomes of payments whose end is known. Those whose campaign is
+// locked are due again later.
+func (s *withoutProvider) conclude(ctx context.Context, run sweep.Run, known []payment.Ref) error {
+	jobs := make([]job.Ref, len(known))
+	for i, p := range known {
+		jobs[i] = job.Ref{ID: p.JobID, CampaignID: p.CampaignID}
+	}
+	report, err := s.seller.Conclude(ctx, jobs, SkipLocked)
+	if err != nil {
+		return err
+	}
+	for _, broken := range report.Broken {
+		s.logger.Error("a payment was concluded, and its job was final before", "error", broken.Error()) // a text: another job is another line
+	}
+	job.LogFinal(ctx, s.logger, report.Finalized)
+	run.Counts["payments_concluded"] += len(known) - len(report.Busy)
+	if _, err := s.enqueue(ctx, report.Messages); err != nil {
+		s.logger.Warn("messages are not enqueued; lost-jobs will enqueue them", "messages", len(report.Messages), "error", err)
+	}
+	return nil
+}
+
+// sayNoKey notes of payments that they wait because cards were switched off.
+func (s *withoutProvider) sayNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref) error {
+	purchases, jobs := make([]uuid.UUID, len(waiting)), make([]uuid.UUID, len(waiting))
+	for i, ref := range waiting {
+		purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
+	}
+	var b pgx.Batch
+	payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
+	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.recheck).UTC()})
+	return tx.SendBatch(ctx, &b).Close()
+}
