@@ -34,19 +34,19 @@ func StaleLocks(db postgres.Pool, lease time.Duration, logger *slog.Logger) swee
 }
 
 const (
-	// awaitedMost is how many campaigns one run looks after.
-	awaitedMost = 10_000
+	// maxAwaited is how many campaigns one run checks.
+	maxAwaited = 10_000
 	// A campaign in which workers sell all the time is never free without a wait.
-	lookWaits = 2
-	lookWait  = 100 * time.Millisecond
+	lockProbes = 2
+	probeWait  = 100 * time.Millisecond
 	// warnAfter is how long a campaign stays locked until the log names it.
 	warnAfter = 5 * time.Second
-	// warnMost is how many campaigns a run warns of: others come in the next.
-	warnMost = 10
+	// maxWarnings is how many campaigns a run warns of: others come in the next.
+	maxWarnings = 10
 	// resumeFor is how long a run issues jobs again; the next one goes on.
 	resumeFor = 10 * time.Second
-	// lookFresh is how long the result of a run is told by the gauge.
-	lookFresh = 10 * time.Second
+	// freshFor is how long the gauge reports the result of a run.
+	freshFor = 10 * time.Second
 )
 
 // Resumer issues jobs again that wait for campaigns which are free now. It has those that stay
@@ -58,7 +58,7 @@ type Resumer struct {
 	WarnAfter time.Duration // how long a campaign stays locked until the log names it
 
 	mu        sync.Mutex
-	looked    time.Time
+	checkedAt time.Time
 	campaigns map[uuid.UUID]episode
 }
 
@@ -78,7 +78,7 @@ func (s *Resumer) Sweep() sweep.Sweep {
 func (s *Resumer) Locked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.looked) > lookFresh {
+	if time.Since(s.checkedAt) > freshFor {
 		return 0
 	}
 	return len(s.campaigns)
@@ -87,7 +87,7 @@ func (s *Resumer) Locked() int {
 // resume issues the jobs again that wait for campaigns which are free now, the oldest first. For
 // campaigns that stay locked it writes nothing.
 func (s *Resumer) resume(ctx context.Context, run sweep.Run) error {
-	awaited, now, err := job.FindAwaited(ctx, s.db, awaitedMost)
+	awaited, now, err := job.FindAwaited(ctx, s.db, maxAwaited)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Resumer) findFree(ctx context.Context, campaigns []uuid.UUID) (free map
 	}
 	locked := slices.DeleteFunc(slices.Clone(campaigns), func(id uuid.UUID) bool { return free[id] })
 	rand.Shuffle(len(locked), func(i, j int) { locked[i], locked[j] = locked[j], locked[i] }) //nolint:gosec // an order is no secret
-	for i := range min(lookWaits, len(locked)) {
+	for i := range min(lockProbes, len(locked)) {
 		if err := s.tryLock(ctx, locked[i:i+1], postgres.WaitForLocks, free); err != nil {
 			return nil, err
 		}
@@ -147,7 +147,7 @@ func (s *Resumer) findFree(ctx context.Context, campaigns []uuid.UUID) (free map
 func (s *Resumer) tryLock(ctx context.Context, campaigns []uuid.UUID, mode postgres.LockMode, free map[uuid.UUID]bool) error {
 	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		postgres.QueueLimitLockWaits(&b, lookWait)
+		postgres.QueueLimitLockWaits(&b, probeWait)
 		isFree := func(id uuid.UUID) { free[id] = true }
 		QueueLock(&b, campaigns, mode, isFree)
 		QueueMissing(&b, campaigns, isFree) // their jobs are refused
@@ -173,10 +173,10 @@ func (s *Resumer) note(awaited []uuid.UUID, free map[uuid.UUID]bool) (named []ep
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, now := s.campaigns, time.Now()
-	if now.Sub(s.looked) > lookFresh {
+	if now.Sub(s.checkedAt) > freshFor {
 		before = nil
 	}
-	s.looked, s.campaigns = now, make(map[uuid.UUID]episode)
+	s.checkedAt, s.campaigns = now, make(map[uuid.UUID]episode)
 	for _, id := range awaited {
 		if free[id] {
 			continue
@@ -185,7 +185,7 @@ func (s *Resumer) note(awaited []uuid.UUID, free map[uuid.UUID]bool) (named []ep
 		if !known {
 			one = episode{campaign: id, since: now}
 		}
-		if !one.named && len(named) < warnMost && now.Sub(one.since) >= s.WarnAfter {
+		if !one.named && len(named) < maxWarnings && now.Sub(one.since) >= s.WarnAfter {
 			one.named = true
 			named = append(named, one)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,6 +14,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 )
 
 // ErrFinal means that a job was final already, by another delivery.
@@ -28,7 +30,7 @@ type Outcome struct {
 	Job        Finalized // filled in when the job is made final
 }
 
-// Finalized is what the log says of a job that has become final.
+// Finalized is what is logged of a job that has become final.
 type Finalized struct {
 	Origin
 	Kind       Kind
@@ -144,8 +146,8 @@ func QueueLock(b *pgx.Batch, jobs []uuid.UUID) {
 }
 
 // QueueBegun notes the purchases that queued jobs have begun, or wait for. From now on
-// the jobs are not delivered, counted or given up: the payments of the purchases lead
-// them to their ends. It takes the last locks of a transaction, as QueueFinalize does, and
+// the jobs are not delivered, counted or given up: the payments of the purchases end
+// them. It takes the last locks of a transaction, as QueueFinalize does, and
 // comes before it.
 func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
 	QueueLock(b, jobs) // the UPDATE alone has no order
@@ -156,14 +158,14 @@ func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
 		Exec(postgres.Exactly(len(jobs), "queued jobs"))
 }
 
-// QueueProgress sets the state of an open job, Queued or AwaitingAction, and what it says
-// of itself. It changes nothing when the job is final, which is no failure.
+// QueueProgress sets the state of an open job, Queued or AwaitingAction, and its
+// progress. It changes nothing when the job is final, which is no failure.
 func QueueProgress(b *pgx.Batch, id uuid.UUID, state State, progress *Progress) {
 	b.Queue(`UPDATE jobs SET state = $2, progress = $3 WHERE id = $1 AND state IN ('queued', 'awaiting_action')`, id, state, progress)
 }
 
-// QueueWaiting notes why open jobs wait, beside what else they say of themselves. Jobs
-// that are final stay as they are.
+// QueueWaiting notes why open jobs wait, without changing the rest of their progress. Jobs
+// that are final do not change.
 func QueueWaiting(b *pgx.Batch, ids []uuid.UUID, waiting Waiting) {
 	QueueLock(b, ids)
 	b.Queue(`
@@ -190,8 +192,8 @@ func QueueAdvance(b *pgx.Batch, id uuid.UUID, progress *Progress) {
 		})
 }
 
-// OthersQueued reports whether other jobs of a kind and a campaign are queued. It looks
-// for them in the outbox: every queued job is in a message, and there are few messages for
+// OthersQueued reports whether other jobs of a kind and a campaign are queued. It searches
+// the outbox: every queued job is in a message, and there are few messages for
 // rare kinds.
 func OthersQueued(ctx context.Context, db postgres.DB, kind Kind, campaignID, except uuid.UUID) (queued bool, err error) {
 	err = db.QueryRow(ctx, `
@@ -208,4 +210,63 @@ func FindFinal(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]uuid.UUI
 		SELECT j.id FROM unnest($1::uuid[]) AS i (id)
 		CROSS JOIN LATERAL (SELECT id, state FROM jobs WHERE id = i.id) j WHERE j.state IN ('succeeded', 'failed')`, ids)
 	return final, fault.At(err, "job.FindFinal")
+}
+
+// Attrs are the attributes of a log line for the request that a job comes from; none without one.
+func (o Origin) Attrs() (all []any) {
+	for _, a := range o.attrs(nil) {
+		all = append(all, a)
+	}
+	return all
+}
+
+// attrs adds them to those of a line.
+func (o Origin) attrs(line []slog.Attr) []slog.Attr {
+	if o.RequestID != "" {
+		line = append(line, slog.String("request_id", o.RequestID))
+	}
+	if trace := telemetry.TraceID(o.Traceparent); trace != "" {
+		line = append(line, slog.String("trace_id", trace))
+	}
+	return line
+}
+
+// LogFinal logs the outcomes of committed jobs, one line each.
+func LogFinal(ctx context.Context, logger *slog.Logger, outcomes []Outcome) {
+	if !logger.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	var common *slog.Logger // with what the lines of jobs of one kind and campaign have in common: it is put into words once
+	for i := range outcomes {
+		o := &outcomes[i]
+		if i == 0 || o.Job.Kind != outcomes[i-1].Job.Kind || o.Job.CampaignID != outcomes[i-1].Job.CampaignID {
+			about := []any{slog.String("kind", string(o.Job.Kind))}
+			if o.Job.CampaignID != uuid.Nil {
+				about = append(about, slog.String("campaign", o.Job.CampaignID.String()))
+			}
+			common = logger.With(about...)
+		}
+		o.log(ctx, common)
+	}
+}
+
+func (o *Outcome) log(ctx context.Context, logger *slog.Logger) {
+	var room [9]slog.Attr
+	line := append(room[:0], slog.String("job", o.ID.String()), slog.String("outcome", o.Code()))
+	if o.PurchaseID != uuid.Nil {
+		line = append(line, slog.String("purchase", o.PurchaseID.String()))
+	}
+	if o.Positions != "" {
+		line = append(line, slog.String("positions", o.Positions))
+	}
+	line = append(line, telemetry.Took(o.Job.Took), slog.Int("attempts", o.Job.Attempts))
+	logger.LogAttrs(ctx, slog.LevelInfo, "job finalized", o.Job.attrs(line)...)
+}
+
+// Code is succeeded, or why the job has failed.
+func (o *Outcome) Code() string {
+	if o.Problem != nil {
+		return string(o.Problem.Code)
+	}
+	return string(Succeeded)
 }

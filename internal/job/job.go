@@ -1,16 +1,48 @@
+// Package job owns accepted work: the promise behind a 202, the record of its idempotency key, and
+// its delivery to workers through the outbox.
+//
+//	        ┌──────────────────────▶ succeeded
+//	queued ─┤──▶ awaiting_action ──┬▶
+//	        └──────────────────────┴▶ failed
+//
+// awaiting_action is for payments that need the buyer. After [QueueBegun] only the payment
+// of its purchase ends a job.
+//
+// [Accept] makes queued jobs for workers. [Once] and [OnceEach] do a command at once and leave a
+// final job. Each effect happens exactly once:
+//
+//   - [QueueFinalize] says WHERE state IN ('queued', 'awaiting_action'), in the transaction
+//     of the job's effect, and a wrong row count rolls both back.
+//   - UNIQUE (client, idempotency_key) gives the same job to all requests with the same
+//     key; a request with another hash is refused.
+//   - From its second delivery on, a job's attempts are counted before it is tried
+//     ([Begin]), so a job that kills its worker is given up.
+//
+// A [Message] is one task in the queue, for several jobs of one kind, written to the table
+// outbox_messages in the commit that makes the jobs.
+//
+//	[Accept] ── one commit: jobs and messages ──▶ [queue.Dispatcher] ──▶ queue ──▶ worker ──▶ [DeleteMessages]
+//	                        ▲                                            │
+//	                        └──────────── [LostJobs] ◀── lost ───────────┘
+//
+// A task is enqueued after the commit, and no request waits for that. If that fails, or the queue
+// loses the task, the sweep lost-jobs finds the overdue message and issues it again. A worker
+// snoozes jobs whose campaign stays locked ([Snooze]): they wait without a task until the sweep
+// finds the campaign free ([Resume]). So after every commit each queued job is in a message, and is
+// delivered at least once.
+//
+// [Jobs] notifies the clients of a process of changed jobs, with few queries.
 package job
 
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"iter"
 	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/platform/tracing"
 )
 
 // State is the state of a job.
@@ -41,8 +73,8 @@ const (
 	KindCampaignCancellation Kind = "campaign-cancellation"
 )
 
-// The kinds of tasks that are about rows with an agenda of their own, and not about jobs:
-// see the stores payment and refund. They have queues and shares like jobs.
+// The kinds of tasks that are about leased rows, and not about jobs: see package payment. They
+// have queues and weights like jobs.
 const (
 	KindPayment Kind = "payment"
 	KindRefund  Kind = "refund"
@@ -121,7 +153,7 @@ type Origin struct {
 	Traceparent string // the trace that it is in (W3C Trace Context, version 00); empty: none
 }
 
-// Progress is what a job says of itself while it is not final.
+// Progress is how far a job has come while it is not final.
 type Progress struct {
 	NextAction *NextAction `json:"next_action,omitempty"`
 	Waiting    *Waiting    `json:"waiting,omitempty"`
@@ -145,7 +177,7 @@ const (
 	ActionPaymentMethod ActionType = "payment_method" // bring another payment method: the last one was declined
 )
 
-// Waiting says why a job waits, and when it goes on.
+// Waiting is why a job waits, and when it is retried.
 type Waiting struct {
 	Reason  string    `json:"reason"`
 	RetryAt time.Time `json:"retry_at"`
@@ -154,7 +186,7 @@ type Waiting struct {
 // Refunds is how far the cancellation of a campaign has come, in purchases.
 type Refunds struct {
 	Total   int `json:"total"`
-	Done    int `json:"done"`    // given back, or listed for the app to do
+	Done    int `json:"done"`    // refunded, or listed for the app to refund
 	Waiting int `json:"waiting"` // for an operator, or for their buyer: the job does not wait
 }
 
@@ -182,65 +214,4 @@ func ProblemOf(err error) Problem {
 // Err returns the problem as the error it came from.
 func (p Problem) Err() *fault.Error {
 	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields, About: p.About, RetryAt: p.RetryAt, ForAll: p.ForAll, DeclineCode: p.DeclineCode, Advice: p.Advice}
-}
-
-// Request is what a job is made from.
-type Request struct {
-	ID         uuid.UUID // of the job, if this request is the first with its key
-	Client     string
-	Key        string
-	Hash       [sha256.Size]byte // fingerprint of the request
-	Kind       Kind
-	CampaignID uuid.UUID // zero: none
-	UserID     string    // empty: none
-	Payload    json.RawMessage
-	Keep       time.Duration // how long the job is kept at least
-	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
-	By         By            // of a draw; not stored
-	Unless     error         // why no job may be made of it now: only its key's earlier job answers it; not stored
-	Origin
-}
-
-// Ref is a job and the campaign it concerns.
-type Ref struct {
-	ID         uuid.UUID
-	CampaignID uuid.UUID
-	Trace      string // its traceparent, if its trace is recorded
-	Attempts   int    // of a job that was delivered before
-}
-
-// Ref returns the job that the request makes.
-func (r Request) Ref() Ref {
-	ref := Ref{ID: r.ID, CampaignID: r.CampaignID}
-	return ref.In(r.Traceparent)
-}
-
-// In returns the job with its trace, if that is recorded.
-func (r Ref) In(traceparent string) Ref {
-	if tracing.Recorded(traceparent) {
-		r.Trace = traceparent
-	}
-	return r
-}
-
-// Traces yields the traces of jobs that are recorded, by the id of the job.
-func Traces(refs []Ref) iter.Seq2[uuid.UUID, string] {
-	return func(yield func(uuid.UUID, string) bool) {
-		for _, ref := range refs {
-			if ref.Trace != "" && !yield(ref.ID, ref.Trace) {
-				return
-			}
-		}
-	}
-}
-
-// TracesOf is Traces for the jobs that requests make.
-func TracesOf(requests []Request) iter.Seq2[uuid.UUID, string] {
-	return func(yield func(uuid.UUID, string) bool) {
-		for i := range requests {
-			if r := &requests[i]; tracing.Recorded(r.Traceparent) && !yield(r.ID, r.Traceparent) {
-				return
-			}
-		}
-	}
 }

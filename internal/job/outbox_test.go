@@ -277,7 +277,7 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	servers.Exec(t, db, `UPDATE outbox_messages SET delivery = 3`)
 	for range 2 { // a message that is gone changes nothing
 		for _, id := range overdue(t, db, job.Backoff{}) {
-			if err := job.PutOff(t.Context(), db, id, nil); err != nil {
+			if err := job.Snooze(t.Context(), db, id, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -376,7 +376,7 @@ func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
 	}
 	wallets := []uuid.UUID{refs[0].ID, refs[1].ID, refs[2].ID}
 	for _, message := range overdue(t, db, job.Backoff{}) {
-		if err := job.PutOff(t.Context(), db, message, wallets); err != nil {
+		if err := job.Snooze(t.Context(), db, message, wallets); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,10 +43,10 @@ func deleteExpired(db postgres.DB, settled string) sweep.Delete {
 }
 
 // deleteRefused deletes jobs of purchases and cancellations that were refused longer ago
-// than refused jobs are kept. A list in refused_jobs is of one transaction that finalized
+// than their retention. A list in refused_jobs is of one transaction that finalized
 // jobs; a batch is as many lists as have limit jobs together. A job that is not deleted
-// now is kept as long as others.
-func deleteRefused(db postgres.DB, keep time.Duration, settled string) sweep.Delete {
+// now has the retention of others.
+func deleteRefused(db postgres.DB, retention time.Duration, settled string) sweep.Delete {
 	var from *time.Time
 	return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
 		var lists int
@@ -70,7 +70,7 @@ func deleteRefused(db postgres.DB, keep time.Duration, settled string) sweep.Del
 				DELETE FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM old))
 			)
 			SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM lists), coalesce((SELECT max(refused_at) FROM lists), $2)`,
-			limit, from, keep.Seconds()).Scan(&deleted, &lists, &from)
+			limit, from, retention.Seconds()).Scan(&deleted, &lists, &from)
 		if err != nil {
 			return 0, false, fmt.Errorf("job.deleteRefused: %w", err)
 		}

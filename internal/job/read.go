@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -106,7 +107,7 @@ func Payload(ctx context.Context, db postgres.DB, id uuid.UUID) (payload json.Ra
 // CampaignCancellations returns the jobs that cancel campaigns, or have done so, by
 // campaign. It leaves out campaigns that have none, or none any more.
 func CampaignCancellations(ctx context.Context, db postgres.DB, campaigns []uuid.UUID) (map[uuid.UUID]Job, error) {
-	// Of several requests one is carried out: the first that has told its progress.
+	// Of several requests one is carried out: the first that has recorded progress.
 	// The others fail.
 	found, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::uuid[]) AS c (id)
@@ -157,7 +158,7 @@ var frequent = []Kind{KindPurchase, KindCancellation, KindHoldCreate, KindHoldEx
 const notFrequent = `j.kind NOT IN ('purchase', 'cancellation', 'hold-create', 'hold-extend', 'wallet-open', 'wallet-credit', 'wallet-debit', 'transfer-create',
 	'authorization-create', 'authorization-capture', 'authorization-void')`
 
-// openJobs are the jobs that may be open: those of messages, and those that payments lead.
+// openJobs are the jobs that may be open: those of messages, and those that payments end.
 // No index knows the state of a job, because finalizing one would have to write to it.
 // OFFSET 0 has each looked up by its id.
 const openJobs = `(
@@ -178,8 +179,8 @@ const (
 
 // List returns jobs newest first, and the id before which the next page begins: zero after
 // the last one. It goes along the index of the user, of a kind that is rare, of the client,
-// or without a client of the campaign; for open states it looks at the open jobs, for a key without a
-// user at those of the key. The other fields are looked up among [postgres.ListWindow] jobs at most: then a page may be short, or empty,
+// or without a client of the campaign; for open states it reads the open jobs, for a key without a
+// user those of the key. The other fields are looked up among [postgres.ListWindow] jobs at most: then a page may be short, or empty,
 // and not be the last.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Job, next uuid.UUID, err error) {
 	l := postgres.List[Job]{From: "jobs", Alias: "j", Columns: columns, Scan: scan, ID: func(j Job) uuid.UUID { return j.ID }}
@@ -219,7 +220,7 @@ func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (l
 }
 
 // along chooses the index for a list, and returns what is left of the filter to look up.
-// Jobs of other clients are never among those that a page looks at.
+// A page never reads jobs of other clients.
 func (f Filter) along(l *postgres.List[Job]) (rest Filter) {
 	rare := f.Kind != "" && !slices.Contains(frequent, f.Kind)
 	switch {
@@ -241,4 +242,47 @@ func (f Filter) along(l *postgres.List[Job]) (rest Filter) {
 		l.Only(`j.client = ?`, f.Client)
 	}
 	return f
+}
+
+// Backlog is what waits for workers, of one kind.
+type Backlog struct {
+	Kind     Kind
+	Jobs     int           // of the oldest MostMessages messages; some of them may be final already
+	Oldest   time.Duration // for how long the oldest queued job has waited; 0: none waits
+	Job      uuid.UUID     // the oldest one
+	Campaign uuid.UUID     // its campaign; zero: it has none
+}
+
+// mostMessages is how many messages of a kind are counted, those with the oldest jobs: the query costs the
+// same, however long the backlog is.
+const mostMessages = 400
+
+// oldestMessages is how many of these are searched for the oldest queued job. A message whose
+// jobs are all final is deleted in a moment.
+const oldestMessages = 16
+
+// ReadBacklog returns the backlog of each of the kinds that has messages. A job that has begun a purchase by
+// card waits for others, and does not count as the oldest. The cost is MostMessages messages and
+// oldestMessages * MaxJobs look-ups of jobs for each kind, at most.
+func ReadBacklog(ctx context.Context, db postgres.DB, kinds ...Kind) (map[Kind]Backlog, error) {
+	found, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Backlog], `
+		SELECT k.kind, n.jobs, coalesce(clock_timestamp() - o.accepted_at, interval '0'),
+		       coalesce(o.id, '00000000-0000-0000-0000-000000000000'), coalesce(o.campaign_id, '00000000-0000-0000-0000-000000000000')
+		FROM unnest($1::text[]) AS k (kind)
+		CROSS JOIN LATERAL (
+			SELECT sum(cardinality(m.jobs)) AS jobs
+			FROM (SELECT jobs FROM outbox_messages WHERE kind = k.kind ORDER BY jobs[1] LIMIT $2) m) n
+		LEFT JOIN LATERAL (
+			SELECT j.id, j.campaign_id, j.accepted_at
+			FROM (SELECT jobs FROM outbox_messages WHERE kind = k.kind ORDER BY jobs[1] LIMIT $3) m
+			CROSS JOIN LATERAL unnest(m.jobs) AS i (id)
+			CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
+			WHERE j.state = 'queued' AND j.purchase_id IS NULL
+			ORDER BY j.accepted_at LIMIT 1) o ON true
+		WHERE n.jobs IS NOT NULL`, kinds, mostMessages, oldestMessages)
+	all := make(map[Kind]Backlog, len(found))
+	for _, one := range found {
+		all[one.Kind] = one
+	}
+	return all, fault.At(err, "job.ReadBacklog")
 }

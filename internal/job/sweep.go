@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"time"
@@ -17,7 +18,7 @@ import (
 // The times of the sweep lost-jobs.
 const (
 	LostJobsEvery   = time.Second     // the interval of the sweep
-	LostJobsBackoff = 5 * time.Second // a task that was not seen for this long is looked for; after more than MaxDeliveries dead workers, the time doubles with each further one
+	LostJobsBackoff = 5 * time.Second // a task that was not seen for this long is searched; after more than MaxDeliveries dead workers, the time doubles with each further one
 )
 
 // Enqueuer puts committed messages in the queue, and returns how many. A message that cannot be
@@ -53,7 +54,7 @@ func LostJobs(db postgres.Pool, finder *queue.Finder, enqueue Enqueuer, backoff 
 	return sweep.Sweep{Counts: []string{"looked_at", "pending", "active", "lost", "jobs_reissued"}, Run: s.run}
 }
 
-// run looks once at every message that has been in the outbox for longer than its
+// run checks every message once that has been in the outbox for longer than its
 // backoff. When its task waits in the queue, the message is marked as seen. When a live
 // worker has the task, the message is left alone. Any other message is lost: its jobs
 // that are still queued are issued again in new messages.
@@ -62,10 +63,10 @@ func LostJobs(db postgres.Pool, finder *queue.Finder, enqueue Enqueuer, backoff 
 // for the limit of a run: it ends early only after changing MaxBatches full batches.
 // There are only as many of them as workers take at a time.
 //
-// When Redis cannot say where tasks are, the run fails and changes nothing more, so that
+// When Redis does not answer where tasks are, the run fails and changes nothing more, so that
 // an outage does not double the backlog.
 func (s *lostJobs) run(ctx context.Context, run sweep.Run) error {
-	overdue, err := FindOverdue(ctx, s.db, s.backoff)
+	overdue, err := findOverdue(ctx, s.db, s.backoff)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (s *lostJobs) run(ctx context.Context, run sweep.Run) error {
 		run.Counts["pending"] += len(found[queue.Pending])
 		run.Counts["active"] += len(found[queue.Active])
 		run.Counts["lost"] += len(found[queue.Missing]) + len(found[queue.Orphaned])
-		if err := MarkSeen(ctx, s.db, found[queue.Pending]); err != nil {
+		if err := markSeen(ctx, s.db, found[queue.Pending]); err != nil {
 			return err
 		}
 		reissued, err := s.reissue(ctx, found[queue.Missing], found[queue.Orphaned])
@@ -102,7 +103,7 @@ func (s *lostJobs) run(ctx context.Context, run sweep.Run) error {
 }
 
 // find groups messages by the states of their tasks, which it also returns by kind.
-func (s *lostJobs) find(ctx context.Context, messages []Overdue) (found map[queue.TaskState][]uuid.UUID, tasks map[Kind]map[uuid.UUID]queue.TaskState, err error) {
+func (s *lostJobs) find(ctx context.Context, messages []overdueMessage) (found map[queue.TaskState][]uuid.UUID, tasks map[Kind]map[uuid.UUID]queue.TaskState, err error) {
 	kinds := make(map[Kind][]uuid.UUID)
 	for _, m := range messages {
 		kinds[m.Kind] = append(kinds[m.Kind], m.ID)
@@ -128,7 +129,7 @@ func (s *lostJobs) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (
 	}
 	var messages []Message
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		messages, err = Reissue(ctx, tx, lost, orphaned)
+		messages, err = reissueMessages(ctx, tx, lost, orphaned)
 		return err
 	})
 	if err != nil {
@@ -142,4 +143,60 @@ func (s *lostJobs) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (
 		s.logger.Info("lost jobs are issued again", "lost", len(lost), "messages", enqueued, "jobs", jobs)
 	}
 	return jobs, err
+}
+
+// Backoff is how long a message is left alone after it was last seen: First while
+// its delivery is at most Deaths, and after that twice as long for every further
+// delivery, at most Longest.
+//
+// Deaths is how many workers a job may kill before it is given up. Until then one
+// bad job must not delay the other jobs of its message. A message that comes back
+// even after that has a fault that the count of attempts cannot end.
+type Backoff struct {
+	First   time.Duration
+	Longest time.Duration
+	Deaths  int
+}
+
+// overdueMessage is a message that has been in the outbox for longer than its backoff.
+type overdueMessage struct {
+	ID     uuid.UUID
+	Kind   Kind
+	SeenAt time.Time
+}
+
+// overdueWalk goes through the messages that are overdue when it begins, the oldest
+// first. It returns each once, so messages that stay overdue do not hide newer ones.
+type overdueWalk struct {
+	db      postgres.DB
+	backoff Backoff
+	began   time.Time // by the database's clock
+	last    overdueMessage
+}
+
+// findOverdue begins a walk.
+func findOverdue(ctx context.Context, db postgres.DB, backoff Backoff) (*overdueWalk, error) {
+	w := &overdueWalk{db: db, backoff: backoff}
+	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&w.began); err != nil {
+		return nil, fmt.Errorf("job.findOverdue: %w", err)
+	}
+	return w, nil
+}
+
+// Next returns the next messages, at most limit, or none at the end. The two simple
+// conditions on seen_at are there for the index.
+func (w *overdueWalk) Next(ctx context.Context, limit int) ([]overdueMessage, error) {
+	found, err := postgres.Collect(ctx, w.db, pgx.RowToStructByPos[overdueMessage], `
+		SELECT id, kind, seen_at FROM outbox_messages
+		WHERE waits_for IS NULL AND (seen_at, id) > ($1, $2) AND seen_at < $3::timestamptz - $4 * interval '1 second'
+		  AND seen_at < $3::timestamptz - least($4 * 2 ^ least(greatest(delivery - $5, 0), 20), $6) * interval '1 second'
+		ORDER BY seen_at, id LIMIT $7`,
+		w.last.SeenAt, w.last.ID, w.began, w.backoff.First.Seconds(), w.backoff.Deaths, w.backoff.Longest.Seconds(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("job.overdueWalk: %w", err)
+	}
+	if len(found) > 0 {
+		w.last = found[len(found)-1]
+	}
+	return found, nil
 }

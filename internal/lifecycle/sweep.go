@@ -18,7 +18,7 @@ import (
 	"triprize/internal/sale"
 )
 
-// EndedSales does what policies.unsold says about campaigns whose sale has ended before
+// EndedSales carries out policies.unsold for campaigns whose sale has ended before
 // everything was sold.
 type EndedSales struct {
 	DB      postgres.Pool
@@ -64,10 +64,10 @@ func (s EndedSales) beginDraws(ctx context.Context, run sweep.Run) error {
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// cancelEnded makes a job that cancels the campaign for every campaign whose policy says
-// so. The job decides: the end may be put off meanwhile. Campaigns that have such a job are
-// found until it is done, and left alone, so they do not fill the batches of a run: it looks
-// at the longest ended ones.
+// cancelEnded makes a job that cancels the campaign for every campaign whose policy is that. The
+// job decides: the end of the sale may be moved meanwhile. Campaigns that have such a job are found
+// until it is done, and get no other, so they do not fill the batches of a run: it reads those
+// first whose sale ended first.
 func (s EndedSales) cancelEnded(ctx context.Context, run sweep.Run) error {
 	ended, err := campaign.EndedUnsold(ctx, s.DB, run.BatchSize*run.MaxBatches)
 	if err != nil {

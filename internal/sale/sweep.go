@@ -16,9 +16,8 @@ import (
 	"triprize/internal/platform/sweep"
 )
 
-// ExpiredReservations is the sweep that gives payments up whose deadline is over and that nobody
-// looks at. From then on they go their own way: the provider is asked, and its answer decides what
-// becomes of their positions.
+// ExpiredReservations is the sweep that expires payments whose deadline is over and that no worker has
+// leased. From then on the provider is asked, and its answer decides what becomes of their positions.
 func ExpiredReservations(db postgres.Pool) sweep.Sweep {
 	return sweep.Sweep{Name: "expired-reservations", Every: 10 * time.Second, Counts: []string{"found", "expired"},
 		Run: func(ctx context.Context, run sweep.Run) error {
@@ -46,7 +45,7 @@ type withoutProvider struct {
 // WithoutProvider is the part of the sweep due-items for due payments where cards are switched off,
 // since no worker takes their tasks. Those whose end is known without a provider get it here: what
 // was given up before anything was sent, what an operator has resolved, what was captured before.
-// The others wait for a key, and say so; they are due again after recheck.
+// The others record that they wait for a key, and are due again after recheck.
 func WithoutProvider(db postgres.Pool, seller *Seller, enqueue job.Enqueuer, recheck time.Duration, logger *slog.Logger) sweep.Sweep {
 	s := &withoutProvider{db, seller, enqueue, recheck, logger}
 	return sweep.Sweep{Counts: []string{"payments_due", "payments_enqueued", "payments_waiting", "payments_concluded"},
@@ -62,7 +61,7 @@ func (s *withoutProvider) end(ctx context.Context, run sweep.Run, due []lease.It
 		if known, waiting, err = payment.EndUnsent(ctx, tx, due); err != nil || len(waiting) == 0 {
 			return err
 		}
-		return s.sayNoKey(ctx, tx, waiting)
+		return s.recordNoKey(ctx, tx, waiting)
 	})
 	if err != nil {
 		return err
@@ -110,8 +109,8 @@ func (s *withoutProvider) conclude(ctx context.Context, run sweep.Run, known []p
 	return nil
 }
 
-// sayNoKey notes of payments that they wait because cards were switched off.
-func (s *withoutProvider) sayNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref) error {
+// recordNoKey records that payments wait because cards were switched off.
+func (s *withoutProvider) recordNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref) error {
 	purchases, jobs := make([]uuid.UUID, len(waiting)), make([]uuid.UUID, len(waiting))
 	for i, ref := range waiting {
 		purchases[i], jobs[i] = ref.PurchaseID, ref.JobID

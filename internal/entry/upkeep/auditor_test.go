@@ -176,11 +176,11 @@ func TestADrawIsRepeatedAsOfOneMoment(t *testing.T) {
 func TestAWalkHasNoTurnBeforeItsPauseIsOver(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	if first := run(t, db, &servers.Journal{}); first.Turns != 6 {
+	if first := run(t, db, &servers.Journal{}); first.Passes != 6 {
 		t.Fatalf("%+v", first)
 	}
 	servers.Exec(t, db, `UPDATE audit_walks SET resume_at = clock_timestamp() + CASE walk WHEN 'jobs' THEN interval '0' ELSE interval '1 hour' END`)
-	if then, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil || then.Turns != 1 {
+	if then, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil || then.Passes != 1 {
 		t.Errorf("%+v, %v", then, err)
 	}
 }
@@ -192,7 +192,7 @@ func TestAnInvariantThatCannotBeCheckedLeavesTheOthers(t *testing.T) {
 	fixture.Campaign(t, db, fixture.Draft(3))
 	servers.Exec(t, db, `ALTER TABLE layers RENAME COLUMN first_number TO number`) // one reads it
 	done, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "layers: ") || done.Unchecked != 1 || done.Turns != 6 {
+	if err == nil || !strings.Contains(err.Error(), "layers: ") || done.Unchecked != 1 || done.Passes != 6 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if looked := servers.Value[string](t, db, `SELECT string_agg(invariant, ' ') FROM audit_looks WHERE invariant IN ('layers', 'counters', 'wallets')`); !strings.Contains(looked, "counters") {

@@ -1,4 +1,3 @@
-// Package upkeep joins the sweeps and the invariants of all topics.
 package upkeep
 
 import (

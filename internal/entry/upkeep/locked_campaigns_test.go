@@ -23,7 +23,7 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 	p.sweeper = upkeep.New(p.settings, p.db, p.rdb, slog.New(slog.NewTextHandler(log, nil)), upkeep.Options{})
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1)})
-	if err != nil || job.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
+	if err != nil || job.Snooze(t.Context(), p.db, messages[0].ID, nil) != nil {
 		t.Fatal(err)
 	}
 	tx, err := p.db.Begin(t.Context())
@@ -74,7 +74,7 @@ func TestJobsOfNoCampaignWaitForNothing(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
 	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
-	if err != nil || job.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
+	if err != nil || job.Snooze(t.Context(), p.db, messages[0].ID, nil) != nil {
 		t.Fatal(err)
 	}
 	if got := p.sweep("lost-jobs"); got["jobs_resumed"] != 1 || p.pending() != 1 {

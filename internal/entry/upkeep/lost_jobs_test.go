@@ -130,7 +130,7 @@ func TestJobsThatCannotBeResumedDoNotHideLostOnes(t *testing.T) {
 	p.accept(3, 3, false)
 	p.age()
 	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
-	if err != nil || job.PutOff(t.Context(), p.db, messages[0].ID, nil) != nil {
+	if err != nil || job.Snooze(t.Context(), p.db, messages[0].ID, nil) != nil {
 		t.Fatal(err)
 	}
 	refuse(true)

@@ -14,8 +14,8 @@ import (
 	"triprize/internal/webhook"
 )
 
-// A long wallet is for [audit.Check] alone, and a large campaign has a walk of its own: each look at
-// it takes seconds, and the walk then pauses for long, see pace.
+// A long wallet is for [audit.Check] alone, and a large campaign has a walk of its own: each pass
+// takes seconds, and the walk then pauses for long, see Pace.
 var walks = []audit.Walk{
 	{Name: "campaigns", Pace: 200, Invariants: ofCampaigns, Parts: partsOfCampaigns, Next: some + someCampaigns + upTo, Recent: some + busyCampaigns + upTo},
 	{Name: "wallets", Pace: 1000, Invariants: wallet.Invariants, Parts: partsOfWallets, Next: some + someWallets + upTo, Recent: some + busyWallets + upTo},

@@ -97,7 +97,7 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 		err = w.cards.settlements.jobs(ctx, []job.Ref{result.Job()}, false)
 	}
 	if errors.Is(err, errLocked) {
-		return payment.Agenda.PutOff(ctx, w.db, result.Ref.Item(), settleRetry)
+		return payment.Agenda.Snooze(ctx, w.db, result.Ref.Item(), settleRetry)
 	}
 	if errors.Is(err, queue.ErrSnoozed) || isTransient(err) { // the worker shuts down, or the database is down
 		return nil

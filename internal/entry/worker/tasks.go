@@ -43,7 +43,7 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 			defer w.metrics.begun(message.Kind, len(message.Jobs), redelivered)()
 			err := finalize(ctx, message.Jobs, redelivered)
 			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs once their campaigns are unlocked
-				return queue.Snooze(job.PutOff(ctx, w.db, message.ID, locked.jobs))
+				return queue.Snooze(job.Snooze(ctx, w.db, message.ID, locked.jobs))
 			}
 			if err != nil {
 				return err

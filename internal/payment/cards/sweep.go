@@ -60,8 +60,8 @@ func MissedEvents(events *Events, provider payprovider.Provider, client *queue.C
 }
 
 // MissingPermissions is the sweep that asks what the key of the provider may do: a restricted key can
-// lose a permission at any time, and the first payment or refund that needs it would tell. provider
-// may be nil.
+// lose a permission at any time, which otherwise only the first payment or refund that needs it would show.
+// provider may be nil.
 func MissingPermissions(provider payprovider.Provider, logger *slog.Logger) sweep.Sweep {
 	return sweep.Sweep{Name: "missing-permissions", Every: time.Hour, Interruptible: true, Counts: []string{"asked", "missing"},
 		Run: func(ctx context.Context, run sweep.Run) error {

@@ -19,22 +19,22 @@ import (
 // anew. Its queries see only the rows that belong to these few.
 type Walk struct {
 	Name       string
-	Pace       int // the pause after a turn, by the time of the turn
+	Pace       int // the pause after a pass, as a multiple of its duration
 	Invariants []Invariant
 	Next       string // the ids after $1, or none
-	Recent     string // the ids that have changed lately; empty: Next comes by them as soon
+	Recent     string // the ids that have changed lately; empty: Next reaches them as soon
 	Parts      string // the tables, as far as they belong to $2
 }
 
 const (
-	subjectsKept = 5                // of one invariant and id
-	recheckAfter = 30 * time.Second // a violation that is stored is looked at again
-	recheckFor   = time.Second      // in one run, and then no other one is begun
-	turnLease    = time.Minute      // so long after its beginning a turn that was cut off is begun again
+	maxSubjects  = 5                // of one invariant and id
+	recheckAfter = 30 * time.Second // a stored violation is checked again
+	recheckFor   = time.Second      // in one run; after it no other recheck begins
+	passLease    = time.Minute      // a pass that was interrupted begins again so long after its start
 	longestPause = 6 * time.Hour    // of a walk
 )
 
-// An Auditor looks at a running system, a part at a time. Several may do so at once.
+// An Auditor checks a running system, a part at a time. Several may run at once.
 //
 // A query sees one snapshot, so sales that go on break nothing. It takes no lock that a sale
 // waits for, and a snapshot ends with its query. All walks together use a hundredth of the time.
@@ -44,26 +44,26 @@ type Auditor struct {
 	logger *slog.Logger
 }
 
-// NewAuditor returns an Auditor that goes the walks.
+// NewAuditor returns an Auditor of walks.
 func NewAuditor(db postgres.Beginner, walks []Walk, logger *slog.Logger) *Auditor {
 	return &Auditor{db, walks, logger}
 }
 
-// Done is what turns have looked at and found.
+// Done is what passes have checked and found.
 type Done struct {
-	Turns     int
-	Looked    int // ids
+	Passes    int
+	Checked   int // ids
 	Found     int // violations that were not stored
 	Gone      int // violations that were stored and are none any more
 	Unchecked int // invariants that could not be checked
 }
 
-// Run looks again at what is stored, and gives each walk whose pause is over a turn. A query
-// that fails leaves the others: its invariant is not noted as checked.
+// Run checks stored violations again, and makes a pass of each walk whose pause is over. When a
+// query fails, the others still run, and its invariant is not recorded as checked.
 func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
 	failed := []error{a.recheck(ctx, &done)}
 	for _, w := range a.walks {
-		failed = append(failed, a.turn(ctx, w, &done))
+		failed = append(failed, a.pass(ctx, w, &done))
 		if ctx.Err() != nil {
 			break
 		}
@@ -71,7 +71,7 @@ func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
 	return done, fault.At(errors.Join(failed...), "audit.Run")
 }
 
-// recheck looks again at violations that are stored, those first that were not seen for longest.
+// recheck checks stored violations again, those first that were not seen for longest.
 func (a *Auditor) recheck(ctx context.Context, done *Done) error {
 	type standing struct {
 		Walk, Invariant string
@@ -91,20 +91,20 @@ func (a *Auditor) recheck(ctx context.Context, done *Done) error {
 		if at := slices.IndexFunc(a.walks, func(w Walk) bool { return w.Name == v.Walk }); at >= 0 {
 			w := a.walks[at]
 			w.Invariants = slices.DeleteFunc(slices.Clone(w.Invariants), func(i Invariant) bool { return i.Check != v.Invariant })
-			err = errors.Join(err, a.look(ctx, w, []uuid.UUID{v.ID}, done))
+			err = errors.Join(err, a.check(ctx, w, []uuid.UUID{v.ID}, done))
 		}
 	}
 	return err
 }
 
-// turn looks at what has changed lately, and at the next few.
-func (a *Auditor) turn(ctx context.Context, w Walk, done *Done) error {
-	after, due, err := a.claim(ctx, w)
+// pass checks what has changed lately, and the next few.
+func (a *Auditor) pass(ctx context.Context, w Walk, done *Done) error {
+	after, due, err := a.lease(ctx, w)
 	if err != nil || !due {
 		return err
 	}
 	start := time.Now()
-	done.Turns++
+	done.Passes++
 	next, err := a.ids(ctx, w.Next, after)
 	if err == nil && len(next) == 0 {
 		next, err = a.ids(ctx, w.Next, uuid.Nil)
@@ -118,7 +118,7 @@ func (a *Auditor) turn(ctx context.Context, w Walk, done *Done) error {
 		return err
 	}
 	slices.SortFunc(ids, uuidv7.Compare)
-	err = a.look(ctx, w, slices.Compact(ids), done)
+	err = a.check(ctx, w, slices.Compact(ids), done)
 	if errors.Is(ctx.Err(), context.Canceled) { // it begins again
 		return ctx.Err()
 	}
@@ -129,13 +129,13 @@ func (a *Auditor) turn(ctx context.Context, w Walk, done *Done) error {
 	return errors.Join(err, a.release(context.WithoutCancel(ctx), w, after, pause))
 }
 
-// claim takes a walk whose pause is over.
-func (a *Auditor) claim(ctx context.Context, w Walk) (after uuid.UUID, due bool, err error) {
+// lease leases a walk whose pause is over.
+func (a *Auditor) lease(ctx context.Context, w Walk) (after uuid.UUID, due bool, err error) {
 	err = postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
 		claimed, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 			INSERT INTO audit_walks AS w (walk, after, resume_at) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')
 			ON CONFLICT (walk) DO UPDATE SET resume_at = EXCLUDED.resume_at WHERE w.resume_at <= clock_timestamp() RETURNING after`,
-			w.Name, uuid.Nil, turnLease.Seconds())
+			w.Name, uuid.Nil, passLease.Seconds())
 		if due = len(claimed) > 0; due {
 			after = claimed[0]
 		}
@@ -144,7 +144,7 @@ func (a *Auditor) claim(ctx context.Context, w Walk) (after uuid.UUID, due bool,
 	return after, due, err
 }
 
-// release lets the next turn begin after a pause.
+// release lets the next pass begin after a pause.
 func (a *Auditor) release(ctx context.Context, w Walk, after uuid.UUID, pause time.Duration) error {
 	return postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`, w.Name, after, pause.Seconds())
@@ -166,9 +166,9 @@ func (a *Auditor) ids(ctx context.Context, sql string, args ...any) (ids []uuid.
 	return ids, err
 }
 
-// look checks every invariant of a walk among ids, and stores what it has found.
-func (a *Auditor) look(ctx context.Context, w Walk, ids []uuid.UUID, done *Done) error {
-	seen := looked{walk: w.Name, ids: ids}
+// check checks every invariant of a walk among ids, and stores what it has found.
+func (a *Auditor) check(ctx context.Context, w Walk, ids []uuid.UUID, done *Done) error {
+	seen := part{walk: w.Name, ids: ids}
 	var failed []error
 	for _, i := range w.Invariants {
 		found, err := a.broken(ctx, w, i, ids)
@@ -179,8 +179,8 @@ func (a *Auditor) look(ctx context.Context, w Walk, ids []uuid.UUID, done *Done)
 		}
 		seen.checked, seen.found = append(seen.checked, i.Check), append(seen.found, found...)
 	}
-	done.Looked += len(ids)
-	return errors.Join(append(failed, a.keep(context.WithoutCancel(ctx), seen, done))...)
+	done.Checked += len(ids)
+	return errors.Join(append(failed, a.store(context.WithoutCancel(ctx), seen, done))...)
 }
 
 // finding is what breaks one invariant of one id.
@@ -190,7 +190,7 @@ type finding struct {
 	subjects []string
 }
 
-// broken checks one invariant. When something is wrong with several ids, it looks at each half:
+// broken checks one invariant. When something is wrong with several ids, it checks each half:
 // what is stored belongs to one id.
 func (a *Auditor) broken(ctx context.Context, w Walk, i Invariant, ids []uuid.UUID) ([]finding, error) {
 	if len(ids) == 0 {
@@ -201,7 +201,7 @@ func (a *Auditor) broken(ctx context.Context, w Walk, i Invariant, ids []uuid.UU
 		if _, err := tx.Exec(ctx, beginPart); err != nil {
 			return err
 		}
-		subjects, err = i.Broken(ctx, tx, i.Among(w.Parts), subjectsKept, ids)
+		subjects, err = i.Broken(ctx, tx, i.Among(w.Parts), maxSubjects, ids)
 		return err
 	})
 	if err != nil || len(subjects) == 0 {

@@ -15,10 +15,10 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// storedMost bounds what is stored: when so much is wrong, more of it tells nobody more.
+// storedMost bounds what is stored: with so many violations, more rows are of no use.
 const storedMost = 200
 
-// Stored is a violation that a look at the running system has found, and none has found gone.
+// Stored is a violation that a check of the running system has found, and no later one has found gone.
 type Stored struct {
 	Check    string    `json:"check"`
 	Walk     string    `json:"walk"`     // its name
@@ -50,16 +50,16 @@ func States(ctx context.Context, db postgres.DB) ([]State, error) {
 	return all, fault.At(err, "audit.States")
 }
 
-// looked is the result of one look.
-type looked struct {
+// part is the result of checking a part.
+type part struct {
 	walk    string
 	ids     []uuid.UUID
 	checked []string
 	found   []finding
 }
 
-// keep stores what a look has found, and deletes what it has found gone. The log has each.
-func (a *Auditor) keep(ctx context.Context, l looked, done *Done) error {
+// store stores what a check has found, and deletes what it has found gone. The log has each.
+func (a *Auditor) store(ctx context.Context, l part, done *Done) error {
 	type key struct {
 		ID    uuid.UUID
 		Check string
@@ -99,7 +99,7 @@ func (a *Auditor) keep(ctx context.Context, l looked, done *Done) error {
 		return err
 	})
 	if err != nil {
-		return fault.At(err, "audit.keep")
+		return fault.At(err, "audit.store")
 	}
 	for _, f := range fresh {
 		a.logger.Error("an invariant is broken", "check", f.check, "walk", l.walk, "id", f.id, "rows", f.subjects)

@@ -12,7 +12,7 @@ func (a *Auditor) Sweep() sweep.Sweep {
 	return sweep.Sweep{Name: "audit", Every: 10 * time.Second, Interruptible: true, Counts: []string{"turns", "looked_at", "found", "gone", "unchecked"},
 		Run: func(ctx context.Context, run sweep.Run) error {
 			done, err := a.Run(ctx)
-			run.Counts["turns"], run.Counts["looked_at"], run.Counts["found"] = done.Turns, done.Looked, done.Found
+			run.Counts["turns"], run.Counts["looked_at"], run.Counts["found"] = done.Passes, done.Checked, done.Found
 			run.Counts["gone"], run.Counts["unchecked"] = done.Gone, done.Unchecked
 			return err
 		}}

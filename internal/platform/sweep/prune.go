@@ -21,15 +21,15 @@ type Prune struct {
 // Delete deletes one batch. It reports how many it has deleted, and whether it may find more.
 type Delete func(ctx context.Context, limit int) (deleted int, more bool, err error)
 
-// OlderThan deletes what is older than keep, batch after batch from the oldest on: remove
+// OlderThan deletes what is older than its retention, batch after batch from the oldest on: remove
 // returns where the next batch begins.
-func OlderThan(count string, db postgres.DB, keep time.Duration,
-	remove func(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error),
+func OlderThan(count string, db postgres.DB, retention time.Duration,
+	remove func(ctx context.Context, db postgres.DB, retention time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error),
 ) Prune {
 	return Prune{count, func() Delete {
 		var from *time.Time
 		return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
-			deleted, from, err = remove(ctx, db, keep, from, limit)
+			deleted, from, err = remove(ctx, db, retention, from, limit)
 			return deleted, deleted == limit, err
 		}
 	}}
@@ -39,10 +39,9 @@ func OlderThan(count string, db postgres.DB, keep time.Duration,
 // its time are used up: then it fails with [ErrMore]. It also ends when ctx is cancelled;
 // what is deleted by then stays deleted. namespace names the failpoint.
 //
-// The kinds take turns, so that none has to wait until another has no more. One that fails
-// is left for the next run, and the others go on. After each
-// batch it pauses for as long as the batch took: it uses half a connection at most, and
-// less of a server that is busy.
+// It deletes a batch of each kind in each round, so that no kind waits until another has no more.
+// One that fails is left for the next run, and the others go on. After each batch it pauses for as
+// long as the batch took: it uses half a connection at most, and less of a server that is busy.
 func OldRecords(namespace string, prunes []Prune) Sweep {
 	counts := []string{"batches"}
 	for _, p := range prunes {

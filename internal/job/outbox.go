@@ -2,6 +2,8 @@ package job
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,13 +13,82 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 )
+
+// MaxJobs is the most jobs in one message. Accept puts all jobs of a kind in one
+// message, so a batch of accepted requests has the same bound.
+const MaxJobs = 256
+
+// Message delivers several jobs of one kind to a worker. It is a row of the outbox.
+type Message struct {
+	ID       uuid.UUID // also the id of its task in the queue
+	Kind     Kind
+	Delivery int // 1, and one more for each worker known to have died with these jobs
+	Jobs     []Ref
+
+	// Of the job of Insert; not in its task.
+	By   By
+	From Origin
+}
+
+// payload groups jobs by campaign: for one hot campaign that halves its size.
+type payload struct {
+	Delivery  int                       `json:"delivery"`
+	Campaigns map[uuid.UUID][]uuid.UUID `json:"campaigns"`
+	Traces    map[uuid.UUID]string      `json:"traces,omitempty"` // of jobs whose traces are recorded
+}
+
+// Task returns the message as a task for the queue.
+func (m Message) Task() queue.Task {
+	p := payload{Delivery: m.Delivery, Campaigns: make(map[uuid.UUID][]uuid.UUID)}
+	for _, j := range m.Jobs {
+		p.Campaigns[j.CampaignID] = append(p.Campaigns[j.CampaignID], j.ID)
+	}
+	for id, trace := range Traces(m.Jobs) {
+		if p.Traces == nil {
+			p.Traces = make(map[uuid.UUID]string)
+		}
+		p.Traces[id] = trace
+	}
+	data, err := json.Marshal(p)
+	if err != nil { // ids and texts
+		panic(err)
+	}
+	return queue.Task{ID: m.ID, Kind: string(m.Kind), Payload: data}
+}
+
+// Tasks returns the tasks of messages.
+func Tasks(messages []Message) []queue.Task {
+	tasks := make([]queue.Task, len(messages))
+	for i, m := range messages {
+		tasks[i] = m.Task()
+	}
+	return tasks
+}
+
+// MessageOf reads a message from a task. Its jobs are in the order of their ids,
+// which is the order in which they were accepted.
+func MessageOf(t queue.Task) (Message, error) {
+	var p payload
+	if err := json.Unmarshal(t.Payload, &p); err != nil {
+		return Message{}, fmt.Errorf("job.MessageOf(%s): %w", t.ID, err)
+	}
+	m := Message{ID: t.ID, Kind: Kind(t.Kind), Delivery: p.Delivery}
+	for campaign, jobs := range p.Campaigns {
+		for _, id := range jobs {
+			m.Jobs = append(m.Jobs, Ref{ID: id, CampaignID: campaign, Trace: p.Traces[id]})
+		}
+	}
+	slices.SortFunc(m.Jobs, func(a, b Ref) int { return uuidv7.Compare(a.ID, b.ID) })
+	return m, nil
+}
 
 // lockMessages locks messages $1 uuid[] in the order of their ids, as every
 // statement that changes several of them does.
 const lockMessages = `SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE`
 
-// Delete deletes messages whose tasks are done, unless one of their jobs is still queued: a task
+// DeleteMessages deletes messages whose tasks are done, unless one of their jobs is still queued: a task
 // may have named others.
 func DeleteMessages(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	_, err := db.Exec(ctx, `
@@ -25,28 +96,28 @@ func DeleteMessages(ctx context.Context, db postgres.DB, ids []uuid.UUID) error 
 		  AND NOT EXISTS (SELECT FROM unnest(m.jobs) AS i (id)
 			CROSS JOIN LATERAL (SELECT state, purchase_id FROM jobs WHERE id = i.id OFFSET 0) j
 			WHERE j.state = 'queued' AND j.purchase_id IS NULL)`, ids)
-	return fault.At(err, "outbox.Delete")
+	return fault.At(err, "job.DeleteMessages")
 }
 
-// MarkSeen records that the tasks of messages are waiting in the queue now.
-func MarkSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
+// markSeen records that the tasks of messages are waiting in the queue now.
+func markSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	_, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids)
-	return fault.At(err, "outbox.MarkSeen")
+	return fault.At(err, "job.markSeen")
 }
 
-// Reissue replaces lost messages by new ones for those of their jobs that are still
+// reissueMessages replaces lost messages by new ones for those of their jobs that are still
 // queued, and returns the new messages. The caller enqueues them after the commit.
 // Two calls at once are safe: only one of them can delete a message.
 //
 // The delivery grows only for orphaned, a subset of lost: a worker had their jobs
-// and died. A task that was never enqueued, or that Redis has lost, says nothing
-// about its jobs.
-func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
+// and died. A task that was never enqueued, or that Redis has lost, does not
+// count against its jobs.
+func reissueMessages(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
 	bundles, err := replaceMessage(ctx, tx, lost, orphaned, false)
-	return bundles, fault.At(err, "outbox.Reissue")
+	return bundles, fault.At(err, "job.reissueMessages")
 }
 
-// replace deletes messages and puts those of their jobs that are still queued into new
+// replaceMessage deletes messages and puts those of their jobs that are still queued into new
 // messages; on demand one campaign in each of those that were delivered before: their jobs are tried
 // together, and wait for a campaign if it is one.
 func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []Message, err error) {
@@ -91,12 +162,12 @@ func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, b
 	return bundles, tx.SendBatch(ctx, &b).Close()
 }
 
-// PutOff replaces a message by one for each campaign, for those of its jobs that are still queued. They
+// Snooze replaces a message by one for each campaign, for those of its jobs that are still queued. They
 // have no task: they wait until [Resume] finds their campaign free. Those whose wallet is locked, and not their
 // campaign, also wait for about a quarter of their age, 10 s at most: they would be tried in vain every second.
 // It is one statement, so each job is in a message at any time. When the message is gone, others have its jobs,
 // and nothing changes.
-func PutOff(ctx context.Context, db postgres.DB, id uuid.UUID, wallets []uuid.UUID) error {
+func Snooze(ctx context.Context, db postgres.DB, id uuid.UUID, wallets []uuid.UUID) error {
 	_, err := db.Exec(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id = $1 RETURNING kind, delivery, jobs)
 		INSERT INTO outbox_messages (id, kind, delivery, jobs, waits_for, seen_at)
@@ -108,14 +179,14 @@ func PutOff(ctx context.Context, db postgres.DB, id uuid.UUID, wallets []uuid.UU
 			THEN least(2 ^ floor(log(2, greatest(extract(epoch FROM clock_timestamp() - j.accepted_at), 1))) / 4, 10) ELSE 0 END AS backoff) b
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL
 		GROUP BY g.kind, g.delivery, j.campaign_id, b.backoff`, id, wallets)
-	return fault.At(err, "outbox.PutOff")
+	return fault.At(err, "job.Snooze")
 }
 
 // FindAwaited returns the campaigns that messages wait for, at most limit, and the time
 // by the database's clock. It reads one entry of the index for each.
 func FindAwaited(ctx context.Context, db postgres.DB, limit int) (ids []uuid.UUID, now time.Time, err error) {
 	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return nil, now, fault.At(err, "outbox.FindAwaited")
+		return nil, now, fault.At(err, "job.FindAwaited")
 	}
 	ids, err = postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		WITH RECURSIVE awaited (id) AS (
@@ -124,7 +195,7 @@ func FindAwaited(ctx context.Context, db postgres.DB, limit int) (ids []uuid.UUI
 			SELECT (SELECT m.waits_for FROM outbox_messages m WHERE m.waits_for > a.id ORDER BY m.waits_for LIMIT 1)
 			FROM awaited a WHERE a.id IS NOT NULL)
 		SELECT id FROM awaited WHERE id IS NOT NULL LIMIT $1`, limit)
-	return ids, now, fault.At(err, "outbox.FindAwaited")
+	return ids, now, fault.At(err, "job.FindAwaited")
 }
 
 // countMost bounds how many messages are counted.
@@ -134,12 +205,12 @@ const countMost = 10_000
 func CountAwaiting(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (jobs int, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT coalesce(sum(cardinality(jobs)), 0) FROM (SELECT jobs FROM outbox_messages WHERE waits_for = $1 ORDER BY jobs[1] LIMIT $2) m`, campaignID, countMost).Scan(&jobs)
-	return jobs, fault.At(err, "outbox.CountAwaiting")
+	return jobs, fault.At(err, "job.CountAwaiting")
 }
 
 // Resume replaces messages that wait for campaigns by new ones that do not, and returns these, the oldest
-// first. It replaces about limit messages of those that were put off before a time, the oldest of each campaign,
-// and says how many, 0 when none is left: one that is put off meanwhile waits for the next run. The caller
+// first. It replaces about limit messages of those that were snoozed before a time, the oldest of each campaign,
+// and returns how many, 0 when none is left: one that is snoozed meanwhile waits for the next run. The caller
 // enqueues the new ones after the commit.
 func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.Time, limit int) (messages []Message, replaced int, err error) {
 	ids, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
@@ -150,5 +221,5 @@ func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.T
 		messages, err = replaceMessage(ctx, tx, ids, nil, true)
 	}
 	slices.SortFunc(messages, func(a, b Message) int { return uuidv7.Compare(a.Jobs[0].ID, b.Jobs[0].ID) })
-	return messages, len(ids), fault.At(err, "outbox.Resume")
+	return messages, len(ids), fault.At(err, "job.Resume")
 }

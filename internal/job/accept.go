@@ -202,7 +202,7 @@ var errVanished = errors.New("the job of a taken key has just been deleted")
 
 // done returns the outcome of every request, in the order of requests; jobs are those of keys that were free. It
 // reads the jobs of keys that were known already. That must be a statement after the insert: a job in conflict
-// with the insert may be newer than the insert's snapshot. why tells why a key may have no job; nil: it has one.
+// with the insert may be newer than the insert's snapshot. why returns why a key may have no job; nil: it has one.
 func (in *intake) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, why func(Request) error) ([]Done, error) {
 	var others []Request // of each key the candidate, and those that may make no job
 	for i, r := range in.requests {

@@ -52,7 +52,7 @@ type Waiter struct {
 }
 
 // VersionOf is a short name for what clients see of a job that changes: its state, and
-// what it says of itself while it is not final.
+// its progress while it is not final.
 func VersionOf(j Job) string {
 	if j.State.Final() || j.Progress == nil || *j.Progress == (Progress{}) {
 		return string(j.State)
@@ -69,7 +69,7 @@ func NewJobs(db postgres.DB, announcements *Announcements, interval time.Duratio
 }
 
 // Waiter registers a waiter for a job. Call it before the job can change, or read
-// the job once after the call: then no announcement is missed. The waiter is told when the
+// the job once after the call: then no announcement is missed. The waiter is notified when the
 // job is anything but newly queued; see Has.
 func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
 	waiter := &Waiter{watch: w, id: id, changes: make(chan Job, 1), known: string(Queued)}
@@ -83,7 +83,7 @@ func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
 // final. A newer one replaces one that is not taken yet.
 func (w *Waiter) Changes() <-chan Job { return w.changes }
 
-// Has says which job the waiter has read by itself after it was registered: it is told of
+// Has sets the job that the caller has read after it registered the waiter: it is notified of
 // differences from that. An earlier entry in Changes may be older and is withdrawn, unless it
 // is final.
 func (w *Waiter) Has(j Job) {
@@ -100,7 +100,7 @@ func (w *Waiter) Has(j Job) {
 	w.known = VersionOf(j)
 }
 
-// offer puts a job into changes, if that is news. It never blocks, because all that send
+// offer puts a job into changes, unless the waiter knows its version. It never blocks, because all that send
 // hold the lock of Jobs, and empty the channel first.
 func (w *Waiter) offer(j Job) {
 	version := VersionOf(j)
@@ -158,7 +158,7 @@ func (w *Jobs) Run(ctx context.Context) {
 	}
 }
 
-// drain adds to ids those of the announcements that have arrived in the meantime.
+// drainAnnounced adds to ids those of the announcements that have arrived in the meantime.
 func drainAnnounced(heard <-chan []uuid.UUID, ids []uuid.UUID) []uuid.UUID {
 	for len(ids) < 1024 {
 		select {
@@ -237,7 +237,7 @@ func (w *Jobs) all() []uuid.UUID {
 	return ids
 }
 
-// deliver reads jobs and tells their waiters what has changed.
+// deliver reads jobs and notifies their waiters of changes.
 func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
@@ -260,8 +260,8 @@ func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
 	}
 }
 
-// Announcements is the channel in Redis on which workers and sweeps say which jobs are
-// final, or have something new to say. A message is a list of ids, 16 bytes each. It only wakes waiters early: they
+// Announcements is the channel in Redis on which workers and sweeps announce jobs that are
+// final or have changed. A message is a list of ids, 16 bytes each. It only wakes waiters early: they
 // read the job in Postgres, and poll in case they miss a message.
 type Announcements struct {
 	rdb     redis.UniversalClient

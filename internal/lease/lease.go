@@ -1,20 +1,20 @@
-// Package agenda gives workers what is due: payments, refunds, webhook endpoints.
+// Package lease leases due rows to workers: payments, refunds, webhook endpoints.
 //
-// A row of such a table is an agenda item. It has four columns for this package:
+// A row of such a table is an [Item]. It has four columns for this package:
 //
-//   - due_at: when a worker must look at it next; null: not before it is woken.
-//   - lease_until: until then a worker has it, by the clock of the database.
-//   - version: the fence. Every claim and every write of a worker counts it up and names
-//     the one that it has read. A worker that was stopped for longer than its lease
-//     writes nothing, see [ErrFenced].
+//   - due_at: when a worker must process it next; null: not before it is woken.
+//   - lease_until: the end of the lease of its worker, by the clock of the database.
+//   - version: the fence. Every claim and every write of a worker increments it and names
+//     the version that the worker has read. A worker that was stopped for longer than its
+//     lease writes nothing, see [ErrFenced].
 //   - wakes: grows when something happens to the item from outside. A write whose worker
 //     has not seen all of that leaves the item due at once.
 //
-// A task in the queue only makes an item sooner. An item is due again when the lease of
-// its worker ends, so neither a lost task nor a dead worker loses anything.
+// A task in the queue only makes the processing of an item earlier. An item is due again when
+// the lease of its worker ends, so neither a lost task nor a dead worker loses an item.
 //
-// This package owns no table: the stores name theirs with a [Table], and add what is
-// theirs to the statements.
+// This package owns no table: a topic names its own with a [Table], and adds its columns to the
+// statements.
 package lease
 
 import (
@@ -34,11 +34,11 @@ import (
 	"triprize/internal/platform/queue"
 )
 
-// ErrFenced means that an item has changed since it was read: another worker has it, or
-// somebody else has decided about it. Nothing was written.
-var ErrFenced = errors.New("agenda: the item has changed since it was read")
+// ErrFenced means that an item has changed since it was read: another worker has leased it, or
+// an operator has decided about it. Nothing was written.
+var ErrFenced = errors.New("lease: the item has changed since it was read")
 
-// Item names an agenda item at a version.
+// Item names a row at a version.
 type Item struct {
 	ID      uuid.UUID `json:"id"`
 	Version int64     `json:"version"`
@@ -67,13 +67,13 @@ func Tasks(items []Item) []queue.Task {
 // ItemOf returns the item of a task.
 func ItemOf(t queue.Task) (i Item, err error) {
 	if err := json.Unmarshal(t.Payload, &i); err != nil {
-		return Item{}, fmt.Errorf("agenda.ItemOf: task %s: %w", t.ID, err)
+		return Item{}, fmt.Errorf("lease.ItemOf: task %s: %w", t.ID, err)
 	}
 	i.Kind = t.Kind
 	return i, nil
 }
 
-// Table is a table of agenda items. Its fields are SQL.
+// Table is a table of items. Its fields are SQL.
 type Table struct {
 	Name string
 	As   string // how the other fields call a row
@@ -90,13 +90,13 @@ func (a Table) row() string { return a.Name + ` ` + a.As }
 func (a Table) key() string  { return a.As + `.` + a.Key }
 func (a Table) item() string { return a.key() + `, ` + a.As + `.version, ` + a.Kind }
 
-// Free is the condition of rows that no worker has.
+// Free is the condition of rows that no worker has leased.
 func (a Table) Free() string {
 	return `(` + a.As + `.lease_until IS NULL OR ` + a.As + `.lease_until <= clock_timestamp())`
 }
 
-// Claim gives an item to a worker for lease. ok is false when it has changed since item
-// was read, another worker has it, or it is not open. Until the worker writes, the item is
+// Claim leases an item to a worker for lease. ok is false when it has changed since item
+// was read, another worker has leased it, or it is not open. Until the worker writes, the item is
 // due when the lease ends. columns and values are set with it; in values, now.at is the
 // moment of the claim, lease before lease_until. The claimed row is read with returning.
 func Claim[T any](ctx context.Context, db postgres.DB, a Table, item Item, lease time.Duration, columns, values, returning string, scan pgx.RowToFunc[T]) (row T, ok bool, err error) {
@@ -107,13 +107,13 @@ func Claim[T any](ctx context.Context, db postgres.DB, a Table, item Item, lease
 		WHERE `+a.Key+` = $1 AND version = $2 AND `+a.Open+` AND `+a.Free()+`
 		RETURNING `+returning, item.ID, item.Version, lease.Seconds())
 	ok, err = postgres.Found(err)
-	return row, ok, fault.At(err, "agenda.Claim(%s %s)", a.Name, item.ID)
+	return row, ok, fault.At(err, "lease.Claim(%s %s)", a.Name, item.ID)
 }
 
 // Handover is what a write does with the lease of the worker.
 type Handover struct {
-	Keep time.Duration  // the lease is renewed for it; 0: the item is given back
-	Next *time.Duration // after it an item that is given back is due; nil: not before it is woken
+	Keep time.Duration  // the lease is renewed for it; 0: the lease is released
+	Next *time.Duration // after it an item whose lease is released is due; nil: not before it is woken
 	Seen int            // wakes, when the item was read: a later one makes it due at once
 }
 
@@ -146,8 +146,8 @@ func Fenced(item Item, tag pgconn.CommandTag, rows int) error {
 	return nil
 }
 
-// TakeDue returns up to limit items that are due and that no worker has, the oldest first.
-// They are due again after again, if their tasks are lost. Several callers at once get
+// TakeDue returns up to limit items that are due and that no worker has leased, the oldest
+// first. They are due again after again, in case their tasks are lost. Concurrent callers get
 // different items.
 func (a Table) TakeDue(ctx context.Context, db postgres.DB, again time.Duration, limit int) ([]Item, error) {
 	return a.takeDue(ctx, db, `true`, again, limit)
@@ -166,40 +166,40 @@ func (a Table) takeDue(ctx context.Context, db postgres.DB, which string, again 
 		      ORDER BY due_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) d
 		WHERE `+a.key()+` = d.`+a.Key+`
 		RETURNING `+a.item(), append([]any{again.Seconds(), limit}, args...)...)
-	return due, fault.At(err, "agenda.TakeDue(%s)", a.Name)
+	return due, fault.At(err, "lease.TakeDue(%s)", a.Name)
 }
 
-// GiveBack makes items that [Table.TakeDue] has taken due at once again: their tasks could
-// not be enqueued. Those that have changed meanwhile are left alone.
-func (a Table) GiveBack(ctx context.Context, db postgres.DB, items []Item) error {
+// requeue makes items that [Table.TakeDue] has taken due at once again: their tasks could
+// not be enqueued. It does not change items that have changed meanwhile.
+func (a Table) requeue(ctx context.Context, db postgres.DB, items []Item) error {
 	ids, versions := Split(items)
 	_, err := db.Exec(ctx, `
 		UPDATE `+a.row()+` SET due_at = clock_timestamp()
 		FROM (SELECT `+a.key()+` FROM `+a.row()+` JOIN unnest($1::uuid[], $2::bigint[]) AS item (id, version) ON `+a.key()+` = item.id
 		      WHERE `+a.As+`.version = item.version AND `+a.As+`.lease_until IS NULL ORDER BY `+a.key()+` FOR NO KEY UPDATE OF `+a.As+` SKIP LOCKED) f
 		WHERE `+a.key()+` = f.`+a.Key, ids, versions)
-	return fault.At(err, "agenda.GiveBack(%s)", a.Name)
+	return fault.At(err, "lease.requeue(%s)", a.Name)
 }
 
-// PutOff gives back the item of a worker that has done nothing. It is due after pause.
-func (a Table) PutOff(ctx context.Context, db postgres.DB, item Item, pause time.Duration) error {
+// Snooze releases the item of a worker that has done nothing. The item is due after pause.
+func (a Table) Snooze(ctx context.Context, db postgres.DB, item Item, pause time.Duration) error {
 	_, err := db.Exec(ctx, `
 		UPDATE `+a.row()+` SET version = version + 1, lease_until = NULL, due_at = clock_timestamp() + $3 * interval '1 second'
 		WHERE `+a.Key+` = $1 AND version = $2`, item.ID, item.Version, pause.Seconds())
-	return fault.At(err, "agenda.PutOff(%s)", a.Name)
+	return fault.At(err, "lease.Snooze(%s)", a.Name)
 }
 
-// giveBackTimeout bounds the end of an Enqueue whose own time is over.
-const giveBackTimeout = 2 * time.Second
+// requeueTimeout bounds the end of an Enqueue whose own time is over.
+const requeueTimeout = 2 * time.Second
 
 // Enqueue enqueues tasks for items that [Table.TakeDue] has taken, and returns for how many. Those
 // that it could not enqueue are due at once again.
 func (a Table) Enqueue(ctx context.Context, db postgres.DB, client *queue.Client, due []Item) (n int, err error) {
 	for i, item := range due {
 		if err := client.Enqueue(ctx, item.Task()); err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 			defer cancel()
-			return i, errors.Join(err, a.GiveBack(ctx, db, due[i:]))
+			return i, errors.Join(err, a.requeue(ctx, db, due[i:]))
 		}
 	}
 	return len(due), nil
@@ -208,22 +208,22 @@ func (a Table) Enqueue(ctx context.Context, db postgres.DB, client *queue.Client
 // Woken are the assignments that wake a row.
 const Woken = `wakes = wakes + 1, due_at = greatest(clock_timestamp(), lease_until)`
 
-// Wake makes open items due at once: something has happened to them. The worker that has
-// one looks at it again when it is done. named is a query of their ids. Wake reads those
+// Wake makes open items due at once: something has happened to them. For an item that a worker
+// has leased, that is when the worker writes or the lease ends. named is a query of their ids. Wake reads the items
 // that it has found with returning. It does not change their versions.
 func Wake[T any](ctx context.Context, db postgres.DB, a Table, named, returning string, scan pgx.RowToFunc[T], args ...any) ([]T, error) {
 	woken, err := postgres.Collect(ctx, db, scan, `
 		WITH locked AS (SELECT `+a.Key+` FROM `+a.Name+` WHERE `+a.Key+` = ANY(ARRAY(`+named+`)) ORDER BY `+a.Key+` FOR NO KEY UPDATE)
 		UPDATE `+a.row()+` SET `+Woken+` FROM locked l WHERE `+a.key()+` = l.`+a.Key+` AND `+a.Open+` RETURNING `+returning, args...)
-	return woken, fault.At(err, "agenda.Wake(%s)", a.Name)
+	return woken, fault.At(err, "lease.Wake(%s)", a.Name)
 }
 
-// OldestDue returns for how long the oldest item is due that no worker has; 0: none is.
+// OldestDue returns for how long the oldest item is overdue that no worker has leased; 0: none is.
 func (a Table) OldestDue(ctx context.Context, db postgres.DB) (wait time.Duration, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT greatest(coalesce((SELECT clock_timestamp() - due_at FROM `+a.row()+`
 			WHERE due_at <= clock_timestamp() AND `+a.Free()+` AND `+a.Due+` ORDER BY due_at LIMIT 1), interval '0'), interval '0')`).Scan(&wait)
-	return wait, fault.At(err, "agenda.OldestDue(%s)", a.Name)
+	return wait, fault.At(err, "lease.OldestDue(%s)", a.Name)
 }
 
 // Split returns the ids of items, and their versions.

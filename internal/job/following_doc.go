@@ -1,3 +1,0 @@
-// Package following notifies clients of a process of changed jobs, with few queries. It
-// never writes to Postgres.
-package job
