@@ -52,7 +52,7 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
 	defer cancel()
 	if wait, ok := errors.AsType[*Waiting](err); ok {
-		return job.Outcome{}, d.putOff(release, ref, &execution, wait, logger)
+		return job.Outcome{}, d.snooze(release, ref, &execution, wait, logger)
 	}
 	lost := postgres.RetryLocked(release, func() error { // the row may be locked for a moment
 		return postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })

@@ -160,7 +160,7 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 // withBeacon publishes a campaign that is drawn with rounds of a chain.
 func withBeacon(t *testing.T, db *pgxpool.Pool, s signer) uuid.UUID {
 	t.Helper()
-	keep(t, db, func(tx pgx.Tx) error { return drawing.KeepChain(t.Context(), tx, s.Chain) })
+	keep(t, db, func(tx pgx.Tx) error { return drawing.InsertChain(t.Context(), tx, s.Chain) })
 	return bound(t, db, func(r *fairdraw.Rules) { r.Beacon = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS} })
 }
 
@@ -175,7 +175,7 @@ func keep(t *testing.T, db *pgxpool.Pool, do func(pgx.Tx) error) {
 // know stores a round as if it had come before its time.
 func (s signer) know(t *testing.T, db *pgxpool.Pool, number uint64) {
 	t.Helper()
-	if err := drawing.KeepRound(t.Context(), db, s.Hash(), s.sign(number)); err != nil {
+	if err := drawing.InsertRound(t.Context(), db, s.Hash(), s.sign(number)); err != nil {
 		t.Fatal(err)
 	}
 }

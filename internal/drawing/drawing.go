@@ -138,7 +138,7 @@ func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	name, cause := endOf(outcome, err)
 	d.metrics.ended(name, cause, began)
 	if name == failed && ctx.Err() == nil && !postgres.IsTransient(err) { // nor a worker that shuts down
-		note := func(tx pgx.Tx) error { return NoteFault(ctx, tx, ref.CampaignID, longestRetry) }
+		note := func(tx pgx.Tx) error { return addFault(ctx, tx, ref.CampaignID, longestRetry) }
 		if err := postgres.InTx(ctx, d.db, note); err != nil {
 			d.logger.Warn("a failed attempt at a draw is not noted", "campaign", ref.CampaignID, "error", err)
 		}
@@ -160,7 +160,7 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return job.Outcome{}, err
 	}
 	if wait != nil {
-		return job.Outcome{}, d.putOff(ctx, ref, nil, wait, logger)
+		return job.Outcome{}, d.snooze(ctx, ref, nil, wait, logger)
 	}
 	var execution campaign.Execution
 	var claimed bool
@@ -238,9 +238,8 @@ func notSoldOut(c campaign.Campaign) *fault.Error {
 // Waiting is why a draw cannot go on now. It is no failure: the campaign is drawing, and
 // nothing is held meanwhile.
 type Waiting struct {
-	Reason  string
-	RetryAt time.Time     // by the database's clock
-	After   time.Duration // from now until then, for clocks that are wrong
+	job.Waiting               // by the database's clock
+	After       time.Duration // from now until the retry, for clocks that are wrong
 
 	cause string // see metrics
 }
@@ -257,7 +256,7 @@ const (
 )
 
 func waiting(cause, reason string, now time.Time, after time.Duration) *Waiting {
-	return &Waiting{Reason: reason, RetryAt: now.Add(after), After: after, cause: cause}
+	return &Waiting{Waiting: job.Waiting{Reason: reason, RetryAt: now.Add(after)}, After: after, cause: cause}
 }
 
 // retry returns how long to wait for what was due at a time: half as long as it is late,
@@ -279,7 +278,7 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 	if err != nil || plan.rules.Beacon == nil {
 		return nil, err
 	}
-	if _, known, err := RoundOf(ctx, d.db, plan.chain, *frozen.Round); err != nil || known {
+	if _, known, err := roundOf(ctx, d.db, plan.chain, *frozen.Round); err != nil || known {
 		return nil, err
 	}
 	now, err := Now(ctx, d.db)
@@ -300,10 +299,10 @@ func notDue(round uint64, due, now time.Time) *Waiting {
 	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
 }
 
-// putOff notes what the draw waits for and returns it. A claim is given back in the same
-// commit. A campaign that is not drawing any more has nothing to wait for: then the
-// answer is ErrBusy, and the next attempt finds out more.
-func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting, logger *slog.Logger) error {
+// snooze stores what the draw waits for and returns it. The same commit releases the claim. A
+// campaign that is not drawing any more has nothing to wait for: then the answer is ErrBusy,
+// and the next attempt finds out more.
+func (d *Drawer) snooze(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting, logger *slog.Logger) error {
 	drawing := true
 	err := postgres.RetryLocked(ctx, func() error {
 		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
@@ -315,17 +314,17 @@ func (d *Drawer) putOff(ctx context.Context, ref job.Ref, execution *campaign.Ex
 			if err != nil || !drawing {
 				return err
 			}
-			if err := NoteWait(ctx, tx, ref.CampaignID, Wait{Reason: wait.Reason, RetryAt: wait.RetryAt}); err != nil {
+			if err := SetWait(ctx, tx, ref.CampaignID, wait.Waiting); err != nil {
 				return err
 			}
 			var b pgx.Batch
-			job.QueueWaiting(&b, []uuid.UUID{ref.ID}, job.Waiting{Reason: wait.Reason, RetryAt: wait.RetryAt})
+			job.QueueWaiting(&b, []uuid.UUID{ref.ID}, wait.Waiting)
 			return tx.SendBatch(ctx, &b).Close()
 		})
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("drawing.putOff(%s): %w", ref.CampaignID, err)
+		return fmt.Errorf("drawing.snooze(%s): %w", ref.CampaignID, err)
 	case !drawing:
 		return ErrBusy
 	}

@@ -21,7 +21,7 @@ func (s signer) lie(t *testing.T, db *pgxpool.Pool, forger signer, numbers ...ui
 	for _, n := range numbers {
 		for _, signature := range [][]byte{forger.sign(n).Signature, s.sign(n + 1).Signature, []byte("none"), {}} {
 			r := beacon.Round{Number: n, Signature: signature, Randomness: sha256.Sum256(signature)}
-			if err := drawing.KeepRound(t.Context(), db, s.Hash(), r); err != nil {
+			if err := drawing.InsertRound(t.Context(), db, s.Hash(), r); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -83,7 +83,7 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 		return f, err
 	}
 	if a.rules.Beacon != nil {
-		newest, err := NewestRound(ctx, tx, a.chain, a.latest)
+		newest, err := newestRound(ctx, tx, a.chain, a.latest)
 		if err != nil {
 			return f, err
 		}
@@ -216,7 +216,7 @@ func (a *attempt) keepRound(ctx context.Context, r beacon.Round) error {
 	if err != nil {
 		return err
 	}
-	return a.fenced(ctx, func(tx pgx.Tx) error { return KeepRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
+	return a.fenced(ctx, func(tx pgx.Tx) error { return InsertRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
 }
 
 // checkEnd returns an error unless a list that is not of all positions is frozen after the

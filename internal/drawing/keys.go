@@ -1,6 +1,7 @@
 package drawing
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -19,10 +20,10 @@ var keyCheckRow = []byte("draw_key_check")
 // others seal. The first process of an installation decides which keys are right; later
 // RotateSecrets does.
 func CheckKeys(ctx context.Context, db postgres.DB, keys keyring.Keyring) error {
-	sealed, err := KeyCheck(ctx, db)
+	sealed, err := keyCheck(ctx, db)
 	if err == nil && sealed == nil {
-		if err = InsertKeyCheck(ctx, db, keys.Seal(keyCheckRow, keyCheckRow)); err == nil {
-			sealed, err = KeyCheck(ctx, db) // another process may have been first
+		if err = insertKeyCheck(ctx, db, keys.Seal(keyCheckRow, keyCheckRow)); err == nil {
+			sealed, err = keyCheck(ctx, db) // another process may have been first
 		}
 	}
 	if err == nil {
@@ -38,7 +39,7 @@ func CheckKeys(ctx context.Context, db postgres.DB, keys keyring.Keyring) error 
 // open no secret of any campaign, and not the check either: then they are wrong.
 func (r *Rotation) rotateCheck(ctx context.Context, db postgres.DB, keys keyring.Keyring) error {
 	if r.Checked == len(r.Unopened) {
-		sealed, err := KeyCheck(ctx, db)
+		sealed, err := keyCheck(ctx, db)
 		if err != nil {
 			return err
 		}
@@ -46,7 +47,22 @@ func (r *Rotation) rotateCheck(ctx context.Context, db postgres.DB, keys keyring
 			return nil //nolint:nilerr // it is no failure, but the reason
 		}
 	}
-	return ReplaceKeyCheck(ctx, db, keys.Seal(keyCheckRow, keyCheckRow))
+	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT (one) DO UPDATE SET sealed = excluded.sealed`, keys.Seal(keyCheckRow, keyCheckRow))
+	return fault.At(err, "drawing.rotateCheck")
+}
+
+// insertKeyCheck stores the sealed text, unless there is one.
+func insertKeyCheck(ctx context.Context, db postgres.DB, sealed []byte) error {
+	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT DO NOTHING`, sealed)
+	return fault.At(err, "drawing.insertKeyCheck")
+}
+
+// keyCheck returns the sealed text that shows whether a key is the right one; nil: there is
+// none yet.
+func keyCheck(ctx context.Context, db postgres.DB) (sealed []byte, err error) {
+	err = db.QueryRow(ctx, `SELECT sealed FROM draw_key_check`).Scan(&sealed)
+	_, err = postgres.Found(err)
+	return sealed, fault.At(err, "drawing.keyCheck")
 }
 
 // Rotation is what RotateSecrets has done.
@@ -61,7 +77,8 @@ type Rotation struct {
 // that has changed meanwhile is left for the next run.
 func RotateSecrets(ctx context.Context, db postgres.Pool, keys keyring.Keyring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
-		page, err := SecretsAfter(ctx, db, after, batch)
+		page, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[sealedSecret],
+			`SELECT campaign_id, sealed FROM draw_secrets WHERE campaign_id > $1 ORDER BY campaign_id LIMIT $2`, after, batch)
 		if err != nil {
 			return r, fmt.Errorf("drawing.RotateSecrets: %w", err)
 		}
@@ -75,25 +92,34 @@ func RotateSecrets(ctx context.Context, db postgres.Pool, keys keyring.Keyring, 
 	}
 }
 
+// sealedSecret is the encrypted secret of a campaign.
+type sealedSecret struct {
+	CampaignID uuid.UUID
+	Sealed     []byte
+}
+
 // rotate seals one batch.
-func (r *Rotation) rotate(ctx context.Context, db postgres.Pool, keys keyring.Keyring, page []Sealed) error {
-	var old []Sealed
-	var anew [][]byte
+func (r *Rotation) rotate(ctx context.Context, db postgres.DB, keys keyring.Keyring, page []sealedSecret) error {
+	var ids []uuid.UUID
+	var before, anew [][]byte
 	for _, s := range page {
 		sealed, err := keys.Reseal(s.Sealed, s.CampaignID[:])
 		if err != nil {
 			r.Unopened = append(r.Unopened, s.CampaignID)
 			continue
 		}
-		if string(sealed) != string(s.Sealed) {
-			old, anew = append(old, s), append(anew, sealed)
+		if !bytes.Equal(sealed, s.Sealed) {
+			ids, before, anew = append(ids, s.CampaignID), append(before, s.Sealed), append(anew, sealed)
 		}
 	}
-	resealed, err := ReplaceSecrets(ctx, db, old, anew)
+	tag, err := db.Exec(ctx, `
+		UPDATE draw_secrets s SET sealed = r.sealed, sealed_at = clock_timestamp()
+		FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS r (id, old, sealed)
+		WHERE s.campaign_id = r.id AND s.sealed = r.old`, ids, before, anew) // a secret that has changed meanwhile stays
 	if err != nil {
 		return err
 	}
-	r.Checked, r.Resealed = r.Checked+len(page), r.Resealed+resealed
+	r.Checked, r.Resealed = r.Checked+len(page), r.Resealed+int(tag.RowsAffected())
 	return nil
 }
 
@@ -109,55 +135,4 @@ func SecretOf(ctx context.Context, db postgres.DB, id uuid.UUID) (sealed []byte,
 		return nil, fmt.Errorf("drawing.SecretOf(%s): %w", id, err)
 	}
 	return sealed, nil
-}
-
-// Sealed is the encrypted secret of a campaign.
-type Sealed struct {
-	CampaignID uuid.UUID
-	Sealed     []byte
-}
-
-// SecretsAfter returns the next encrypted secrets by campaign, at most limit; zero: from
-// the first on.
-func SecretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Sealed, error) {
-	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Sealed],
-		`SELECT campaign_id, sealed FROM draw_secrets WHERE campaign_id > $1 ORDER BY campaign_id LIMIT $2`, after, limit)
-	return list, fault.At(err, "drawing.SecretsAfter")
-}
-
-// ReplaceSecrets replaces encrypted secrets: those that are still as in old get what
-// stands at their place in anew. It returns how many it has replaced.
-func ReplaceSecrets(ctx context.Context, db postgres.DB, old []Sealed, anew [][]byte) (int, error) {
-	ids, before := make([]uuid.UUID, len(old)), make([][]byte, len(old))
-	for i, s := range old {
-		ids[i], before[i] = s.CampaignID, s.Sealed
-	}
-	tag, err := db.Exec(ctx, `
-		UPDATE draw_secrets s SET sealed = r.sealed, sealed_at = clock_timestamp()
-		FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS r (id, old, sealed)
-		WHERE s.campaign_id = r.id AND s.sealed = r.old`, ids, before, anew)
-	if err != nil {
-		return 0, fmt.Errorf("drawing.ReplaceSecrets: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
-}
-
-// KeyCheck returns the sealed text that shows whether a key is the right one; nil: there is
-// none yet.
-func KeyCheck(ctx context.Context, db postgres.DB) (sealed []byte, err error) {
-	err = db.QueryRow(ctx, `SELECT sealed FROM draw_key_check`).Scan(&sealed)
-	_, err = postgres.Found(err)
-	return sealed, fault.At(err, "drawing.KeyCheck")
-}
-
-// InsertKeyCheck stores the sealed text, unless there is one.
-func InsertKeyCheck(ctx context.Context, db postgres.DB, sealed []byte) error {
-	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT DO NOTHING`, sealed)
-	return fault.At(err, "drawing.InsertKeyCheck")
-}
-
-// ReplaceKeyCheck stores the sealed text in the place of any other.
-func ReplaceKeyCheck(ctx context.Context, db postgres.DB, sealed []byte) error {
-	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT (one) DO UPDATE SET sealed = excluded.sealed`, sealed)
-	return fault.At(err, "drawing.ReplaceKeyCheck")
 }

@@ -22,21 +22,23 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// ErrNotFrozenList means that the stored list is not the one that was frozen: somebody has
-// changed rows that never change.
+// ErrNotFrozenList means that the stored list is not the one that was frozen: rows that never
+// change were changed.
 var ErrNotFrozenList = errors.New("drawing: the stored list is not the one that was frozen")
 
-// Service makes proofs.
+// Proofs makes proofs.
 type Proofs struct{ db postgres.DB }
 
-// pages is how many statements a Service runs at once for the lines of documents.
+// pages bounds the statements that run at once for the lines of documents.
 const pages = 2
 
-// NewService returns a Service. It reads the lines of all documents together by two
-// connections of db at a time.
-func NewProofs(db postgres.DB) *Proofs { return &Proofs{db: newLimitedDB(db, pages)} }
+// NewProofs returns Proofs. They read the lines of all documents together by two connections of
+// db at a time.
+func NewProofs(db postgres.DB) *Proofs {
+	return &Proofs{db: limitedDB{DB: db, permits: semaphore.NewWeighted(pages)}}
+}
 
-// Document is a document with the frozen list of a campaign, before its lines are read.
+// Proof is a document with the frozen list of a campaign, before its lines are read.
 type Proof struct {
 	Tag   string // identifies its bytes
 	list  fairdraw.List
@@ -64,7 +66,7 @@ func (s *Proofs) List(ctx context.Context, id uuid.UUID) (*Proof, error) {
 // Document returns the proof document of a campaign. The Error is state-conflict when the
 // campaign is not drawn, and not-found when there is none.
 func (s *Proofs) Document(ctx context.Context, id uuid.UUID) (*Proof, error) {
-	bound, published, err := campaign.CommitmentOf(ctx, s.db, id)
+	bound, published, err := findPlan(ctx, s.db, id)
 	if err != nil {
 		return nil, err
 	}
@@ -75,9 +77,9 @@ func (s *Proofs) Document(ctx context.Context, id uuid.UUID) (*Proof, error) {
 	if !published || !isDrawn {
 		return nil, s.refusal(ctx, id, "its proof is there when it is drawn")
 	}
-	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: bound.Rules, Commitment: fairdraw.Hash(bound.Commitment),
+	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: bound.text, Commitment: bound.commitment,
 		Secret: drawn.Secret, Trust: drawn.Trust, Winners: winnersOf(drawn)}
-	if err := s.addFreeze(ctx, &p, drawn.Randomness); err != nil {
+	if err := s.addFreeze(ctx, &p, bound, drawn.Randomness); err != nil {
 		return nil, err
 	}
 	return &Proof{Tag: tagOf(p, drawn), list: fairdraw.List{CampaignID: id, Count: p.Count, Root: p.Root}, db: s.db,
@@ -86,7 +88,7 @@ func (s *Proofs) Document(ctx context.Context, id uuid.UUID) (*Proof, error) {
 		}}, nil
 }
 
-// refusal returns why a campaign does not have a document. then says when it will.
+// refusal returns why a campaign does not have a document; the text of then says when it will.
 func (s *Proofs) refusal(ctx context.Context, id uuid.UUID, then string) error {
 	c, err := campaign.Get(ctx, s.db, id)
 	switch {
@@ -100,7 +102,7 @@ func (s *Proofs) refusal(ctx context.Context, id uuid.UUID, then string) error {
 }
 
 // addFreeze adds what was frozen, and the round.
-func (s *Proofs) addFreeze(ctx context.Context, p *fairdraw.Proof, randomness []byte) error {
+func (s *Proofs) addFreeze(ctx context.Context, p *fairdraw.Proof, bound plan, randomness []byte) error {
 	frozen, ok, err := FreezeOf(ctx, s.db, p.CampaignID)
 	if err != nil {
 		return err
@@ -110,35 +112,24 @@ func (s *Proofs) addFreeze(ctx context.Context, p *fairdraw.Proof, randomness []
 	}
 	p.Root, p.Count, p.FrozenAt, p.Round = frozen.Root, frozen.Count, fairdraw.At(frozen.FrozenAt), frozen.Round
 	p.FreezeHash = fairdraw.FreezeHash(frozen.Record)
-	if frozen.Round != nil {
-		p.Beacon, err = s.beaconOf(ctx, p.Rules, *frozen.Round, randomness)
+	if frozen.Round == nil {
+		return nil
 	}
-	return err
-}
-
-// beaconOf returns the round of the chain that the rules name.
-func (s *Proofs) beaconOf(ctx context.Context, text []byte, number uint64, randomness []byte) (*fairdraw.ProofBeacon, error) {
-	var rules fairdraw.Rules
-	if err := json.Unmarshal(text, &rules); err != nil {
-		return nil, fmt.Errorf("drawing.Document: the rules: %w", err)
+	if bound.rules.Beacon == nil {
+		return fmt.Errorf("drawing.Document(%s): the freeze record names a round, and the rules no beacon", p.CampaignID)
 	}
-	if rules.Beacon == nil {
-		return nil, errors.New("drawing.Document: the freeze record names a round, and the rules no beacon")
-	}
-	chain, known, err := ChainOf(ctx, s.db, rules.Beacon.ChainHash)
+	hash, chain, number := bound.rules.Beacon.ChainHash, bound.chain, *frozen.Round
+	round, ok, err := roundWith(ctx, s.db, hash, number, randomness)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	round, stored, err := RoundWith(ctx, s.db, rules.Beacon.ChainHash, number, randomness)
-	if err != nil {
-		return nil, err
+	if !ok {
+		return fmt.Errorf("drawing.Document(%s): round %d of the chain %s is not stored", p.CampaignID, number, hash)
 	}
-	if !known || !stored {
-		return nil, fmt.Errorf("drawing.Document: round %d of the chain %s is not stored", number, rules.Beacon.ChainHash)
-	}
-	return &fairdraw.ProofBeacon{ChainHash: rules.Beacon.ChainHash, PublicKey: chain.PublicKey, GenesisTime: chain.GenesisTime,
+	p.Beacon = &fairdraw.ProofBeacon{ChainHash: hash, PublicKey: chain.PublicKey, GenesisTime: chain.GenesisTime,
 		GenesisSeed: chain.GenesisSeed, BeaconID: chain.ID, PeriodS: chain.PeriodS, Round: number,
-		Signature: round.Signature, Randomness: round.Randomness}, nil
+		Signature: round.Signature, Randomness: round.Randomness}
+	return nil
 }
 
 // winnersOf returns the winners as the document has them.
@@ -191,15 +182,11 @@ func (d *Proof) lines(ctx context.Context) iter.Seq2[fairdraw.SoldLine, error] {
 	}
 }
 
-// limitedDB is a database whose queries for several rows run few at a time. A query has its
+// limitedDB is a database with a bound on concurrent queries for several rows. A query holds its
 // permit until its rows are closed.
 type limitedDB struct {
 	postgres.DB
 	permits *semaphore.Weighted
-}
-
-func newLimitedDB(db postgres.DB, permits int64) limitedDB {
-	return limitedDB{DB: db, permits: semaphore.NewWeighted(permits)}
 }
 
 // Query implements postgres.DB.
@@ -215,7 +202,7 @@ func (d limitedDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	return &limitedRows{Rows: rows, leave: sync.OnceFunc(func() { d.permits.Release(1) })}, nil
 }
 
-// limitedRows are rows that give the permit of their query back.
+// limitedRows are rows that release the permit of their query.
 type limitedRows struct {
 	pgx.Rows
 	leave func()

@@ -223,7 +223,7 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 		t.Errorf("%s: %v", check, err)
 	}
 	round := chain.Sign(*now.Progress.Round)
-	in(t, db, func(tx pgx.Tx) error { return drawing.KeepRound(t.Context(), tx, chain.Hash(), round) })
+	in(t, db, func(tx pgx.Tx) error { return drawing.InsertRound(t.Context(), tx, chain.Hash(), round) })
 	var rules fairdraw.Rules
 	if err := json.Unmarshal(now.Rules, &rules); err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func boundProof(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chai
 	in(t, db, func(tx pgx.Tx) error {
 		return errors.Join(campaign.Create(t.Context(), tx, id, draft), inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: fixture.Triangle(3), Prices: []money.Amount{100, 200, 300}}),
 			campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}),
-			drawing.InsertSecret(t.Context(), tx, id, []byte("sealed")), drawing.KeepChain(t.Context(), tx, chain))
+			drawing.InsertSecret(t.Context(), tx, id, []byte("sealed")), drawing.InsertChain(t.Context(), tx, chain))
 	})
 	fixture.SellOut(t, db, id)
 	var tree fairdraw.Tree
@@ -331,7 +331,7 @@ func boundProof(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chai
 	}
 	in(t, db, func(tx pgx.Tx) error {
 		return errors.Join(drawing.InsertFreeze(t.Context(), tx, frozen, list, tree.Subtrees()),
-			drawing.NoteWait(t.Context(), tx, id, drawing.Wait{Reason: "round due", RetryAt: chain.DueAt(number)}))
+			drawing.SetWait(t.Context(), tx, id, job.Waiting{Reason: "round due", RetryAt: chain.DueAt(number)}))
 	})
 	now, err := drawing.ProofStateOf(t.Context(), db, id)
 	if err != nil || now.Draw != nil || now.Freeze == nil || *now.Freeze.Secret != secret || *now.Progress.Round != number ||
@@ -341,7 +341,7 @@ func boundProof(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chai
 	signature := []byte("a signature") // verifying is not this package's business
 	round = beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
 	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(drawing.KeepRound(t.Context(), tx, chain.Hash(), round),
+		return errors.Join(drawing.InsertRound(t.Context(), tx, chain.Hash(), round),
 			drawing.InsertDraw(t.Context(), tx, &drawing.Draw{CampaignID: id, Trust: fairdraw.TrustBeacon, Root: frozen.Root, Secret: secret,
 				Randomness: round.Randomness[:], Winners: []drawing.Winner{{Prize: 1, Layer: 1, Name: "nobody's"}}, Version: 1}))
 	})

@@ -29,29 +29,36 @@ type plan struct {
 	chain      beacon.Chain // that the rules name, if they name one
 }
 
-func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (p plan, err error) {
-	bound, ok, err := campaign.CommitmentOf(ctx, db, id)
-	if err != nil {
-		return p, err
+// planOf returns the plan of a published campaign.
+func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (plan, error) {
+	p, ok, err := findPlan(ctx, db, id)
+	if err == nil && !ok {
+		err = fmt.Errorf("drawing.planOf(%s): the campaign has no commitment", id)
 	}
-	if !ok {
-		return p, fmt.Errorf("drawing.planOf(%s): the campaign has no commitment", id)
+	return p, err
+}
+
+// findPlan returns the plan of a campaign, or false before its publication.
+func findPlan(ctx context.Context, db postgres.DB, id uuid.UUID) (p plan, ok bool, err error) {
+	bound, ok, err := campaign.CommitmentOf(ctx, db, id)
+	if err != nil || !ok {
+		return p, false, err
 	}
 	p.text, p.commitment = bound.Rules, fairdraw.Hash(bound.Commitment)
 	if err := json.Unmarshal(bound.Rules, &p.rules); err != nil {
-		return p, fmt.Errorf("drawing.planOf(%s): the rules: %w", id, err)
+		return p, false, fmt.Errorf("drawing.findPlan(%s): the rules: %w", id, err)
 	}
 	if p.rules.Beacon == nil {
-		return p, nil
+		return p, true, nil
 	}
 	p.chain, ok, err = ChainOf(ctx, db, p.rules.Beacon.ChainHash)
 	if err != nil {
-		return p, err
+		return p, false, err
 	}
 	if !ok || p.chain.Hash() != p.rules.Beacon.ChainHash || p.chain.PeriodS != p.rules.Beacon.PeriodS {
-		return p, fmt.Errorf("drawing.planOf(%s): the chain %s, which the rules name, is not stored as they name it", id, p.rules.Beacon.ChainHash)
+		return p, false, fmt.Errorf("drawing.findPlan(%s): the chain %s, which the rules name, is not stored as they name it", id, p.rules.Beacon.ChainHash)
 	}
-	return p, nil
+	return p, true, nil
 }
 
 // trust is the level of trust that the rules promise.
@@ -101,7 +108,7 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 		if err := a.execution.Complete(ctx, tx); err != nil {
 			return err
 		}
-		if err := InsertDraw(ctx, tx, &drawn); err != nil {
+		if err := insertDraw(ctx, tx, &drawn); err != nil {
 			return err
 		}
 		var numbers, columns []int
@@ -143,7 +150,8 @@ type Result struct {
 	ExecutedAt time.Time     `json:"executed_at"`
 }
 
-// Winner is the outcome of one prize, with the names of the position that has won it.
+// NamedWinner is the outcome of one prize, with what people call the position that has won it: a draw
+// is stored without.
 type NamedWinner struct {
 	Winner
 	Number *int    `json:"number"` // null as the column is
@@ -161,15 +169,19 @@ func get(ctx context.Context, db postgres.DB, id uuid.UUID) (Result, bool, error
 }
 
 func resultOf(d Draw, form shape.Shape) Result {
-	winners := make([]NamedWinner, len(d.Winners))
-	for i, w := range d.Winners {
+	return Result{CampaignID: d.CampaignID, Trust: d.Trust, Root: d.Root.String(), Secret: d.Secret.String(), Winners: named(d.Winners, form), ExecutedAt: d.ExecutedAt}
+}
+
+func named(list []Winner, form shape.Shape) []NamedWinner {
+	winners := make([]NamedWinner, len(list))
+	for i, w := range list {
 		winners[i].Winner = w
 		if w.Column != nil {
 			place := form.Place(shape.Position{Layer: w.Layer, Column: *w.Column})
 			winners[i].Number, winners[i].Label = &place.Number, &place.Label
 		}
 	}
-	return Result{CampaignID: d.CampaignID, Trust: d.Trust, Root: d.Root.String(), Secret: d.Secret.String(), Winners: winners, ExecutedAt: d.ExecutedAt}
+	return winners
 }
 
 // publish converts winners to their published form.
@@ -217,7 +229,7 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 	if err != nil {
 		return round, err
 	}
-	if _, known, err := RoundWith(ctx, db, chain, number, round.Randomness[:]); err != nil || known {
+	if _, known, err := roundWith(ctx, db, chain, number, round.Randomness[:]); err != nil || known {
 		return round, err
 	}
 	return round, postgres.InTx(ctx, db, func(tx pgx.Tx) error {
@@ -226,9 +238,9 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 			return err
 		}
 		if drawing {
-			return KeepRound(ctx, tx, chain, round)
+			return InsertRound(ctx, tx, chain, round)
 		}
-		if _, known, err := RoundWith(ctx, tx, chain, number, round.Randomness[:]); err != nil || known { // it is drawn
+		if _, known, err := roundWith(ctx, tx, chain, number, round.Randomness[:]); err != nil || known { // it is drawn
 			return err
 		}
 		return errCancelled

@@ -22,7 +22,7 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 		return nil, nil
 	}
 	number := *a.frozen.Round
-	round, ok, err := RoundOf(ctx, a.db, a.chain, number)
+	round, ok, err := roundOf(ctx, a.db, a.chain, number)
 	if err != nil {
 		return nil, err
 	}

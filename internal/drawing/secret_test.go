@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/drawing"
@@ -132,16 +131,20 @@ func TestASecretThatHasChangedMeanwhileIsNotReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ring, err := keyring.Parse(keyring.NewKey(), strings.Repeat("5a", 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := ring.Open(now, id[:])
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
-		old  []byte
+		read []byte
 		want int
-	}{"what it was": {[]byte("what it was"), 0}, "what it is": {now, 1}} {
-		keep(t, db, func(tx pgx.Tx) error {
-			n, err := drawing.ReplaceSecrets(t.Context(), tx, []drawing.Sealed{{CampaignID: id, Sealed: c.old}}, [][]byte{now})
-			if n != c.want {
-				t.Errorf("%s: %d replaced", name, n)
-			}
-			return err
-		})
+	}{"what it was": {fixture.Key(t).Seal(secret, id[:]), 0}, "what it is": {now, 1}} {
+		if n, err := drawing.Reseal(t.Context(), db, ring, id, c.read); err != nil || n != c.want {
+			t.Errorf("%s: %d replaced, %v", name, n, err)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package drawing
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -27,7 +26,7 @@ type Draw struct {
 	Randomness []byte // of the beacon's round, 32 bytes; empty without a beacon
 	Winners    []Winner
 	Version    int64     // of the execution lock: the claim that drew
-	ExecutedAt time.Time // the database's clock; InsertDraw sets it
+	ExecutedAt time.Time // the database's clock; insertDraw sets it
 }
 
 // Winner is the outcome of one prize. Column and purchase are nil when the
@@ -40,32 +39,28 @@ type Winner struct {
 	Name       string     `json:"name"`
 }
 
-// InsertDraw stores a draw and sets its ExecutedAt. The primary key refuses a second, and
+const drawColumns = `trust, root, secret, randomness, winners, execution_version`
+
+// insertDraw stores a draw and sets its ExecutedAt. The primary key refuses a second, and
 // a trigger one that is weaker than its rules.
-func InsertDraw(ctx context.Context, tx pgx.Tx, d *Draw) error {
+func insertDraw(ctx context.Context, tx pgx.Tx, d *Draw) error {
 	randomness := d.Randomness
 	if randomness == nil {
 		randomness = []byte{}
 	}
-	err := tx.QueryRow(ctx, `
-		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
-		VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING executed_at`,
+	err := tx.QueryRow(ctx, `INSERT INTO draws (campaign_id, `+drawColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING executed_at`,
 		d.CampaignID, d.Trust, d.Root[:], d.Secret[:], randomness, d.Winners, d.Version).Scan(&d.ExecutedAt)
-	return fault.At(err, "drawing.InsertDraw(%s)", d.CampaignID)
+	return fault.At(err, "drawing.insertDraw(%s)", d.CampaignID)
 }
 
 // DrawOf returns the draw of a campaign, or false when it is not drawn.
 func DrawOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Draw, bool, error) {
 	d := Draw{CampaignID: id}
 	var root, secret []byte
-	err := db.QueryRow(ctx, `
-		SELECT trust, root, secret, randomness, winners, execution_version, executed_at FROM draws WHERE campaign_id = $1`, id).
+	err := db.QueryRow(ctx, `SELECT `+drawColumns+`, executed_at FROM draws WHERE campaign_id = $1`, id).
 		Scan(&d.Trust, &root, &secret, &d.Randomness, &d.Winners, &d.Version, &d.ExecutedAt)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Draw{}, false, nil
-	}
-	if err != nil {
-		return Draw{}, false, fmt.Errorf("drawing.DrawOf(%s): %w", id, err)
+	if ok, err := postgres.Found(err); !ok {
+		return Draw{}, false, fault.At(err, "drawing.DrawOf(%s)", id)
 	}
 	d.Root, d.Secret = fairdraw.Hash(root), fairdraw.Hash(secret)
 	return d, true, nil
@@ -81,17 +76,16 @@ type Freeze struct {
 	Round      *uint64   // of the beacon; nil: none
 }
 
+const freezeColumns = `record, root, sold, frozen_at, round`
+
 // FreezeOf returns the freeze of a campaign, or false when it is not frozen.
 func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, error) {
 	f := Freeze{CampaignID: id}
 	var root []byte
-	err := db.QueryRow(ctx, `SELECT record, root, sold, frozen_at, round FROM freezes WHERE campaign_id = $1`, id).
+	err := db.QueryRow(ctx, `SELECT `+freezeColumns+` FROM freezes WHERE campaign_id = $1`, id).
 		Scan(&f.Record, &root, &f.Count, &f.FrozenAt, &f.Round)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Freeze{}, false, nil
-	}
-	if err != nil {
-		return Freeze{}, false, fmt.Errorf("drawing.FreezeOf(%s): %w", id, err)
+	if ok, err := postgres.Found(err); !ok {
+		return Freeze{}, false, fault.At(err, "drawing.FreezeOf(%s)", id)
 	}
 	f.Root = fairdraw.Hash(root)
 	return f, true, nil
@@ -100,7 +94,7 @@ func FreezeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Freeze, bool, 
 // InsertFreeze stores a freeze with its list, and the subtrees over it, in order. The primary
 // key refuses a second.
 func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, list []fairdraw.SoldLine, subtrees []fairdraw.Subtree) error {
-	_, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, record, root, sold, frozen_at, round) VALUES ($1, $2, $3, $4, $5, $6)`,
+	_, err := tx.Exec(ctx, `INSERT INTO freezes (campaign_id, `+freezeColumns+`) VALUES ($1, $2, $3, $4, $5, $6)`,
 		f.CampaignID, string(f.Record), f.Root[:], f.Count, f.FrozenAt, f.Round)
 	if err != nil {
 		return fmt.Errorf("drawing.InsertFreeze(%s): %w", f.CampaignID, err)
@@ -124,8 +118,8 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, list []fairdraw.Sold
 // listPage is the leaves of how many subtrees one statement reads.
 const listPage = 8
 
-// SubtreesOf returns the stored nodes of a frozen tree in order. It reads no more of their
-// leaves than the place of the first.
+// SubtreesOf returns the stored nodes of a frozen tree in order. Of their leaves it reads
+// only the position of the first.
 func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.Subtree, error) {
 	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (s fairdraw.Subtree, err error) {
 		var hash, first []byte
@@ -159,16 +153,12 @@ func ListOf(ctx context.Context, db postgres.DB, id uuid.UUID) iter.Seq2[fairdra
 	}
 }
 
-// LinesUnder returns the lines of the frozen list that stand under one subtree.
-func LinesUnder(ctx context.Context, db postgres.DB, id uuid.UUID, number int) ([]fairdraw.SoldLine, error) {
-	return linesUnder(ctx, db, id, number, 1)
-}
-
+// linesUnder returns the lines of the frozen list that stand under some subtrees.
 func linesUnder(ctx context.Context, db postgres.DB, id uuid.UUID, number, subtrees int) ([]fairdraw.SoldLine, error) {
 	pages, err := postgres.Collect(ctx, db, pgx.RowTo[[]byte], `
 		SELECT leaves FROM freeze_subtrees WHERE campaign_id = $1 AND number >= $2 AND number < $3 ORDER BY number`, id, number, number+subtrees)
 	if err != nil {
-		return nil, fault.At(err, "drawing.linesUnder(%s, %d)", id, number)
+		return nil, fmt.Errorf("drawing.linesUnder(%s, %d): %w", id, number, err)
 	}
 	var lines []fairdraw.SoldLine
 	for _, leaves := range pages {
@@ -225,58 +215,60 @@ func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
 	return p, nil
 }
 
-// KeepChain stores a chain that a campaign binds itself to, once.
-func KeepChain(ctx context.Context, tx pgx.Tx, c beacon.Chain) error {
+const chainColumns = `public_key, genesis_time, genesis_seed, beacon_id, period_s`
+
+// InsertChain stores a chain that a campaign binds itself to, once.
+func InsertChain(ctx context.Context, tx pgx.Tx, c beacon.Chain) error {
 	hash := c.Hash()
-	_, err := tx.Exec(ctx, `
-		INSERT INTO beacon_chains (chain_hash, public_key, genesis_time, genesis_seed, beacon_id, period_s)
-		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+	_, err := tx.Exec(ctx, `INSERT INTO beacon_chains (chain_hash, `+chainColumns+`) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
 		hash[:], c.PublicKey, c.GenesisTime, c.GenesisSeed, c.ID, c.PeriodS)
-	return fault.At(err, "drawing.KeepChain(%x)", hash)
+	return fault.At(err, "drawing.InsertChain(%x)", hash)
 }
 
 // ChainOf returns the chain of a hash, or false when no campaign has bound itself to it.
 func ChainOf(ctx context.Context, db postgres.DB, hash fairdraw.Hash) (c beacon.Chain, ok bool, err error) {
-	err = db.QueryRow(ctx, `SELECT public_key, genesis_time, genesis_seed, beacon_id, period_s FROM beacon_chains WHERE chain_hash = $1`, hash[:]).
+	err = db.QueryRow(ctx, `SELECT `+chainColumns+` FROM beacon_chains WHERE chain_hash = $1`, hash[:]).
 		Scan(&c.PublicKey, &c.GenesisTime, &c.GenesisSeed, &c.ID, &c.PeriodS)
 	ok, err = postgres.Found(err)
 	return c, ok, fault.At(err, "drawing.ChainOf(%s)", hash)
 }
 
-// KeepRound stores a round that beacon.Chain.Verify has returned, once.
-func KeepRound(ctx context.Context, db postgres.DB, chain fairdraw.Hash, r beacon.Round) error {
-	_, err := db.Exec(ctx, `INSERT INTO beacon_rounds (chain_hash, round, signature, randomness) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+const roundColumns = `round, signature, randomness`
+
+// InsertRound stores a round that beacon.Chain.Verify has returned, once.
+func InsertRound(ctx context.Context, db postgres.DB, chain fairdraw.Hash, r beacon.Round) error {
+	_, err := db.Exec(ctx, `INSERT INTO beacon_rounds (chain_hash, `+roundColumns+`) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		chain[:], r.Number, r.Signature, r.Randomness[:])
-	return fault.At(err, "drawing.KeepRound(%s, %d)", chain, r.Number)
+	return fault.At(err, "drawing.InsertRound(%s, %d)", chain, r.Number)
 }
 
-// mostRows is how many rows of a round are read, or newer than one: to verify one takes 7 to 18 ms.
+// mostRows bounds the rows of a round, or those newer than one, that are read: to verify one takes 7 to 18 ms.
 const mostRows = 16
 
-// RoundOf returns the stored round that verifies, or false.
-func RoundOf(ctx context.Context, db postgres.DB, chain beacon.Chain, number uint64) (beacon.Round, bool, error) {
+// roundOf returns the stored round that verifies, or false.
+func roundOf(ctx context.Context, db postgres.DB, chain beacon.Chain, number uint64) (beacon.Round, bool, error) {
 	stored, err := RowsOf(ctx, db, chain.Hash(), number)
 	if err != nil {
 		return beacon.Round{}, false, err
 	}
-	r, ok := firstTrue(chain, stored)
+	r, ok := firstVerified(chain, stored)
 	return r, ok, nil
 }
 
-// NewestRound returns the newest stored round of a chain that verifies, or known if none is newer.
-func NewestRound(ctx context.Context, db postgres.DB, chain beacon.Chain, known beacon.Round) (beacon.Round, error) {
+// newestRound returns the newest stored round of a chain that verifies, or known if none is newer.
+func newestRound(ctx context.Context, db postgres.DB, chain beacon.Chain, known beacon.Round) (beacon.Round, error) {
 	hash := chain.Hash()
 	stored, err := rounds(ctx, db, `round > $2 ORDER BY round DESC LIMIT $3`, hash[:], known.Number, mostRows)
 	if err != nil {
 		return known, err
 	}
-	if newer, ok := firstTrue(chain, stored); ok {
+	if newer, ok := firstVerified(chain, stored); ok {
 		return newer, nil
 	}
 	return known, nil
 }
 
-func firstTrue(chain beacon.Chain, stored []beacon.Round) (beacon.Round, bool) {
+func firstVerified(chain beacon.Chain, stored []beacon.Round) (beacon.Round, bool) {
 	for _, r := range stored {
 		if verified, err := chain.Verify(r.Number, r.Signature); err == nil {
 			return verified, true
@@ -285,14 +277,14 @@ func firstTrue(chain beacon.Chain, stored []beacon.Round) (beacon.Round, bool) {
 	return beacon.Round{}, false
 }
 
-// RowsOf returns what is stored of a round, false rows too.
+// RowsOf returns the stored rows of a round, also those that do not verify.
 func RowsOf(ctx context.Context, db postgres.DB, chain fairdraw.Hash, number uint64) ([]beacon.Round, error) {
 	return rounds(ctx, db, `round = $2 ORDER BY stored_at LIMIT $3`, chain[:], number, mostRows)
 }
 
-// RoundWith returns the stored round that has a randomness, or false. Nothing is verified: a verified
-// round, or a draw, has it.
-func RoundWith(ctx context.Context, db postgres.DB, chain fairdraw.Hash, number uint64, randomness []byte) (r beacon.Round, ok bool, err error) {
+// roundWith returns the stored round that has a randomness, or false. It verifies nothing: the
+// randomness comes from a verified round or from a draw.
+func roundWith(ctx context.Context, db postgres.DB, chain fairdraw.Hash, number uint64, randomness []byte) (r beacon.Round, ok bool, err error) {
 	found, err := rounds(ctx, db, `round = $2 AND randomness = $3 LIMIT 1`, chain[:], number, randomness)
 	if err != nil || len(found) == 0 {
 		return r, false, err
@@ -307,6 +299,6 @@ func rounds(ctx context.Context, db postgres.DB, which string, args ...any) ([]b
 			r.Randomness = [sha256.Size]byte(randomness) // a CHECK says so
 		}
 		return r, err
-	}, `SELECT round, signature, randomness FROM beacon_rounds WHERE chain_hash = $1 AND `+which, args...)
+	}, `SELECT `+roundColumns+` FROM beacon_rounds WHERE chain_hash = $1 AND `+which, args...)
 	return found, fault.At(err, "drawing.rounds")
 }

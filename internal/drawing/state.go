@@ -19,7 +19,7 @@ import (
 	"triprize/internal/purchase"
 )
 
-// State is what is public of the draw of a campaign.
+// ProofState is what is public of the draw of a campaign.
 type ProofState struct {
 	Campaign   campaign.Campaign
 	Commitment *fairdraw.Hash // nil before publication
@@ -29,44 +29,34 @@ type ProofState struct {
 	Progress   Progress
 	Freeze     *fairdraw.FreezeRecord // nil: not frozen yet
 	Draw       *Draw                  // nil: not drawn yet
-	Shape      shape.Shape            // empty before publication
+	Winners    []NamedWinner          // of the draw
 }
 
-// StateOf returns the state of a draw, or a not-found Error. Its parts are read one after
-// the other. None of them changes once it is there, so a part may only be missing that has
-// just been made.
+// ProofStateOf returns the state of a draw, or a not-found Error. It reads the parts one after
+// the other. A part never changes once it is stored, so only one that has just been stored
+// may be missing.
 func ProofStateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s ProofState, err error) {
 	if s.Campaign, err = campaign.Get(ctx, db, id); err != nil {
 		return s, err
 	}
-	bound, published, err := campaign.CommitmentOf(ctx, db, id)
+	p, published, err := findPlan(ctx, db, id)
 	if err != nil || !published {
 		return s, err
 	}
-	var rules fairdraw.Rules
-	if err := json.Unmarshal(bound.Rules, &rules); err != nil {
-		return s, fmt.Errorf("drawing.StateOf(%s): the rules: %w", id, err)
-	}
-	s.Rules = bound.Rules
-	commitment := fairdraw.Hash(bound.Commitment)
-	s.Commitment, s.Trust = &commitment, fairdraw.TrustOperator
-	if rules.Beacon != nil {
-		s.Trust = fairdraw.TrustBeacon
-		chain, _, err := ChainOf(ctx, db, rules.Beacon.ChainHash)
-		if err != nil {
-			return s, err
-		}
-		s.Chain = &chain
-	}
-	if s.Shape, err = campaign.ShapeOf(ctx, db, id); err != nil {
-		return s, err
+	s.Rules, s.Commitment, s.Trust = p.text, &p.commitment, p.trust()
+	if p.rules.Beacon != nil {
+		s.Chain = &p.chain
 	}
 	drawn, isDrawn, err := DrawOf(ctx, db, id)
 	if err != nil {
 		return s, err
 	}
 	if isDrawn {
-		s.Draw, s.Campaign.State = &drawn, campaign.Completed
+		form, err := campaign.ShapeOf(ctx, db, id)
+		if err != nil {
+			return s, err
+		}
+		s.Draw, s.Winners, s.Campaign.State = &drawn, named(drawn.Winners, form), campaign.Completed
 	}
 	progress, err := ReadProgress(ctx, db, []uuid.UUID{id})
 	if err != nil {
@@ -78,7 +68,7 @@ func ProofStateOf(ctx context.Context, db postgres.DB, id uuid.UUID) (s ProofSta
 	}
 	s.Freeze = new(fairdraw.FreezeRecord)
 	if err := json.Unmarshal(s.Progress.Record, s.Freeze); err != nil {
-		return s, fmt.Errorf("drawing.StateOf(%s): the freeze record: %w", id, err)
+		return s, fmt.Errorf("drawing.ProofStateOf(%s): the freeze record: %w", id, err)
 	}
 	return s, nil
 }
@@ -104,7 +94,7 @@ func (s *Proofs) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.Pu
 	made := fairdraw.PurchaseProof{CampaignID: p.CampaignID, Root: frozen.Root, Count: frozen.Count}
 	numbers, among := byPage(p.Items, subtrees)
 	for _, number := range numbers {
-		lines, err := LinesUnder(ctx, s.db, p.CampaignID, number)
+		lines, err := linesUnder(ctx, s.db, p.CampaignID, number, 1)
 		if err != nil {
 			return none, err
 		}

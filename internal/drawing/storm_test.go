@@ -117,7 +117,7 @@ func drawUnlocked(t *testing.T, db *pgxpool.Pool, s signer, id uuid.UUID, ref jo
 		if _, waits := errors.AsType[*drawing.Waiting](err); waits {
 			f, _, err := drawing.FreezeOf(t.Context(), db, id)
 			if err == nil {
-				err = drawing.KeepRound(t.Context(), db, s.Hash(), s.sign(*f.Round))
+				err = drawing.InsertRound(t.Context(), db, s.Hash(), s.sign(*f.Round))
 			}
 			if err != nil {
 				t.Error(err)

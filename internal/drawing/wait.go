@@ -9,31 +9,26 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 )
 
-// Wait is what a draw under way waits for, and when it is tried again.
-type Wait struct {
-	Reason  string
-	RetryAt time.Time
-}
-
-// NoteWait stores what a draw waits for now. It replaces what it waited for before.
-func NoteWait(ctx context.Context, db postgres.DB, id uuid.UUID, w Wait) error {
+// SetWait stores what a draw waits for now, and when it is tried again.
+func SetWait(ctx context.Context, db postgres.DB, id uuid.UUID, w job.Waiting) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO draw_waits (campaign_id, reason, retry_at) VALUES ($1, $2, $3)
 		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = 0`, id, w.Reason, w.RetryAt)
-	return fault.At(err, "drawing.NoteWait(%s)", id)
+	return fault.At(err, "drawing.SetWait(%s)", id)
 }
 
-// NoteFault stores that an attempt at a draw has failed, and when about the next one comes. It
-// does nothing about a campaign that is not drawing.
-func NoteFault(ctx context.Context, db postgres.DB, id uuid.UUID, retryIn time.Duration) error {
+// addFault stores that an attempt at a draw has failed, and about when it is retried. It does
+// nothing for a campaign that is not drawing.
+func addFault(ctx context.Context, db postgres.DB, id uuid.UUID, retryIn time.Duration) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO draw_waits (campaign_id, reason, retry_at, faults)
 		SELECT id, 'the last attempt failed; it is tried again', clock_timestamp() + $2 * interval '1 second', 1 FROM campaigns WHERE id = $1 AND state = 'drawing'
 		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = draw_waits.faults + 1`, id, retryIn.Seconds())
-	return fault.At(err, "drawing.NoteFault(%s)", id)
+	return fault.At(err, "drawing.addFault(%s)", id)
 }
 
 // Failing returns campaigns, at most limit, of which two attempts at the draw or more have
@@ -45,12 +40,12 @@ func Failing(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error
 	return list, fault.At(err, "drawing.Failing")
 }
 
-// QueueEndWait deletes the note.
+// QueueEndWait deletes what a draw waits for.
 func QueueEndWait(b *pgx.Batch, id uuid.UUID) {
 	b.Queue(`DELETE FROM draw_waits WHERE campaign_id = $1`, id)
 }
 
-// EndWait deletes the note.
+// EndWait is QueueEndWait, at once.
 func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
 	var b pgx.Batch
 	QueueEndWait(&b, id)
@@ -117,11 +112,4 @@ func AnnounceVoid(ctx context.Context, tx pgx.Tx, id uuid.UUID) (voidsAt time.Ti
 		INSERT INTO draw_voids (campaign_id, announced_at, voids_at)
 		SELECT $1, now.at, now.at + interval '168 hours' FROM (SELECT clock_timestamp() AS at) now RETURNING voids_at`, id).Scan(&voidsAt)
 	return voidsAt, fault.At(err, "drawing.AnnounceVoid(%s)", id)
-}
-
-// VoidsAt returns when the draw of a campaign is voided, or was; nil: that is not announced.
-func VoidsAt(ctx context.Context, db postgres.DB, id uuid.UUID) (at *time.Time, err error) {
-	err = db.QueryRow(ctx, `SELECT voids_at FROM draw_voids WHERE campaign_id = $1`, id).Scan(&at)
-	_, err = postgres.Found(err)
-	return at, fault.At(err, "drawing.VoidsAt(%s)", id)
 }

@@ -148,7 +148,7 @@ func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, bindings Bindi
 	if !c.Policies.Beacon {
 		return nil, nil
 	}
-	if err := drawing.KeepChain(ctx, tx, *bindings.Chain); err != nil {
+	if err := drawing.InsertChain(ctx, tx, *bindings.Chain); err != nil {
 		return nil, err
 	}
 	return &fairdraw.Beacon{ChainHash: bindings.Chain.Hash(), PeriodS: bindings.Chain.PeriodS}, nil

@@ -212,7 +212,7 @@ func announce(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, id uuid.UUID
 	refusedBy(t, db, "draw_voids_check", `INSERT INTO draw_voids VALUES ($1, clock_timestamp(), clock_timestamp() + interval '167 hours')`, id)
 	void = order(t, db, id, voided)
 	waitsForVoid(t, db, void)
-	at, err := drawing.VoidsAt(t.Context(), db, id)
+	at, err := announcedFor(t, db, id)
 	if err != nil || at == nil || at.Before(due.Add(8*day)) || at.After(due.Add(8*day+time.Hour)) {
 		t.Fatalf("announced for %v, %v; due at %s", at, err, due)
 	}
@@ -224,7 +224,7 @@ func waitsForVoid(t *testing.T, db *pgxpool.Pool, void job.Ref) {
 	t.Helper()
 	_, err := canceller(t, db).Run(t.Context(), void)
 	wait, ok := errors.AsType[*lifecycle.CancelWaiting](err)
-	at, lost := drawing.VoidsAt(t.Context(), db, void.CampaignID)
+	at, lost := announcedFor(t, db, void.CampaignID)
 	if !ok || lost != nil || at == nil || wait.After <= 0 || wait.After > 5*time.Minute {
 		t.Fatalf("%v, %v: %+v", err, lost, wait)
 	}
@@ -262,7 +262,7 @@ func TestADrawWithABeaconIsVoidedSevenDaysAfterItIsAnnounced(t *testing.T) {
 	if _, err := drawing.SubmitRound(t.Context(), db, id, chain.Sign(*f.Round).Signature); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("the round comes after the void: %v", err)
 	}
-	if err := drawing.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil { // for another campaign
+	if err := drawing.InsertRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil { // for another campaign
 		t.Fatal(err)
 	}
 	if _, err := drawing.SubmitRound(t.Context(), db, id, chain.Sign(*f.Round).Signature); fault.CodeOf(err) != fault.StateConflict {
@@ -342,4 +342,10 @@ func TestNoRoundIsTakenThatIsNotAwaited(t *testing.T) {
 		t.Errorf("of no campaign: %v", err)
 	}
 	refused(t, db, order(t, db, onSale, voided), fault.StateConflict)
+}
+
+func announcedFor(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (*time.Time, error) {
+	t.Helper()
+	now, err := drawing.ReadProgress(t.Context(), db, []uuid.UUID{id})
+	return now[id].VoidsAt, err
 }

@@ -10,6 +10,7 @@ import (
 	"triprize.example/draw/fairdraw"
 	"triprize/internal/drawing"
 	"triprize/internal/drawing/progress"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -53,7 +54,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	until := time.Now().Add(time.Minute)
 	wait := func(reason string, at time.Time) {
 		t.Helper()
-		if err := drawing.NoteWait(t.Context(), db, id, drawing.Wait{Reason: reason, RetryAt: at}); err != nil {
+		if err := drawing.SetWait(t.Context(), db, id, job.Waiting{Reason: reason, RetryAt: at}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -38,7 +38,7 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := drawing.KeepRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil {
+	if err := drawing.InsertRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := drawer.Run(t.Context(), ref); err != nil {

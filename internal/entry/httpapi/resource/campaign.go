@@ -105,13 +105,8 @@ func Draw(now drawing.ProofState) contract.Draw {
 	}
 	if drawn := now.Draw; drawn != nil {
 		d.Secret, d.Trust, d.ExecutedAt = hexOf(&drawn.Secret), &drawn.Trust, &drawn.ExecutedAt
-		for _, w := range drawn.Winners {
-			winner := contract.Winner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name}
-			if w.Column != nil {
-				place := now.Shape.Place(shape.Position{Layer: w.Layer, Column: *w.Column})
-				winner.Number, winner.Label = &place.Number, &place.Label
-			}
-			d.Winners = append(d.Winners, winner)
+		for _, w := range now.Winners {
+			d.Winners = append(d.Winners, contract.Winner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, Number: w.Number, Label: w.Label, PurchaseID: w.PurchaseID, Name: w.Name})
 		}
 	} else {
 		d.Waiting = waitOf(now.Campaign.Waiting)

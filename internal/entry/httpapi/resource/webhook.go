@@ -147,17 +147,17 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 			return nil, err
 		}
 		document := Campaign(details, App)
-		switch e.Type {
-		case webhook.CampaignFrozen:
-			progress, err := drawing.ReadProgress(ctx, d.DB, []uuid.UUID{e.Subject})
-			if err != nil {
-				return nil, err
-			}
+		if e.Type != webhook.CampaignFrozen && e.Type != webhook.CampaignVoidAnnounced {
+			return document, nil
+		}
+		progress, err := drawing.ReadProgress(ctx, d.DB, []uuid.UUID{e.Subject})
+		if err != nil {
+			return nil, err
+		}
+		if e.Type == webhook.CampaignFrozen {
 			document.Freeze = freeze(progress[e.Subject])
-		case webhook.CampaignVoidAnnounced:
-			if document.VoidsAt, err = drawing.VoidsAt(ctx, d.DB, e.Subject); err != nil {
-				return nil, err
-			}
+		} else {
+			document.VoidsAt = progress[e.Subject].VoidsAt
 		}
 		return document, nil
 	case "webhook-endpoint":
