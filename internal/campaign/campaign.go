@@ -10,7 +10,7 @@
 //	  - drawing: every position is sold, or the sale has reached the end at which it is
 //	    drawn. Only the name can change.
 //	  - completed: the result of the draw is recorded.
-//	  - cancelled: the sale is over, and purchases are taken back.
+//	  - cancelled: the sale is over, and purchases are refunded.
 //
 // A trigger refuses every other transition, and every function here names the state that
 // it expects.
@@ -19,7 +19,7 @@
 // purchases or counters first calls [Lock] or [QueueLock], and reads in a later statement.
 // An [Execution] is a claim on the draw; it lasts longer than a transaction.
 //
-// This package never touches positions or purchases.
+// The package never writes positions or purchases.
 package campaign
 
 import (
@@ -135,12 +135,9 @@ type Draft struct {
 }
 
 // Shape returns the shape of a checked draft.
-func (d Draft) Shape() shape.Shape { return shapeOf(d.Layers) }
-
-// shapeOf returns the shape of all layers of a campaign, in order.
-func shapeOf(layers []Layer) shape.Shape {
-	list := make([]shape.Layer, len(layers))
-	for i, l := range layers {
+func (d Draft) Shape() shape.Shape {
+	list := make([]shape.Layer, len(d.Layers))
+	for i, l := range d.Layers {
 		list[i] = shape.Layer{Positions: l.positions(), Label: l.Label, Aisles: l.Aisles}
 	}
 	return shape.New(list)
@@ -155,7 +152,7 @@ func (l Layer) positions() int {
 }
 
 // reservedNow is the counter of reserved positions without those of expired holds
-// that no sweep has ended yet: free positions must not look held.
+// that no sweep has ended yet: free positions must not be shown as held.
 const reservedNow = `positions_reserved - (SELECT coalesce(sum(size), 0) FROM holds
 	WHERE campaign_id = campaigns.id AND state = 'active' AND expires_at <= (SELECT clock_timestamp()))`
 
@@ -271,7 +268,7 @@ const (
 	WaitsForDraw     WaitKind = "draw"     // which waits itself, for the round of the beacon or to try again
 )
 
-// Wait is what a campaign waits for after its sale, until it is drawn.
+// Wait is what a campaign waits for between its sale and its draw.
 type Wait struct {
 	Kind   WaitKind   `json:"kind"`
 	Count  int        `json:"count"`  // of payments
@@ -279,8 +276,8 @@ type Wait struct {
 	Until  *time.Time `json:"until"`  // later only while the provider does not answer; nil: money is being taken, which ends when it ends
 }
 
-// waiting is the Wait of a campaign, or null. It looks at payments only when the sale has ended.
-// One that is late has no positions any more.
+// waiting is the Wait of a campaign, or null. It reads payments only when the sale has ended. A
+// payment in phase late has no positions any more.
 const waiting = `CASE
 	WHEN state = 'active' AND sale_ends_at <= (SELECT clock_timestamp()) THEN (
 		SELECT jsonb_build_object('kind', 'payments', 'count', count(*), 'until', CASE WHEN NOT bool_or(phase = 'capturing')

@@ -47,7 +47,7 @@ func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.
 	return found, nil
 }
 
-// Facts remembers what stays true of published campaigns. Goroutines may share it.
+// Facts caches what stays true of published campaigns. Goroutines may share it.
 type Facts struct {
 	loading singleflight.Group
 
@@ -78,14 +78,14 @@ type Fact struct {
 	Closed  bool // it never sells again
 }
 
-// Bounds of what Facts remember. A triangle of 30 layers needs a kilobyte, a hall of 1,000 rows
+// Bounds of what Facts cache. A triangle of 30 layers needs a kilobyte, a hall of 1,000 rows
 // with long labels 400.
 const (
 	factsKnown = 10_000
 	factsBytes = 16 << 20
 )
 
-// NewFacts returns Facts that know nothing.
+// NewFacts returns empty Facts.
 func NewFacts() *Facts {
 	return &Facts{known: readcache.NewWeighed[uuid.UUID](factsKnown, factsBytes, func(f Fact) int { return f.Shape.Bytes() })}
 }
@@ -111,7 +111,7 @@ func (f *Facts) Of(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, err
 	return f.Read(ctx, db, id)
 }
 
-// Read returns what is true of a campaign now. That of a draft is not remembered.
+// Read returns what is true of a campaign now. It does not cache a draft.
 func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, error) {
 	found, err, _ := f.loading.Do(id.String(), func() (any, error) {
 		c, err := Get(ctx, db, id)
@@ -131,8 +131,8 @@ func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, e
 	return found.(Fact), nil //nolint:forcetypeassert // the function above returns no other
 }
 
-// Fill sets the shape of each status. It reads those that it does not know in one query, and
-// remembers those that were published when the status was read.
+// Fill sets the shape of each status. It reads those that are not cached in one query, and
+// caches those that were published when the status was read.
 func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID]*Status) error {
 	var unknown []uuid.UUID
 	for id, status := range statuses {

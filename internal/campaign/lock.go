@@ -175,9 +175,9 @@ func (c Changes) Add(id uuid.UUID, change Counts) {
 // the campaigns' locks, once in every transaction that changes positions.
 func (c Changes) Queue(b *pgx.Batch) { c.queue(b, `c.state = 'active'`, "active campaigns") }
 
-// QueueBack is Queue for transactions that give positions back, which goes on in
-// campaigns that are cancelled. There a change must make no counter larger, so nothing is
-// sold, held or reserved in them.
+// QueueBack is Queue for transactions that free positions, which goes on in cancelled
+// campaigns. There a change must make no counter larger, so nothing is sold, held or
+// reserved in them.
 func (c Changes) QueueBack(b *pgx.Batch) {
 	c.queue(b, `(c.state = 'active' OR c.state = 'cancelled' AND d.reserved <= 0 AND d.sold <= 0)`, "campaigns that may be changed")
 }

@@ -16,13 +16,17 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
+const draftColumns = `name, base_length, currency, purchase_limit, sale_starts_at, sale_ends_at, policies, positions_total`
+
+// draftValues are the id and the values of draftColumns. A shape that is no triangle has no base length.
+func draftValues(id uuid.UUID, d Draft, form shape.Shape) []any {
+	return []any{id, d.Name, postgres.Nullable(form.BaseLength()), d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, form.Count()}
+}
+
 // Create stores a checked draft as a pending campaign.
 func Create(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	form := d.Shape()
-	_, err := tx.Exec(ctx, `
-		INSERT INTO campaigns (id, name, base_length, currency, purchase_limit, sale_starts_at, sale_ends_at, policies, positions_total)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		id, d.Name, baseLength(form), d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, form.Count())
+	_, err := tx.Exec(ctx, `INSERT INTO campaigns (id, `+draftColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, draftValues(id, d, form)...)
 	if err != nil {
 		return fmt.Errorf("campaign.Create: %w", err)
 	}
@@ -36,11 +40,7 @@ func Create(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	form := d.Shape()
 	tag, err := tx.Exec(ctx, `
-		UPDATE campaigns
-		SET name = $2, base_length = $3, currency = $4, purchase_limit = $5,
-		    sale_starts_at = $6, sale_ends_at = $7, policies = $8, positions_total = $9
-		WHERE id = $1 AND state = 'pending'`,
-		id, d.Name, baseLength(form), d.Currency, d.PurchaseLimit, d.SaleStartsAt, d.SaleEndsAt, d.Policies, form.Count())
+		UPDATE campaigns SET (`+draftColumns+`) = ($2, $3, $4, $5, $6, $7, $8, $9) WHERE id = $1 AND state = 'pending'`, draftValues(id, d, form)...)
 	if err := refused(tag.RowsAffected(), err, "the campaign is no longer pending"); err != nil {
 		return err
 	}
@@ -52,9 +52,6 @@ func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	}
 	return insertLayers(ctx, tx, id, d.Layers, form)
 }
-
-// baseLength is the column: null for a shape that is no triangle.
-func baseLength(form shape.Shape) *int { return postgres.Nullable(form.BaseLength()) }
 
 func insertLayers(ctx context.Context, tx pgx.Tx, id uuid.UUID, layers []Layer, form shape.Shape) error {
 	var numbers, positions, firsts, prizeNumbers, prizeLayers []int
@@ -187,8 +184,8 @@ func refused(rows int64, err error, message string) error {
 	return nil
 }
 
-// Describe replaces the metadata of a campaign, in any state. They stand beside the
-// campaign's row, which every sale writes. The caller has locked the campaign, or has just
+// Describe replaces the metadata of a campaign, in any state. They have a table of their own,
+// because every sale writes the campaign's row. The caller has locked the campaign, or has just
 // made it.
 func Describe(ctx context.Context, tx pgx.Tx, id uuid.UUID, m metadata.Map) (err error) {
 	if text := m.Text(); text == nil {

@@ -133,19 +133,15 @@ func (c *Client) Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, 
 func (c *Client) share(ctx context.Context, chain beacon.Chain, what string, ask func(context.Context) (beacon.Round, error)) (_ beacon.Round, err error) {
 	ctx, span := tracing.Call(ctx, "beacon round", "round", what)
 	defer func() { span.End(err) }()
-	type outcome struct {
-		round beacon.Round
-		err   error
-	}
 	if err := errors.Join(ctx.Err(), c.running.Err()); err != nil {
 		return beacon.Round{}, err
 	}
 	key := fmt.Sprintf("%x/%s", chain.Hash(), what)
-	ended := make(chan outcome, 1)
+	ended := make(chan reply, 1)
 	c.owned.Go(func() {
 		round, err, _ := c.flights.Do(key, func() (any, error) { return ask(c.running) })
 		r, _ := round.(beacon.Round) // nothing else is asked for
-		ended <- outcome{r, err}
+		ended <- reply{r, err}
 	})
 	select {
 	case o := <-ended:
