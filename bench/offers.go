@@ -57,7 +57,7 @@ func (s *setup) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int
 			if err := campaign.Create(ctx, tx, id, d); err != nil {
 				return err
 			}
-			return lifecycle.Publish(ctx, tx, key, lifecycle.Bindings{}, id)
+			return lifecycle.Publish(ctx, tx, key, nil, id)
 		})
 		if err != nil {
 			return fmt.Errorf("publish a campaign of base %d: %w", base, err)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize.example/draw/beacon"
 	"triprize/internal/campaign"
 	"triprize/internal/job"
-	"triprize/internal/lifecycle"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -157,11 +157,12 @@ func expectRecordsOnce(s *fleet.System, ids ...uuid.UUID) {
 // drawable publishes a small campaign, with a beacon or without.
 func drawable(s *fleet.System, withBeacon bool) uuid.UUID {
 	s.T.Helper()
-	draft, terms := fixture.Draft(3), lifecycle.Bindings{}
+	draft := fixture.Draft(3)
+	var chain *beacon.Chain
 	if withBeacon {
-		draft.Policies.Beacon, terms.Chain = true, &s.Beacon.Chain().Chain
+		draft.Policies.Beacon, chain = true, &s.Beacon.Chain().Chain
 	}
-	return fixture.CampaignOn(s.T, s.DB, draft, terms)
+	return fixture.CampaignOn(s.T, s.DB, draft, chain)
 }
 
 // sold is everything about a campaign that its draw is made from.

@@ -17,13 +17,6 @@ import (
 // closing makes a new version of the board, which shows what has become of the positions.
 const closing = `board_version = board_version + 1, closed_board = board_version + 1`
 
-// Cancellation is who cancelled a campaign, when and why.
-type Cancellation struct {
-	At     time.Time
-	By     string  // role:client, and /user when one was signed in; system
-	Reason *string // at most 500 characters; nil: none was given
-}
-
 // QueueCancel makes a pending or active campaign cancelled, for ever. Its sale is over
 // with the commit. The batch fails with postgres.ErrRows in any other state.
 func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
@@ -42,15 +35,6 @@ func QueueVoid(b *pgx.Batch, id uuid.UUID, by, reason string) {
 		SET state = 'cancelled', `+closing+`, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, ''),
 		    `+unclaimed+`, execution_version = execution_version + 1
 		WHERE id = $1 AND state = 'drawing'`, id, by, reason).Exec(postgres.Exactly(1, "drawing campaigns"))
-}
-
-// CancellationOf returns the cancellation of a campaign, or false when it is not
-// cancelled.
-func CancellationOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Cancellation, bool, error) {
-	c, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[Cancellation],
-		`SELECT cancelled_at, cancelled_by, cancel_reason FROM campaigns WHERE id = $1 AND state = 'cancelled'`, id)
-	ok, err := postgres.Found(err)
-	return c, ok, fault.At(err, "campaign.CancellationOf(%s)", id)
 }
 
 // CancelledFor returns for how long a campaign is cancelled, and the present moment of the database.
@@ -210,9 +194,9 @@ func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string
 	return nil
 }
 
-// unlocked reports whether a test has taken the execution lock of a campaign away: then
-// every claim succeeds and no fence looks. Without it the primary keys of the
-// draw records keep draws single. In binaries without failpoints it is always false.
+// unlocked reports whether a test has disabled the execution lock of a campaign: then
+// every claim succeeds and no fence checks. Without it the primary keys of the
+// draw records prevent a second draw. In binaries without failpoints it is always false.
 func unlocked(id uuid.UUID) bool {
 	return failpoint.Off("campaign.execution", func() []string { return []string{id.String()} })
 }

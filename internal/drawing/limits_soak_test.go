@@ -88,7 +88,7 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 	db := servers.Pool(t, settings)
 	draft := fixture.Draft(shape.MaxBaseLength) // a prize in each layer
 	id := uuidv7.New()
-	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, lifecycle.Bindings{}, func(lifecycle.Details) any { return nil })
+	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
 	request := func(kind job.Kind) job.Request {
 		r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: kind, CampaignID: id, Keep: time.Hour}
 		r.Key = r.ID.String()

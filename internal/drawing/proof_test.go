@@ -25,7 +25,6 @@ import (
 	"triprize/internal/drawing"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/lifecycle"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
@@ -184,7 +183,7 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 	db := servers.DB(t)
 	draft := fixture.Draft(50) // 1,275 lines: two subtrees
 	draft.Policies.Beacon = true
-	id := fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
+	id := fixture.CampaignOn(t, db, draft, &chain.Chain)
 	service := drawing.NewProofs(db)
 	ref := fixture.SellOut(t, db, id)
 	if _, err := service.List(t.Context(), id); fault.CodeOf(err) != fault.StateConflict {

@@ -21,18 +21,18 @@ import (
 )
 
 // begin cancels the campaign, unless this job has done so before. begun is false when the
-// job was refused, which is its outcome. A *Waiting says that the void of a draw is announced.
+// job was rejected, which is its outcome. A *CancelWaiting says that the void of a draw is announced.
 func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome, begun bool, err error) {
 	var given []payment.Ref
 	var from campaign.State
 	var resumed bool
-	var announced *announcement
+	var waits *CancelWaiting
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) (err error) {
-		given, begun, announced = nil, false, nil
-		from, resumed, err = c.admit(ctx, tx, ref)
-		if waits, ok := errors.AsType[*announcement](err); ok {
-			announced = waits
-			return c.note(ctx, tx, ref, waits.progress())
+		given, begun, waits = nil, false, nil
+		from, resumed, err = admit(ctx, tx, ref)
+		if wait, ok := errors.AsType[*CancelWaiting](err); ok {
+			waits = wait
+			return advance(ctx, tx, ref, &job.Progress{Waiting: &waits.Waiting})
 		}
 		if refusal, ok := errors.AsType[*fault.Error](err); ok {
 			outcome = job.Refused(ref.ID, refusal)
@@ -45,14 +45,14 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 		if resumed {
 			return nil
 		}
-		return c.cancel(ctx, tx, ref, &given)
+		return cancel(ctx, tx, ref, &given)
 	})
 	if err != nil {
 		return job.Outcome{}, false, fmt.Errorf("lifecycle.begin(%s): %w", ref.CampaignID, err)
 	}
-	if announced != nil {
+	if waits != nil {
 		c.observer.Advanced(ref.ID)
-		return job.Outcome{}, false, announced.wait()
+		return job.Outcome{}, false, waits
 	}
 	if begun && !resumed {
 		c.logger.Info("campaign cancelled", "campaign", ref.CampaignID, "job", ref.ID, "from", from, "to", campaign.Cancelled)
@@ -62,10 +62,10 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 	return outcome, begun, nil
 }
 
-// admit locks the campaign, and tells its state and whether the job has begun already. It returns an
-// Error when the campaign cannot be cancelled, and ErrWaiting or an *announcement when it cannot be
+// admit locks the campaign, and returns its state and whether the job has begun already. It returns an
+// Error when the campaign cannot be cancelled, and ErrWaiting or a *CancelWaiting when it cannot be
 // yet.
-func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (from campaign.State, resumed bool, err error) {
+func admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (from campaign.State, resumed bool, err error) {
 	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
 		return from, false, err
 	}
@@ -85,7 +85,7 @@ func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (from cam
 	}
 	from = now.State
 	if from == campaign.Cancelled {
-		left, err := c.abandoned(ctx, tx, ref)
+		left, err := abandoned(ctx, tx, ref)
 		if err != nil || left {
 			return from, left, err
 		}
@@ -106,9 +106,9 @@ func (c *Canceller) admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (from cam
 	return from, false, nil
 }
 
-// abandoned reports whether a cancelled campaign has something left to be given back and
-// no other job that does it: the one before was given up.
-func (c *Canceller) abandoned(ctx context.Context, tx pgx.Tx, ref job.Ref) (bool, error) {
+// abandoned reports whether a cancelled campaign has purchases left to refund and no other
+// job that does it: the one before was given up.
+func abandoned(ctx context.Context, tx pgx.Tx, ref job.Ref) (bool, error) {
 	left, err := countLeft(ctx, tx, ref.CampaignID)
 	if err != nil || left == 0 {
 		return false, err
@@ -117,9 +117,9 @@ func (c *Canceller) abandoned(ctx context.Context, tx pgx.Tx, ref job.Ref) (bool
 	return !others, err
 }
 
-// checkUnsold refuses a job of the sweep ended-sales when the sale has not ended, because
-// its end was put off. When every position is sold or being paid, the campaign may still
-// be sold out: that is ErrWaiting.
+// checkUnsold rejects a job of the sweep ended-sales when the sale has not ended, because its
+// end was moved. When every position is sold or being paid, the campaign may still be sold
+// out: that is ErrWaiting.
 func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	ended, mayBeSoldOut, err := campaign.IsEndedUnsold(ctx, tx, ref.CampaignID)
 	switch {
@@ -135,7 +135,7 @@ func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 
 // cancel is what begin writes: payments, holds and their positions, counters and state,
 // the job.
-func (c *Canceller) cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[]payment.Ref) error {
+func cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[]payment.Ref) error {
 	order, err := orderOf(ctx, tx, ref)
 	if err != nil {
 		return err
@@ -169,12 +169,12 @@ func (c *Canceller) cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-	return tellOfEnd(ctx, tx, ref, *given, left)
+	return endWaits(ctx, tx, ref, *given, left)
 }
 
-// tellOfEnd notes that nobody waits for the buyers of given-up payments any more, and the
-// progress of the job. It locks all these jobs at once, in their order.
-func tellOfEnd(ctx context.Context, tx pgx.Tx, ref job.Ref, given []payment.Ref, left int) error {
+// endWaits records that the given-up payments wait for their buyers no more, and the progress
+// of the job. It locks all these jobs at once, in their order.
+func endWaits(ctx context.Context, tx pgx.Tx, ref job.Ref, given []payment.Ref, left int) error {
 	purchases, jobs := make([]uuid.UUID, len(given)), make([]uuid.UUID, len(given))
 	for i, p := range given {
 		purchases[i], jobs[i] = p.PurchaseID, p.JobID
@@ -204,28 +204,19 @@ func orderOf(ctx context.Context, tx pgx.Tx, ref job.Ref) (o CancelOrder, err er
 }
 
 // stuckAfter is how long after its begin, or after its round was due, a draw is stuck. Triggers
-// say the same, and that a void is announced 168 hours ahead.
+// enforce the same, and that a void is announced 168 hours ahead.
 const stuckAfter = 24 * time.Hour
 
-// announcement is why a void waits: anybody may still bring the round.
-type announcement struct{ now, voidsAt time.Time }
-
-func (a *announcement) Error() string {
-	return "the void of the draw is announced for " + a.voidsAt.UTC().Format(time.RFC3339) + "; until then the round of the beacon draws"
-}
-
-func (a *announcement) progress() *job.Progress {
-	return &job.Progress{Waiting: &job.Waiting{Reason: a.Error(), RetryAt: a.voidsAt.UTC()}}
-}
-
-// wait is no longer than longestRetry: a job whose draw has come, or is void, says so soon.
-func (a *announcement) wait() *CancelWaiting {
-	return &CancelWaiting{Reason: a.Error(), After: min(a.voidsAt.Sub(a.now), longestRetry)}
+// announced is the wait of a void whose announcement still runs: the round may still come. A retry
+// comes after longestRetry at most, so that a job whose draw has come, or is void, is final soon.
+func announced(now, voidsAt time.Time) *CancelWaiting {
+	return &CancelWaiting{After: min(voidsAt.Sub(now), longestRetry), Waiting: job.Waiting{RetryAt: voidsAt.UTC(),
+		Reason: "the void of the draw is announced for " + voidsAt.UTC().Format(time.RFC3339) + "; until then the round of the beacon draws"}}
 }
 
 // admitVoid returns nil if a draw under way may be voided now. With a beacon the operator could
-// know the outcome, or keep it from its own system: so that draw is voided only when nobody has
-// brought its round in all the time of an announcement, which it stores.
+// know the outcome, or withhold it from its own system: so that draw is voided only when its
+// round has not come in all the time of an announcement, which admitVoid stores.
 func admitVoid(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	s, err := drawing.StuckOf(ctx, tx, id)
 	if err != nil {
@@ -249,9 +240,9 @@ func admitVoid(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 		if err != nil {
 			return err
 		}
-		return &announcement{now: s.Now, voidsAt: at}
+		return announced(s.Now, at)
 	case s.Now.Before(*s.VoidsAt):
-		return &announcement{now: s.Now, voidsAt: *s.VoidsAt}
+		return announced(s.Now, *s.VoidsAt)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Order is the payload of a job.
+// CancelOrder is the payload of a job.
 type CancelOrder struct {
 	By       string `json:"by"`               // role:client, and /user when one was signed in; system
 	Reason   string `json:"reason,omitempty"` // at most 500 characters
@@ -28,7 +28,7 @@ type CancelOrder struct {
 	Void     bool   `json:"void,omitempty"` // of a draw that is stuck
 }
 
-// Result is the result of a job that has succeeded. It counts purchases.
+// CancelResult is the result of a job that has succeeded. It counts purchases.
 type CancelResult struct {
 	CampaignID uuid.UUID      `json:"campaign_id"`
 	State      campaign.State `json:"state"`
@@ -36,22 +36,22 @@ type CancelResult struct {
 	Waiting    int            `json:"waiting"` // card refunds that wait for a person
 }
 
-// Refunded is how many purchases were given back, by the way they were paid.
+// Refunded is how many purchases were refunded, by the way they were paid.
 type Refunded struct {
 	Wallet   int `json:"wallet"`
-	Card     int `json:"card"`     // refunds that were made; those that wait are in Result.Waiting
+	Card     int `json:"card"`     // refunds that were made; those that wait are in CancelResult.Waiting
 	External int `json:"external"` // listed for the app to do
 }
 
-// ErrWaiting means that not all of the campaign's money is on its way yet: try again
-// later.
+// ErrWaiting means that some of the campaign's money is not on its way yet: retry later.
 var ErrWaiting = errors.New("lifecycle: purchases, payments or refunds of the campaign are not finished")
 
-// Waiting is ErrWaiting with a time: wallets cannot take their money (an operator has to repair
-// them, or their owners to spend some), or the void of a draw is announced.
+// CancelWaiting is ErrWaiting with what the job shows meanwhile: wallets cannot take their money
+// (an operator has to repair them, or their owners to spend some), or the void of a draw is
+// announced.
 type CancelWaiting struct {
-	Reason string
-	After  time.Duration // until the next attempt
+	job.Waiting
+	After time.Duration // until the next attempt
 }
 
 func (w *CancelWaiting) Error() string { return "lifecycle: " + w.Reason }
@@ -67,14 +67,14 @@ const (
 )
 
 // RowWait is how long a transaction should wait for a campaign that is locked elsewhere,
-// before the job is put off.
+// before the job is snoozed.
 const RowWait = 250 * time.Millisecond
 
-// chunkSize is how many purchases a transaction gives back at most.
+// chunkSize bounds the purchases that a transaction refunds.
 const chunkSize = 100
 
-// Observer hears what was committed. Both functions must be quick, and what they do may
-// be lost.
+// Observer is called after commits. Both functions must be quick, and what they do may be
+// lost.
 type Observer struct {
 	Advanced func(jobID uuid.UUID)    // the job has a new progress
 	Due      func(items []lease.Item) // payments that are given up, and new card refunds
@@ -87,7 +87,7 @@ type Canceller struct {
 	logger   *slog.Logger
 }
 
-// New returns a Canceller. db is a pool, or a view of it for transactions that may wait
+// NewCanceller returns a Canceller. db is a pool, or a view of it for transactions that may wait
 // for locks. Functions of the observer may be nil.
 func NewCanceller(db postgres.Pool, observer Observer, logger *slog.Logger) *Canceller {
 	if observer.Advanced == nil {
@@ -110,7 +110,7 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	hit("lifecycle.begun", ref)
 	var left refusals
 	for after := uuid.Nil; ; {
-		chunk, err := c.giveBack(ctx, ref, after)
+		chunk, err := c.refund(ctx, ref, after)
 		if err != nil {
 			return job.Outcome{}, err
 		}
@@ -133,11 +133,11 @@ func hit(name string, ref job.Ref) {
 	failpoint.Hit(name, func() []string { return []string{ref.CampaignID.String()} })
 }
 
-// finalize finalizes the job if all is done; otherwise it notes the progress, and which
-// wallets it waits for.
+// finalize finalizes the job if all is done; otherwise it stores the progress, and which wallets
+// it waits for.
 func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (outcome job.Outcome, err error) {
-	var done, advanced, isNews bool
-	var pause time.Duration
+	var done, advanced, isNew bool
+	var waits *CancelWaiting
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
 		known, err := job.Get(ctx, tx, ref.ID)
 		if err != nil {
@@ -147,30 +147,31 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 		if err != nil {
 			return err
 		}
-		now, counts, err := c.progress(ctx, tx, ref.CampaignID)
+		now, counts, err := progress(ctx, tx, ref.CampaignID)
 		if err != nil {
 			return err
 		}
 		if done = open == 0 && now.Done+now.Waiting == now.Total; !done {
-			progress := &job.Progress{Refunds: now}
+			shown := &job.Progress{Refunds: now}
 			if left.count > 0 {
-				if pause, progress.Waiting, err = left.wait(ctx, tx, ref); err != nil {
+				if waits, err = left.wait(ctx, tx, ref); err != nil {
 					return err
 				}
+				shown.Waiting = &waits.Waiting
 			}
-			isNews = reasonOf(known.Progress) != reasonOf(progress)
-			advanced = isNews || known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now
+			isNew = reasonOf(known.Progress) != reasonOf(shown)
+			advanced = isNew || known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now
 			if !advanced && left.count == 0 {
 				return nil
 			}
-			return c.note(ctx, tx, ref, progress)
+			return advance(ctx, tx, ref, shown)
 		}
 		hit("lifecycle.finalize", ref)
 		outcome, err = resultOf(ref, counts)
 		if err != nil {
 			return err
 		}
-		if err := c.note(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil { // it stays with the job
+		if err := advance(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil { // it stays with the job
 			return err
 		}
 		return job.Finalize(ctx, tx, &outcome)
@@ -186,14 +187,14 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 	if left.count == 0 {
 		return job.Outcome{}, ErrWaiting
 	}
-	if isNews { // not at each attempt
+	if isNew { // not at each attempt
 		c.logger.Warn("purchases of a cancelled campaign wait for their wallets: an operator has to look",
 			"campaign", ref.CampaignID, "job", ref.ID, "purchases", left.count, "first", left.first, "error", left.err)
 	}
-	return job.Outcome{}, &CancelWaiting{Reason: "wallets cannot take the money of purchases", After: pause}
+	return job.Outcome{}, waits
 }
 
-// reasonOf returns why a job says that it waits; empty: it does not.
+// reasonOf returns the reason for which a job shows that it waits; empty: it does not wait.
 func reasonOf(p *job.Progress) string {
 	if p == nil || p.Waiting == nil {
 		return ""
@@ -201,7 +202,7 @@ func reasonOf(p *job.Progress) string {
 	return p.Waiting.Reason
 }
 
-// refusals are purchases whose wallets cannot take their money, and will not by themselves.
+// refusals are purchases whose wallets cannot take their money until a person acts.
 type refusals struct {
 	count int
 	first uuid.UUID
@@ -215,17 +216,16 @@ func (r *refusals) add(more refusals) {
 	r.count += more.count
 }
 
-// wait returns how long the job waits for the wallets, and what it says meanwhile: half as
-// long as the campaign is cancelled. So a worker that knows of no earlier attempt waits as long
-// as one that has made them all.
-func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (time.Duration, *job.Waiting, error) {
+// wait returns how long the job waits for the wallets: half as long as the campaign is cancelled.
+// So a worker that knows of no earlier attempt waits as long as one that has made them all.
+func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (*CancelWaiting, error) {
 	since, now, err := campaign.CancelledFor(ctx, tx, ref.CampaignID)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	pause := min(max(since/2, firstRetry), longestRetry)
-	return pause, &job.Waiting{RetryAt: now.Add(pause).UTC(),
-		Reason: fmt.Sprintf("wallets cannot take the money of %d purchases; the first is %s: %s", r.count, r.first, r.err)}, nil
+	after := min(max(since/2, firstRetry), longestRetry)
+	return &CancelWaiting{After: after, Waiting: job.Waiting{RetryAt: now.Add(after).UTC(),
+		Reason: fmt.Sprintf("wallets cannot take the money of %d purchases; the first is %s: %s", r.count, r.first, r.err)}}, nil
 }
 
 func resultOf(ref job.Ref, counts payment.RefundCounts) (job.Outcome, error) {
@@ -235,7 +235,7 @@ func resultOf(ref job.Ref, counts payment.RefundCounts) (job.Outcome, error) {
 }
 
 // progress is how far the cancellation has come, in purchases.
-func (c *Canceller) progress(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (*job.Refunds, payment.RefundCounts, error) {
+func progress(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (*job.Refunds, payment.RefundCounts, error) {
 	counts, err := payment.CountCancelledRefunds(ctx, db, campaignID)
 	if err != nil {
 		return nil, counts, err
@@ -248,14 +248,14 @@ func (c *Canceller) progress(ctx context.Context, db postgres.DB, campaignID uui
 	return &job.Refunds{Total: total, Done: total - left - counts.UnderWay - counts.ForPeople, Waiting: counts.ForPeople}, counts, nil
 }
 
-// note writes the progress of the job.
-func (c *Canceller) note(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.Progress) error {
+// advance writes the progress of the job.
+func advance(ctx context.Context, tx pgx.Tx, ref job.Ref, now *job.Progress) error {
 	var b pgx.Batch
 	job.QueueAdvance(&b, ref.ID, now)
 	return tx.SendBatch(ctx, &b).Close()
 }
 
-// countLeft counts the purchases that are still to be given back.
+// countLeft counts the purchases that are still to be refunded.
 func countLeft(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int, err error) {
 	err = db.QueryRow(ctx, `SELECT count(DISTINCT purchase_id) FROM positions WHERE campaign_id = $1 AND state = 'sold'`, campaignID).Scan(&n)
 	return n, fault.At(err, "lifecycle.countLeft(%s)", campaignID)

@@ -35,7 +35,7 @@ func hold(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, user string) inv
 // lifecycleRefuses checks that a cancelled campaign can only be renamed.
 func lifecycleRefuses(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	s := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, lifecycle.Bindings{}, func(lifecycle.Details) any { return nil })
+	s := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
 	request := func(kind job.Kind) job.Request {
 		made := uuidv7.New()
 		return job.Request{ID: made, Client: "test", Key: made.String(), Kind: kind, CampaignID: id, Keep: time.Hour}

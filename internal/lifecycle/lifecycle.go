@@ -7,20 +7,20 @@
 //
 // A [Canceller] runs the jobs that cancel a campaign and refund every purchase:
 //
-//		begin ─▶ take back, a chunk of purchases in each transaction ─▶ wait ─▶ finalize the job
+//		begin ─▶ refund, a chunk of purchases in each transaction ─▶ wait ─▶ finalize the job
 //
 //	  - begin, one transaction under the campaign's lock: pending or active becomes
 //	    cancelled, active holds end, and payments before their capture are given up. After
 //	    its commit nothing can be sold, held or reserved.
-//	  - take back, at most [Chunk] purchases in a transaction under the lock: positions are
+//	  - refund, at most 100 purchases in a transaction under the lock: positions are
 //	    freed, counters go down, the purchase is cancelled, and a refund is written. A
-//	    wallet is credited in the same commit, card money goes back at the provider (service
-//	    refunds), and an external refund is listed for the app. A purchase whose wallet is
+//	    wallet is credited in the same commit, card money is refunded by the provider (package
+//	    payment/refunds), and an external refund is listed for the app. A purchase whose wallet is
 //	    locked, broken or full is left for later. Of one that is broken or full the job says
 //	    so while it waits, with growing pauses.
 //	  - wait: until no payment of the campaign is under way, and every card refund has
 //	    succeeded or waits for a person. Later money is refunded by the transaction that
-//	    concludes its payment.
+//	    settles its payment.
 //
 // The job is written with each transaction. After a crash the next worker goes on where
 // the last one stopped. A purchase has one refund, by the schema. A job that advances is
@@ -29,10 +29,10 @@
 //
 // Failpoints, each with the campaign's id:
 //
-//	lifecycle.begun   the campaign is cancelled, and no purchase is taken back yet
+//	lifecycle.begun   the campaign is cancelled, and no purchase is refunded yet
 //	lifecycle.chunk   a chunk is written, and not committed
 //	lifecycle.chunked a chunk is committed
-//	lifecycle.finalize  every purchase is taken back, and the job is still queued
+//	lifecycle.finalize  every purchase is refunded, and the job is still queued
 package lifecycle
 
 import (
@@ -58,7 +58,7 @@ type Service struct {
 	db       postgres.Pool
 	key      keyring.Keyring
 	bounds   campaign.Bounds
-	bindings Bindings
+	chain    *beacon.Chain
 	render   func(Details) any
 }
 
@@ -66,15 +66,11 @@ type Service struct {
 // locked, attempts are made until the context of the request ends.
 const rowWait = 250 * time.Millisecond
 
-// Bindings are what a campaign can bind itself to at its publication, beside its own rules.
-type Bindings struct {
-	Chain *beacon.Chain // of policies.beacon; nil: this installation asks no beacon
-}
-
-// New returns a Service. It seals the secrets of campaigns with key; render makes the
-// answer's body from a campaign.
-func New(gate *postgres.Gate, key keyring.Keyring, bounds campaign.Bounds, bindings Bindings, render func(Details) any) *Service {
-	return &Service{db: gate.Retry(rowWait), key: key, bounds: bounds, bindings: bindings, render: render}
+// New returns a Service. It seals the secrets of campaigns with key; chain is the beacon to which
+// campaigns can bind themselves, or nil; render makes the answer's body from a campaign.
+func New(gate *postgres.Gate, key keyring.Keyring, maxPositions int, chain *beacon.Chain, render func(Details) any) *Service {
+	bounds := campaign.Bounds{MaxPositions: maxPositions, Beacon: chain != nil}
+	return &Service{db: gate.Retry(rowWait), key: key, bounds: bounds, chain: chain, render: render}
 }
 
 // Details is a campaign with everything that belongs to it except its positions.
@@ -116,7 +112,7 @@ func (s *Service) Publish(ctx context.Context, r job.Request) (job.Accepted, err
 	if err := s.prepare(ctx, r.CampaignID); err != nil {
 		return job.Accepted{}, err
 	}
-	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.bindings, id) })
+	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error { return Publish(ctx, tx, s.key, s.chain, id) })
 }
 
 // Pause stops the sale of an active campaign until Resume.
@@ -219,8 +215,8 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 // lockerTimeout bounds the search for the session that has locked a campaign.
 const lockerTimeout = time.Second
 
-// persist does a change again and again while its campaign stays locked, until ctx ends. Then
-// its error names the session that has locked the campaign: only operators get it.
+// persist retries a change while its campaign stays locked, until ctx ends. Then its error names
+// the session that has locked the campaign: only operators get it.
 func (s *Service) persist(ctx context.Context, id uuid.UUID, do func() error) error {
 	err := postgres.RetryLocked(ctx, do)
 	if ctx.Err() == nil || !postgres.IsTransient(err) {
@@ -235,7 +231,7 @@ func (s *Service) persist(ctx context.Context, id uuid.UUID, do func() error) er
 	return fault.Wrap(fault.Unavailable, err, "the campaign stays locked by "+locker.String()+"; end its transaction, or try again with the same Idempotency-Key")
 }
 
-// Block keeps free positions of a campaign from sale, all of them or none. An empty reason is
+// Block takes free positions of a campaign off sale, all of them or none. An empty reason is
 // none. Only a campaign that is drawn at the end of its sale can have blocked positions.
 func (s *Service) Block(ctx context.Context, r job.Request, chosen []shape.Position, reason string) (job.Accepted, error) {
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error {
@@ -250,8 +246,8 @@ func (s *Service) Unblock(ctx context.Context, r job.Request, chosen []shape.Pos
 	})
 }
 
-// change locks the campaign, ends the holds that are over, and blocks chosen positions that are Available, or
-// unblocks those that are Blocked. When others are among them, it refuses all with a code.
+// change locks the campaign, ends expired holds, and blocks chosen positions that are Available, or
+// unblocks those that are Blocked. If others are among them, it rejects all with a code.
 func change(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Position, from inventory.State, code fault.Code, reason string) error {
 	changes, err := lockSale(ctx, tx, id)
 	if err != nil {
@@ -281,8 +277,8 @@ func change(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Positio
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "lifecycle.change(%s)", id)
 }
 
-// lockSale locks a campaign whose positions can be blocked, and frees what holds keep that are
-// over. It returns what that changes.
+// lockSale locks a campaign whose positions can be blocked, and frees the positions of expired
+// holds. It returns what that changes.
 func lockSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (campaign.Changes, error) {
 	found, changes := make(map[uuid.UUID]*campaign.Status), make(campaign.Changes)
 	var over []inventory.Over

@@ -35,7 +35,7 @@ var steps = (shape.TriangleCount(large) + inventory.FillStep - 1) / inventory.Fi
 
 func newService(t *testing.T, db *pgxpool.Pool) *lifecycle.Service {
 	t.Helper()
-	return lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, lifecycle.Bindings{}, func(lifecycle.Details) any { return nil })
+	return lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
 }
 
 // draft stores a pending campaign.
@@ -286,8 +286,7 @@ func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
 	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
 		t.Fatal(err)
 	}
-	noRelays := lifecycle.Bindings{}
-	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, noRelays, func(lifecycle.Details) any { return nil })
+	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
 	if err := publish(t.Context(), service, id); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("published: %v", err)
 	}

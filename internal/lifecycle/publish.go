@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
@@ -21,9 +22,9 @@ import (
 )
 
 // prepare makes the positions of a large pending campaign, a step in each transaction, so
-// that no statement takes long and the campaign's lock is free between two. Nobody is
-// shown them until Publish has committed. It does nothing for a campaign that is small, or
-// that Publish will refuse.
+// that no statement takes long and the campaign's lock is free between two. They are
+// invisible until Publish has committed. It does nothing for a campaign that is small, or
+// that Publish will reject.
 func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
 	c, err := campaign.Get(ctx, s.db, id)
 	switch {
@@ -50,10 +51,10 @@ func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
-// filled tells whether the positions of a campaign are made before its publication: it is
-// large and pending, and its policies can be kept.
+// filled reports whether the positions of a campaign are made before its publication: it is
+// large and pending, and its policies can be met.
 func (s *Service) filled(c campaign.Campaign) bool {
-	return c.State == campaign.Pending && c.Counts.Total > inventory.FillStep && s.bindings.check(c.Policies) == nil
+	return c.State == campaign.Pending && c.Counts.Total > inventory.FillStep && checkBeacon(c.Policies, s.chain) == nil
 }
 
 // fillStep makes the next positions, if the campaign is still one to be filled.
@@ -65,15 +66,15 @@ func (s *Service) fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID, filler 
 	if err != nil || !s.filled(c) {
 		return true, err
 	}
-	plan, err := planOf(ctx, tx, id)
+	plan, err := fillPlan(ctx, tx, id)
 	if err != nil {
 		return false, err
 	}
 	return filler.Step(ctx, tx, plan)
 }
 
-// planOf returns what the positions of a campaign are made from.
-func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (inventory.Plan, error) {
+// fillPlan returns what the positions of a campaign are made from.
+func fillPlan(ctx context.Context, db postgres.DB, id uuid.UUID) (inventory.Plan, error) {
 	layers, err := campaign.Layers(ctx, db, id)
 	plan := inventory.Plan{Shape: campaign.Draft{Layers: layers}.Shape(), Prices: make([]money.Amount, len(layers))}
 	for i, l := range layers {
@@ -87,8 +88,8 @@ const secretSize = 32
 
 // Publish publishes a pending campaign. From then on its rules and commitment are
 // public and cannot change. The secret stays encrypted with key until the draw. A campaign
-// with a beacon binds itself to the chain of bindings, and is refused when they have none.
-func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, bindings Bindings, id uuid.UUID) error {
+// with a beacon binds itself to the chain, and is rejected without one.
+func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, chain *beacon.Chain, id uuid.UUID) error {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return err
 	}
@@ -99,10 +100,10 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, bindings Bindi
 	if c.State != campaign.Pending {
 		return fault.New(fault.StateConflict, "only a pending campaign can be published; this one is %s", c.State)
 	}
-	if err := bindings.check(c.Policies); err != nil {
+	if err := checkBeacon(c.Policies, chain); err != nil {
 		return err
 	}
-	plan, err := planOf(ctx, tx, id)
+	plan, err := fillPlan(ctx, tx, id)
 	if err != nil {
 		return err
 	}
@@ -110,48 +111,39 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, bindings Bindi
 	if err != nil {
 		return err
 	}
-	chain, err := chainOf(ctx, tx, c, bindings)
-	if err != nil {
-		return err
+	var bound *fairdraw.Beacon // as the rules name it
+	if c.Policies.Beacon {
+		if err := drawing.InsertChain(ctx, tx, *chain); err != nil {
+			return err
+		}
+		bound = &fairdraw.Beacon{ChainHash: chain.Hash(), PeriodS: chain.PeriodS}
 	}
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		if err := campaign.BindEnd(ctx, tx, id); err != nil {
 			return err
 		}
 	}
-	bound, secret, err := commit(c, plan.Shape, prizes, chain)
+	commitment, secret, err := commit(c, plan.Shape, prizes, bound)
 	if err != nil {
 		return err
 	}
 	if err := inventory.Fill(ctx, tx, id, plan); err != nil {
 		return err
 	}
-	if err := campaign.Activate(ctx, tx, id, bound); err != nil {
+	if err := campaign.Activate(ctx, tx, id, commitment); err != nil {
 		return err
 	}
 	return drawing.InsertSecret(ctx, tx, id, key.Seal(secret, id[:]))
 }
 
-// check returns a state-conflict Error when a campaign with these policies cannot bind
-// itself to these bindings.
-func (t Bindings) check(p campaign.Policies) error {
-	if p.Beacon && t.Chain == nil {
+// checkBeacon returns a state-conflict Error when a campaign with these policies has no chain to
+// bind itself to.
+func checkBeacon(p campaign.Policies, chain *beacon.Chain) error {
+	if p.Beacon && chain == nil {
 		return fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
 			"change the policy, or the setting")
 	}
 	return nil
-}
-
-// chainOf returns how the rules name the chain that a campaign binds itself to, and keeps
-// what verifies its rounds. It returns nil for a campaign without a beacon.
-func chainOf(ctx context.Context, tx pgx.Tx, c campaign.Campaign, bindings Bindings) (*fairdraw.Beacon, error) {
-	if !c.Policies.Beacon {
-		return nil, nil
-	}
-	if err := drawing.InsertChain(ctx, tx, *bindings.Chain); err != nil {
-		return nil, err
-	}
-	return &fairdraw.Beacon{ChainHash: bindings.Chain.Hash(), PeriodS: bindings.Chain.PeriodS}, nil
 }
 
 // commit makes a random secret, and the commitment to rules and secret.

@@ -20,8 +20,8 @@ import (
 	"triprize/internal/wallet"
 )
 
-// given is what a transaction has given back.
-type given struct {
+// chunk is what a transaction has refunded.
+type chunk struct {
 	found int          // purchases, with those that were left for later
 	last  uuid.UUID    // the last of them
 	cards []lease.Item // new refunds
@@ -32,31 +32,31 @@ type given struct {
 	purchases  []*purchase.Purchase
 }
 
-// giveBack gives the next purchases back, those after the given one.
-func (c *Canceller) giveBack(ctx context.Context, ref job.Ref, after uuid.UUID) (g given, err error) {
+// refund refunds the next purchases, those after the given one.
+func (c *Canceller) refund(ctx context.Context, ref job.Ref, after uuid.UUID) (g chunk, err error) {
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
-		g = given{}
+		g = chunk{}
 		if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
 			return err
 		}
-		if err := c.find(ctx, tx, ref, after, &g); err != nil || len(g.purchases) == 0 {
+		if err := g.find(ctx, tx, ref, after); err != nil || len(g.purchases) == 0 {
 			return err
 		}
 		if err := g.write(ctx, tx, ref); err != nil {
 			return err
 		}
-		now, _, err := c.progress(ctx, tx, ref.CampaignID)
+		now, _, err := progress(ctx, tx, ref.CampaignID)
 		if err != nil {
 			return err
 		}
-		if err := c.note(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil {
+		if err := advance(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil {
 			return err
 		}
 		hit("lifecycle.chunk", ref)
 		return nil
 	})
 	if err != nil {
-		return given{}, fmt.Errorf("lifecycle.giveBack(%s): %w", ref.CampaignID, err)
+		return chunk{}, fmt.Errorf("lifecycle.refund(%s): %w", ref.CampaignID, err)
 	}
 	if len(g.purchases) > 0 {
 		hit("lifecycle.chunked", ref)
@@ -64,18 +64,18 @@ func (c *Canceller) giveBack(ctx context.Context, ref job.Ref, after uuid.UUID) 
 	return g, nil
 }
 
-// find reads purchases under the campaign's lock, and decides which are given back now.
-func (c *Canceller) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid.UUID, g *given) error {
-	cancelled, ok, err := campaign.CancellationOf(ctx, tx, ref.CampaignID)
+// find reads purchases under the campaign's lock, and decides which are refunded now.
+func (g *chunk) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid.UUID) error {
+	c, err := campaign.Get(ctx, tx, ref.CampaignID)
 	if err != nil {
 		return err
 	}
-	if !ok {
-		return fmt.Errorf("campaign %s is not cancelled, but job %s has begun to give its purchases back", ref.CampaignID, ref.ID)
+	if c.State != campaign.Cancelled || c.CancelledBy == nil {
+		return fmt.Errorf("campaign %s is not cancelled, but job %s has begun to refund its purchases", ref.CampaignID, ref.ID)
 	}
-	g.by = cancelled.By
-	if cancelled.Reason != nil {
-		g.reason = *cancelled.Reason
+	g.by = *c.CancelledBy
+	if c.CancelReason != nil {
+		g.reason = *c.CancelReason
 	}
 	ids, err := inventory.Buyers(ctx, tx, ref.CampaignID, after, chunkSize)
 	if err != nil || len(ids) == 0 {
@@ -125,7 +125,7 @@ func payBackOf(p *purchase.Purchase, by string) wallet.PayBack {
 
 // payBack credits the wallet that paid a purchase, if one did. An error means that the
 // wallet cannot take the money now.
-func (g *given) payBack(p *purchase.Purchase) error {
+func (g *chunk) payBack(p *purchase.Purchase) error {
 	if p.PaymentMethod != purchase.Wallet {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (g *given) payBack(p *purchase.Purchase) error {
 
 // write writes everything, in one round trip and in the order of locks. Each statement
 // fails when it does not change exactly its rows.
-func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
+func (g *chunk) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var refunds []payment.Refund
 	sold, owned := 0, make([]inventory.Owned, 0, len(g.purchases))
 	var ends []purchase.End
@@ -165,5 +165,5 @@ func (g *given) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 		payment.QueueSteps(&b, steps...)
 	}
 	g.payees.Queue(&b)
-	return fault.At(tx.SendBatch(ctx, &b).Close(), "write")
+	return fault.At(tx.SendBatch(ctx, &b).Close(), "lifecycle.write")
 }

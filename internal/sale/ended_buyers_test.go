@@ -108,7 +108,7 @@ func TestTheWaitForABuyerMovesWithTheEndOfTheSale(t *testing.T) {
 	id := fixture.Campaign(t, db, draft)
 	bought, _ := fixture.Reserve(t, db, id, "a", 2, 3*aLongSale)
 	fixture.Advance(t, db, bought, payment.Action)
-	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), campaign.Bounds{MaxPositions: shape.MaxPositions}, lifecycle.Bindings{}, func(lifecycle.Details) any { return nil })
+	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
 	move := func(to *time.Time) {
 		t.Helper()
 		if _, err := service.Patch(t.Context(), id, campaign.Patch{SaleEndsAt: campaign.Optional[time.Time]{Set: true, Value: to}}); err != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
 
+	"triprize.example/draw/beacon"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/drawing"
@@ -212,13 +213,13 @@ func (s *Server) newApp() *fiber.App {
 
 // openHandlers makes what the operations need.
 func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
-	var bindings lifecycle.Bindings
+	var chain *beacon.Chain
 	if s.settings.Beacon.Enabled() {
-		chain, err := s.settings.Beacon.Chain()
+		named, err := s.settings.Beacon.Chain()
 		if err != nil {
 			return err
 		}
-		bindings.Chain = &chain
+		chain = &named
 	}
 	guard, err := sender.NewGuard(s.settings.Webhooks.AllowNetworks)
 	if err != nil {
@@ -234,7 +235,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.openCaches()
 	s.proof, s.proofs, s.exports = drawing.NewProofs(s.db), newProofs(s.registry), newExports(s.registry)
-	s.lifecycle = lifecycle.New(gate, key, campaign.Bounds{MaxPositions: s.settings.Campaigns.MaxPositions, Beacon: s.settings.Beacon.Enabled()}, bindings, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
+	s.lifecycle = lifecycle.New(gate, key, s.settings.Campaigns.MaxPositions, chain, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.differences = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return differenceJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/drawing"
-	"triprize/internal/lifecycle"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
@@ -24,7 +23,7 @@ func drawn(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, wholly bool) u
 	t.Helper()
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
-	id := fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
+	id := fixture.CampaignOn(t, db, draft, &chain.Chain)
 	ref := fixture.SellOut(t, db, id)
 	drawer := drawing.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, drawing.DrawerOptions{Beacon: chain}, servers.Logger(t))
 	_, err := drawer.Run(t.Context(), ref)

@@ -11,7 +11,6 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/drawing"
 	"triprize/internal/job"
-	"triprize/internal/lifecycle"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
@@ -121,7 +120,7 @@ func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 	}
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
-	id := fixture.CampaignOn(t, p.db, draft, lifecycle.Bindings{Chain: &chain.Chain})
+	id := fixture.CampaignOn(t, p.db, draft, &chain.Chain)
 	ref := fixture.SellOut(t, p.db, id)
 	drawer := drawing.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, drawing.DrawerOptions{Beacon: chain}, servers.Logger(t))
 	_, err = drawer.Run(t.Context(), ref)

@@ -14,7 +14,6 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/drawing"
 	"triprize/internal/job"
-	"triprize/internal/lifecycle"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
@@ -79,7 +78,7 @@ func bound(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) uuid.UUID {
 	t.Helper()
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
-	return fixture.CampaignOn(t, db, draft, lifecycle.Bindings{Chain: &chain.Chain})
+	return fixture.CampaignOn(t, db, draft, &chain.Chain)
 }
 
 // running runs a worker until stop is called.
