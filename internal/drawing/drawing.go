@@ -83,7 +83,7 @@ type Beacon interface {
 	Latest(ctx context.Context, chain beacon.Chain) (beacon.Round, error)
 }
 
-// Options are what a Drawer may have beside its database and keys. The zero value has no
+// DrawerOptions are what a Drawer may have beside its database and keys. The zero value has no
 // beacon: draws whose rules need one wait, those of others go on.
 type DrawerOptions struct {
 	Beacon   Beacon

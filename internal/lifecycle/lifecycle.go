@@ -55,11 +55,11 @@ import (
 
 // Service creates campaigns and changes their state.
 type Service struct {
-	db       postgres.Pool
-	key      keyring.Keyring
-	bounds   campaign.Bounds
-	chain    *beacon.Chain
-	render   func(Details) any
+	db     postgres.Pool
+	key    keyring.Keyring
+	bounds campaign.Bounds
+	chain  *beacon.Chain
+	render func(Details) any
 }
 
 // rowWait is how long an attempt waits for the campaign. While the campaign stays
