@@ -71,6 +71,97 @@ func (p Proof) Record() FreezeRecord {
 	return r
 }
 
+// WriteProof writes the proof document with its list of sold positions, in canonical form.
+// It holds one line at a time. An error in the list ends the document where it is: it must
+// not be taken for a whole one. That the parts fit together is not its business.
+func WriteProof(w io.Writer, p Proof, sold iter.Seq2[SoldLine, error]) error {
+	if p.Winners == nil {
+		p.Winners = []ProofWinner{}
+	}
+	err := p.checkValues()
+	if err == nil {
+		err = writeDocument(w, membersOf(&p), sold)
+	}
+	if err != nil {
+		return fmt.Errorf("fairdraw.WriteProof(%s): %w", p.CampaignID, err)
+	}
+	return nil
+}
+
+// ReadProof reads a proof document and passes its sold positions to each, line by line.
+// It takes exactly what WriteProof writes: a *FormError says where a document is spelled in
+// another way, or has not exactly its members. Errors of r and of each come back wrapped.
+// That the parts fit together is for the other checks.
+func ReadProof(r io.Reader, each func(SoldLine) error) (p Proof, err error) {
+	if err = readDocument(r, membersOf(&p), each); err == nil {
+		err = p.checkValues()
+	}
+	if err != nil {
+		return Proof{}, fmt.Errorf("fairdraw.ReadProof: %w", err)
+	}
+	return p, nil
+}
+
+// checkValues returns nil if every value is one that a document can have.
+func (p Proof) checkValues() error {
+	switch {
+	case p.Version != Version:
+		return malformed("version", "is %q; this procedure is %q", excerpt([]byte(p.Version)), Version)
+	case p.Count < 0 || p.Count > MaxInteger:
+		return malformed("count", "is %d, which is no integer from 0 to 2^53 − 1", p.Count)
+	case p.Round != nil && *p.Round > MaxInteger:
+		return malformed("round", "is %d, which is no integer from 0 to 2^53 − 1", *p.Round)
+	case p.Winners == nil:
+		return malformed("winners", "is no list")
+	}
+	if b := p.Beacon; b != nil {
+		if err := b.checkValues(); err != nil {
+			return err
+		}
+	}
+	for i, w := range p.Winners {
+		if err := w.checkValues(); err != nil {
+			return malformed("winners", "at %d: %s", i, err)
+		}
+	}
+	return nil
+}
+
+// publicKeySize is the length of a chain's public key in bytes: a compressed point of G2.
+const publicKeySize = 96
+
+// checkValues refuses other lengths than those of the scheme: the hash of a chain is over its parts
+// in a row, so a byte that moves from one to the next would not show.
+func (b ProofBeacon) checkValues() error {
+	switch {
+	case b.GenesisTime < 0 || b.GenesisTime > MaxInteger || b.PeriodS < 0 || b.PeriodS > MaxInteger || b.Round > MaxInteger:
+		return malformed("beacon", "has a number that is no integer from 0 to 2^53 − 1")
+	case len(b.PublicKey) != publicKeySize:
+		return malformed("beacon", "has a public key of %d bytes, not %d", len(b.PublicKey), publicKeySize)
+	case len(b.GenesisSeed) != sha256.Size:
+		return malformed("beacon", "has a genesis seed of %d bytes, not %d", len(b.GenesisSeed), sha256.Size)
+	}
+	return nil
+}
+
+func (w ProofWinner) checkValues() error {
+	won := w.Column != nil && w.PurchaseID != nil && w.Awarded == nil
+	not := w.Column == nil && w.PurchaseID == nil && w.Awarded != nil && !*w.Awarded
+	if !won && !not {
+		return fmt.Errorf("prize %d has neither a column and a purchase nor \"awarded\": false", w.Prize)
+	}
+	numbers := []int{w.Prize, w.Layer}
+	if won {
+		numbers = append(numbers, *w.Column)
+	}
+	for _, n := range numbers {
+		if n < 0 || n > MaxInteger {
+			return fmt.Errorf("%d is no integer from 0 to 2^53 − 1", n)
+		}
+	}
+	return nil
+}
+
 // The names of the checks of a proof document. docs/draw.md says what each covers, and every
 // verifier uses them.
 const (
@@ -142,22 +233,15 @@ type List struct {
 	Root       Hash      `json:"root"`
 }
 
-// listMembers are the members of a list document in canonical order.
-var listMembers = []string{"campaign_id", "count", "root", "sold"}
-
 // WriteList writes the list document with its list of sold positions, in canonical form. It
 // holds one line at a time. An error in the list ends the document where it is, as in
 // [WriteProof]. That the parts fit together is not its business.
 func WriteList(w io.Writer, l List, sold iter.Seq2[SoldLine, error]) error {
 	err := l.checkValues()
-	if err != nil {
-		return fmt.Errorf("fairdraw.WriteList(%s): %w", l.CampaignID, err)
+	if err == nil {
+		err = writeDocument(w, membersOf(&l), sold)
 	}
-	head, err := canonical(l)
 	if err != nil {
-		return fmt.Errorf("fairdraw.WriteList(%s): %w", l.CampaignID, err)
-	}
-	if err := writeAround(w, head, sold, []byte{'}'}); err != nil {
 		return fmt.Errorf("fairdraw.WriteList(%s): %w", l.CampaignID, err)
 	}
 	return nil
@@ -168,21 +252,7 @@ func WriteList(w io.Writer, l List, sold iter.Seq2[SoldLine, error]) error {
 // way, or has not exactly its members. Errors of r and of each come back wrapped. That the
 // parts fit together is for [List.Check].
 func ReadList(r io.Reader, each func(SoldLine) error) (l List, err error) {
-	s := newScanner(r)
-	values := map[string]any{"campaign_id": &l.CampaignID, "count": &l.Count, "root": &l.Root}
-	for i, name := range listMembers {
-		if err = s.name(listMembers, i); err == nil {
-			if name == "sold" {
-				err = s.sold(each)
-			} else {
-				err = s.member(name, values[name])
-			}
-		}
-		if err != nil {
-			return List{}, fmt.Errorf("fairdraw.ReadList: %w", err)
-		}
-	}
-	if err = s.end(); err == nil {
+	if err = readDocument(r, membersOf(&l), each); err == nil {
 		err = l.checkValues()
 	}
 	if err != nil {

@@ -193,3 +193,34 @@ func (p *lineParser) uuid() (id uuid.UUID) {
 	}
 	return id
 }
+
+func (l SoldLine) checkValues() error {
+	if min(l.Layer, l.Column) < 0 || max(l.Layer, l.Column) > MaxInteger {
+		return malformed("sold", "cannot have %v: a number is no integer from 0 to 2^53 − 1", l.Position())
+	}
+	return nil
+}
+
+// appendTo appends the line as it stands in a proof document.
+func (l SoldLine) appendTo(text []byte) []byte {
+	text = append(text, `{"column":`...)
+	text = strconv.AppendInt(text, int64(l.Column), 10)
+	text = append(text, `,"holder":"`...)
+	text = hex.AppendEncode(text, l.Holder[:])
+	text = append(text, `","layer":`...)
+	text = strconv.AppendInt(text, int64(l.Layer), 10)
+	text = append(text, `,"purchase_id":"`...)
+	text = appendUUID(text, l.PurchaseID)
+	return append(text, `"}`...)
+}
+
+// appendUUID appends what id.String returns, without making a string.
+func appendUUID(text []byte, id uuid.UUID) []byte {
+	for i, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+		if i > 0 {
+			text = append(text, '-')
+		}
+		text = hex.AppendEncode(text, part)
+	}
+	return text
+}
