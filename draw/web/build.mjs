@@ -24,7 +24,7 @@ async function bundle(entry) {
 
 const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 const style = readFileSync(join(here, "page.css"), "utf8");
-const engine = await bundle("engine/main.js");
+const engine = await bundle("engine/verify.js");
 const page = await bundle("page/main.js");
 // A script that a worker runs comes from a blob; 'self' is for the one request that there is.
 const policy = `default-src 'none'; script-src ${hash(engine)} ${hash(page)}; style-src ${hash(style)}; worker-src blob:; ` +

@@ -1,31 +1,21 @@
 // The form of the documents: which members there are, and how each is spelled.
 
+import { microseconds, putHex } from "./bytes.js";
 import { FormError, largestMember, read } from "./canonical.js";
-import { putHex } from "./bytes.js";
-import { microseconds } from "./time.js";
-import { leafSize } from "./tree.js";
-
-export const version = "triprize-draw/1";
+import { leafSize, version } from "./procedure.js";
 
 // Each of these takes a value and the path to it, and throws a FormError.
-const text = (value, path) => { if (typeof value !== "string") throw new FormError(`${path} must be a text`); };
-const whole = (value, path) => { if (typeof value !== "number") throw new FormError(`${path} must be a whole number`); };
-const matching = (pattern, what) => (value, path) => {
-  if (typeof value !== "string" || !pattern.test(value)) throw new FormError(`${path} must be ${what}`);
-};
+const must = (holds, what) => (value, path) => { if (!holds(value)) throw new FormError(`${path} must be ${what}`); };
+const text = must((value) => typeof value === "string", "a text");
+const whole = must((value) => typeof value === "number", "a whole number");
+const matching = (pattern, what) => must((value) => typeof value === "string" && pattern.test(value), what);
 const hash = matching(/^[0-9a-f]{64}$/, "64 hex digits in lower case");
 const nonce = matching(/^[0-9a-f]{32}$/, "32 hex digits in lower case");
 const publicKey = matching(/^[0-9a-f]{192}$/, "192 hex digits in lower case");
-const hexText = (value, path) => {
-  if (typeof value !== "string" || value.length % 2 !== 0 || /[^0-9a-f]/.test(value)) throw new FormError(`${path} must be an even number of hex digits in lower case`);
-};
+const hexText = must((value) => typeof value === "string" && value.length % 2 === 0 && !/[^0-9a-f]/.test(value), "an even number of hex digits in lower case");
 const id = matching(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, "a UUID in lower case");
-const instant = (value, path) => {
-  if (typeof value !== "string" || microseconds(value) === null) throw new FormError(`${path} must be a time such as 2026-11-22T09:30:00.123456Z`);
-};
-const constant = (wanted) => (value, path) => {
-  if (value !== wanted) throw new FormError(`${path} must be ${JSON.stringify(wanted)}`);
-};
+const instant = must((value) => typeof value === "string" && microseconds(value) !== null, "a time such as 2026-11-22T09:30:00.123456Z");
+const constant = (wanted) => must((value) => value === wanted, JSON.stringify(wanted));
 const orNull = (check) => (value, path) => { if (value !== null) check(value, path); };
 const list = (check) => (value, path) => {
   if (!Array.isArray(value)) throw new FormError(`${path} must be a list`);

@@ -1,11 +1,11 @@
-// Runs the checks of a proof document, and of a proof of purchase beside it.
+// The engine of the page: runs the checks of a proof document, and of a proof of purchase beside it.
+// It stands in a script of its own, which also runs as a worker, so that a long list does not stop
+// the page. It asks no server and no clock.
 
-import { quicknet } from "./beacon.js";
+import { FormError, largest } from "./canonical.js";
 import * as checks from "./checks.js";
-import { FormError } from "./canonical.js";
 import { readProof, readPurchaseProof } from "./form.js";
-import { inclusion, outcomeOf, purchaseCampaign } from "./purchase.js";
-import { meaning } from "./meaning.js";
+import { quicknet } from "./procedure.js";
 
 // In this order; each with its name in docs/draw.md. Those that need rules are not made without.
 const all = [
@@ -58,8 +58,8 @@ export function verify(proof, { purchase, chainHashes = [], commitment = null, f
       mine = readPurchaseProof(purchase);
       return "It is one proof of purchase in canonical form.";
     });
-    run("purchase-campaign", ["form", "purchase-form"], () => purchaseCampaign(mine, document));
-    run("inclusion", ["form", "purchase-form"], () => inclusion(mine, document));
+    run("purchase-campaign", ["form", "purchase-form"], () => checks.purchaseCampaign(mine, document));
+    run("inclusion", ["form", "purchase-form"], () => checks.inclusion(mine, document));
   }
   const ok = (...names) => names.every((name) => results.find((r) => r.name === name)?.status === "ok");
   const bad = results.filter((r) => r.status !== "ok");
@@ -71,7 +71,7 @@ export function verify(proof, { purchase, chainHashes = [], commitment = null, f
     checks: results,
     campaign: form ? campaignOf(document, ok("rules", "sold-list")) : null,
     meaning: verified ? meaning(document, options) : null,
-    purchase: mine && verified ? outcomeOf(mine, document) : null,
+    purchase: mine && verified ? checks.outcomeOf(mine, document) : null,
   };
 }
 
@@ -122,3 +122,46 @@ function unsold(rules, sold, positions) {
 
 // isHash tells whether a text is a hash as the options take it.
 export const isHash = (text) => /^[0-9a-f]{64}$/.test(text);
+
+// meaning returns {shows, open}: sentences. commitment and freezeHash are what the user noted, or null.
+export function meaning(document, { commitment, freezeHash }) {
+  const shows = ["The winners follow from rules, secret and list."];
+  const open = [
+    "The names of the buyers. The operator may have bought as well.",
+    "That no buyer was left out: that is for each buyer to see, with a proof of purchase.",
+    "The author of this document. It is not signed, and once the secret is public anybody can write another one that holds.",
+    "That the operator made only one record. If it showed you two for one campaign, it made two; after a restored backup that happens, too, and it owes an explanation.",
+  ];
+  if (commitment) shows.push("Nothing changed in rules and secret since you noted their commitment.");
+  else open.unshift("That rules and secret were fixed before the sale. If you noted the commitment then, put it in above.");
+  if (freezeHash) shows.push("Nothing changed after the list was frozen: you noted the hash of the freeze record.");
+  else open.unshift("That nothing changed after the list was frozen. If you noted the hash of the freeze record before the draw, put it in above.");
+  if (!document.rules.beacon) {
+    open.unshift("That nobody steered the draw: the operator knew the secret. If it bought last, or chose the random values in the list, it could have tried until the winners pleased.");
+    return { shows, open };
+  }
+  shows.push("The winners hang on a round of the beacon that was named in the freeze record. Nobody can choose a round, and nobody knows it before it is due, unless most of the beacon's members work together.");
+  open.unshift("That every draw was published: an operator can withhold one, or go back to a backup and freeze again. Then there are two records.");
+  if (document.beacon.chain_hash !== quicknet) open.unshift("That nobody knew the round: you named its chain, and the maker of a chain can know every round beforehand.");
+  open.unshift("When the freeze record was made: nobody but the operator says so here. The operator could have made several records after the round was known, and kept the one that pleased. The hash of the record tells, if you noted it before the round was due.");
+  return { shows, open };
+}
+
+// checkFiles verifies what two blobs hold; purchase may be null. options are those of verify.
+async function checkFiles({ proof, purchase, options }, progress) {
+  const bytesOf = async (blob) => (blob.size > largest ? null : new Uint8Array(await blob.arrayBuffer()));
+  return verify(await bytesOf(proof), { ...options, purchase: purchase ? await bytesOf(purchase) : undefined, progress });
+}
+
+globalThis.drawVerifier = { verify, checkFiles, isHash, largest };
+
+if (typeof WorkerGlobalScope !== "undefined" && globalThis instanceof WorkerGlobalScope) {
+  globalThis.onmessage = async ({ data }) => {
+    try {
+      const report = await checkFiles(data, (what, part) => postMessage({ progress: { what, part } }));
+      postMessage({ report });
+    } catch (error) {
+      postMessage({ error: error.message });
+    }
+  };
+}

@@ -2,12 +2,9 @@
 // document as text, never as markup.
 
 import { download, downloadLabels, Undrawn } from "./download.js";
-import { draw } from "./picture.js";
-import { run } from "./run.js";
-import { showBack, showReport, showStatus } from "./report.js";
+import { byID, draw, showBack, showReport, showStatus } from "./report.js";
 
 const { isHash } = globalThis.drawVerifier;
-const byID = (id) => document.getElementById(id);
 
 const chosen = { proof: null, purchase: null }; // blobs
 let labels = null; // of the campaign in the address
@@ -111,6 +108,50 @@ async function fromAddress() {
     showBack(error instanceof Undrawn);
   }
 }
+
+let worker = null;
+let abandon = () => {};
+
+// run runs the engine in a worker. A browser that allows none, as some do for files from disk,
+// runs it in the page, which then stands still meanwhile.
+function run(files, progress) {
+  worker?.terminate();
+  abandon();
+  try {
+    const script = new Blob([byID("engine").textContent], { type: "text/javascript" });
+    const address = URL.createObjectURL(script);
+    worker = new Worker(address);
+    return new Promise((resolve, reject) => {
+      abandon = () => reject(new Error("Another check was begun."));
+      worker.onmessage = ({ data }) => {
+        if (data.progress) {
+          progress(data.progress.what, data.progress.part);
+          return;
+        }
+        finish(address);
+        if (data.report) resolve(data.report);
+        else reject(new Error(data.error));
+      };
+      worker.onerror = (event) => {
+        finish(address);
+        event.preventDefault();
+        resolve(here(files));
+      };
+      worker.postMessage(files);
+    });
+  } catch {
+    return here(files);
+  }
+}
+
+function finish(address) {
+  worker.terminate();
+  worker = null;
+  abandon = () => {};
+  URL.revokeObjectURL(address);
+}
+
+const here = (files) => globalThis.drawVerifier.checkFiles(files, () => {});
 
 byID("site").hidden = !location.protocol.startsWith("http"); // a copy on disk has no other pages
 listen();
