@@ -20,7 +20,7 @@ import (
 	"github.com/cloudflare/circl/sign/bls"
 )
 
-// SignatureSize and PublicKeySize are lengths in bytes: compressed points of G1 and G2.
+// SignatureSize and publicKeySize are lengths in bytes: compressed points of G1 and G2.
 const (
 	SignatureSize = 48
 	publicKeySize = 96
@@ -28,7 +28,7 @@ const (
 
 // Chain is what identifies a chain and makes its rounds verifiable.
 type Chain struct {
-	PublicKey   []byte // PublicKeySize bytes
+	PublicKey   []byte // publicKeySize bytes
 	GenesisTime int64  // Unix seconds: when round 1 is due
 	GenesisSeed []byte // 32 bytes
 	ID          string // drand's name of the chain, such as quicknet

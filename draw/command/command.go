@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"triprize.example/draw/beacon"
@@ -21,23 +22,20 @@ import (
 	"triprize.example/draw/verify"
 )
 
-// Undecided is an error after which nothing can be said about a proof: a file cannot be read,
+// undecidedError is an error after which nothing can be said about a proof: a file cannot be read,
 // or an argument is wrong. Any other error says that the proof does not hold.
-type Undecided struct{ error }
-
-// Unwrap returns the error.
-func (e *Undecided) Unwrap() error { return e.error }
+type undecidedError struct{ error }
 
 func undecided(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Undecided{err}
+	return &undecidedError{err}
 }
 
 // Status returns the exit status that an error of the command stands for.
 func Status(err error) int {
-	switch _, unknown := errors.AsType[*Undecided](err); {
+	switch _, unknown := errors.AsType[*undecidedError](err); {
 	case err == nil:
 		return 0
 	case unknown:
@@ -67,22 +65,34 @@ but a refusal of the server.`,
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return undecided(err) })
 	var in input
 	c.Args = func(c *cobra.Command, args []string) error {
-		return undecided(cobra.ExactArgs(1-in.void.files())(c, args))
+		proofs := 1
+		if in.void != "" {
+			proofs = 0
+		}
+		return undecided(cobra.ExactArgs(proofs)(c, args))
 	}
-	c.Flags().StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
-	c.Flags().StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
-	c.Flags().StringArrayVar(&in.chains, "chain-hash", nil, "hash of a chain to accept besides quicknet's: 64 hex digits; may be repeated")
-	c.Flags().StringVar(&in.commitment, "commitment", "", "the commitment that you noted before the sale: 64 hex digits")
-	c.Flags().StringVar(&in.freezeHash, "freeze-hash", "", "the hash of the freeze record that you noted before the draw: 64 hex digits")
-	in.void.flags(c)
-	labelled := c.Flags().String("labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
-	asJSON := c.Flags().Bool("json", false, "print JSON")
+	flags, asJSON := c.Flags(), false
+	flags.StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
+	flags.StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
+	flags.Func("chain-hash", "`hash` of a chain to accept besides quicknet's: 64 hex digits; may be repeated", hashInto(func(h fairdraw.Hash) { in.options.Chains = append(in.options.Chains, h) }))
+	flags.Func("commitment", "the commitment that you noted before the sale: the `hash`, 64 hex digits", hashInto(func(h fairdraw.Hash) { in.options.Commitment = &h }))
+	flags.Func("freeze-hash", "the `hash` of the freeze record that you noted before the draw: 64 hex digits", hashInto(func(h fairdraw.Hash) { in.options.FreezeHash = &h }))
+	flags.StringVar(&in.void, "void", "", "file in place of PROOF.json: a draw that was voided (GET /v1/campaigns/{id}/draw)")
+	flags.StringVar(&in.list, "list", "", "with --void: file: its frozen list (GET /v1/campaigns/{id}/draw/list)")
+	flags.Func("signature", "with --void: the `signature` of its round, 96 hex digits, from any relay of the chain", func(text string) (err error) {
+		if in.signature, err = hex.DecodeString(text); err != nil || len(in.signature) != beacon.SignatureSize {
+			return fmt.Errorf("it must be %d hex digits", 2*beacon.SignatureSize)
+		}
+		return nil
+	})
+	flags.StringVar(&in.labels, "labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if in.stdin = cmd.InOrStdin(); len(args) == 1 {
 			in.proof = args[0]
 		}
-		for _, name := range []string{"commitment", "freeze-hash", "void", "list", "signature"} {
-			if f := c.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+		for _, name := range []string{"void", "list"} {
+			if f := flags.Lookup(name); f.Changed && f.Value.String() == "" {
 				return undecided(fmt.Errorf("--%s is empty", name))
 			}
 		}
@@ -91,97 +101,71 @@ but a refusal of the server.`,
 			return undecided(err)
 		}
 		var called *labels
-		if *labelled != "" {
-			if called, err = readLabels(*labelled, report.CampaignID); err != nil {
+		if in.labels != "" {
+			if called, err = readLabels(in.labels, report.CampaignID); err != nil {
 				return undecided(err)
 			}
 		}
-		return show(cmd.OutOrStdout(), report, called, in.void.file != "", *asJSON)
+		return show(cmd.OutOrStdout(), report, called, in.void != "", asJSON)
 	}
 	return c
 }
 
-// input is what the command is given: names of files, and hashes as text.
+// hashInto returns the function that reads an option with a hash.
+func hashInto(set func(fairdraw.Hash)) func(string) error {
+	return func(text string) error {
+		var hash fairdraw.Hash
+		if hash.UnmarshalText([]byte(strings.ToLower(text))) != nil {
+			return errors.New("it must be 64 hex digits")
+		}
+		set(hash)
+		return nil
+	}
+}
+
+// input is what the command is given: names of files, and values.
 type input struct {
 	stdin                    io.Reader
 	proof, purchase, against string
-	chains                   []string
-	commitment, freezeHash   string
-	void                     voidInput
+	void, list               string // a draw that was voided, and its list
+	signature                []byte // of its round
+	labels                   string
+	options                  verify.Options
 }
 
-// verify verifies a proof document, with a proof of purchase and another document if they are named.
+// verify verifies a proof document, or computes the draw that was voided.
 func (in input) verify() (report verify.Report, err error) {
-	o, err := in.options()
-	if err != nil {
-		return report, err
+	switch {
+	case in.void == "" && (in.list != "" || in.signature != nil):
+		return report, errors.New("--list and --signature belong to --void, which is missing")
+	case in.void != "" && (in.list == "" || in.signature == nil):
+		return report, errors.New("--void needs --list and --signature, too")
 	}
-	if err := in.void.check(); err != nil {
-		return report, err
-	}
-	document, draw, list := in.stdin, io.Reader(nil), io.Reader(nil)
-	if in.proof == "-" {
-		in.proof = ""
-	}
-	for _, input := range []struct {
+	var proof, draw, list io.Reader
+	for _, file := range []struct {
 		name string
 		into *io.Reader
-	}{{in.proof, &document}, {in.purchase, &o.Purchase}, {in.against, &o.Against}, {in.void.file, &draw}, {in.void.list, &list}} {
-		if input.name == "" {
+	}{{in.proof, &proof}, {in.purchase, &in.options.Purchase}, {in.against, &in.options.Against}, {in.void, &draw}, {in.list, &list}} {
+		if file.name == "" {
 			continue
 		}
-		file, err := os.Open(input.name)
-		if err != nil {
-			return report, err
+		from := in.stdin
+		if file.into != &proof || file.name != "-" {
+			opened, err := os.Open(file.name)
+			if err != nil {
+				return report, err
+			}
+			defer func() { _ = opened.Close() }() // it was only read
+			from = opened
 		}
-		defer func() { _ = file.Close() }() // it was only read
-		*input.into = file
-	}
-	for _, input := range []*io.Reader{&document, &o.Purchase, &o.Against, &draw, &list} {
-		if *input == nil || input == &document && draw != nil {
-			continue
-		}
-		if *input, err = noProblem(*input); err != nil {
+		if *file.into, err = noProblem(from); err != nil {
 			return report, err
 		}
 	}
 	if draw != nil {
-		return in.void.verify(draw, list, o)
+		return verify.Void(draw, list, in.signature, in.options)
 	}
-	return verify.Proof(document, o)
-}
-
-// options returns what the hashes say.
-func (in input) options() (o verify.Options, err error) {
-	if o.Chains, err = hashesOf("--chain-hash", in.chains); err != nil {
-		return o, err
-	}
-	for _, noted := range []struct {
-		name, text string
-		into       **fairdraw.Hash
-	}{{"--commitment", in.commitment, &o.Commitment}, {"--freeze-hash", in.freezeHash, &o.FreezeHash}} {
-		if noted.text == "" {
-			continue
-		}
-		hashes, err := hashesOf(noted.name, []string{noted.text})
-		if err != nil {
-			return o, err
-		}
-		*noted.into = &hashes[0]
-	}
-	return o, nil
-}
-
-// hashesOf reads the values of an option.
-func hashesOf(option string, texts []string) (hashes []fairdraw.Hash, err error) {
-	for _, text := range texts {
-		var hash fairdraw.Hash
-		if err := hash.UnmarshalText([]byte(strings.ToLower(text))); err != nil {
-			return nil, fmt.Errorf("%s %q: it must be 64 hex digits", option, text)
-		}
-		hashes = append(hashes, hash)
-	}
-	return hashes, nil
+	return verify.Proof(proof, in.options)
 }
 
 // noProblem returns what it has read, or an error when that is no document but the refusal of a
@@ -223,38 +207,38 @@ func show(out io.Writer, r verify.Report, called *labels, void, asJSON bool) err
 
 func printReport(out io.Writer, r verify.Report, called *labels) {
 	for _, c := range r.Checks {
-		say(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
+		printLine(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
 	}
-	say(out, "\n%s", r.Headline)
+	printLine(out, "\n%s", r.Headline)
 	for _, w := range r.Won {
-		say(out, "\nThis purchase has won prize %d, %s, with position %s.", w.Prize, plain(w.Name), called.place(w))
+		printLine(out, "\nThis purchase has won prize %d, %s, with position %s.", w.Prize, plain(w.Name), called.position(w))
 	}
 	if !r.OK {
 		return
 	}
 	if len(r.Won) == 0 && slices.ContainsFunc(r.Checks, func(c verify.Check) bool { return c.Name == fairdraw.CheckInclusionPath }) {
-		say(out, "\nThis purchase took part, and has won nothing.")
+		printLine(out, "\nThis purchase took part, and has won nothing.")
 	}
 	if called != nil {
-		say(out, "\nThe winners, and what the server calls their positions:")
+		printLine(out, "\nThe winners, and what the server calls their positions:")
 		for _, w := range r.Winners {
 			if w.Column != nil {
-				say(out, "  prize %d, %s: position %s", w.Prize, plain(w.Name), called.place(w))
+				printLine(out, "  prize %d, %s: position %s", w.Prize, plain(w.Name), called.position(w))
 			}
 		}
 	}
-	say(out, "\nWhat this proof shows:")
+	printLine(out, "\nWhat this proof shows:")
 	for _, line := range r.Shows {
-		say(out, "  - %s", line)
+		printLine(out, "  - %s", line)
 	}
-	say(out, "What it does not show:")
+	printLine(out, "What it does not show:")
 	for _, line := range r.Remains {
-		say(out, "  - %s", line)
+		printLine(out, "  - %s", line)
 	}
 }
 
-// say writes a line for people.
-func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+// printLine prints a line for people.
+func printLine(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
 // plain is a text of a document without what moves the cursor; an empty one is a dash.
 func plain(text string) string {
@@ -269,58 +253,72 @@ func plain(text string) string {
 	}, text)
 }
 
-// voidInput is what the command is given of a draw that was voided; empty without --void.
-type voidInput struct {
-	file, list string // names of files
-	signature  string // in hex
-}
-
-func (in *voidInput) flags(c *cobra.Command) {
-	c.Flags().StringVar(&in.file, "void", "", "file in place of PROOF.json: a draw that was voided (GET /v1/campaigns/{id}/draw)")
-	c.Flags().StringVar(&in.list, "list", "", "with --void: file: its frozen list (GET /v1/campaigns/{id}/draw/list)")
-	c.Flags().StringVar(&in.signature, "signature", "", "with --void: the signature of its round, 96 hex digits, from any relay of the chain")
-}
-
-// files counts what stands in place of the proof document.
-func (in *voidInput) files() int {
-	if in.file == "" {
-		return 0
-	}
-	return 1
-}
-
-// check demands all three, or none.
-func (in *voidInput) check() error {
-	switch {
-	case in.file == "" && in.list == "" && in.signature == "":
-		return nil
-	case in.file == "":
-		return errors.New("--list and --signature belong to --void, which is missing")
-	case in.list == "" || in.signature == "":
-		return errors.New("--void needs --list and --signature, too")
-	}
-	return nil
-}
-
-func (in *voidInput) verify(draw, list io.Reader, o verify.Options) (verify.Report, error) {
-	signature, err := hex.DecodeString(in.signature)
-	if err != nil || len(signature) != beacon.SignatureSize {
-		return verify.Report{}, fmt.Errorf("--signature %q: it must be %d hex digits", in.signature, 2*beacon.SignatureSize)
-	}
-	return verify.Void(draw, list, signature, o)
-}
-
 // printWouldHaveWon prints the winners of a draw that was voided.
 func printWouldHaveWon(out io.Writer, r verify.Report) {
 	if !r.OK {
 		return
 	}
-	say(out, "By these files, which say that the draw has not taken place, would have won with this round:")
+	printLine(out, "By these files, which say that the draw has not taken place, would have won with this round:")
 	for _, w := range r.Winners {
 		if w.Column == nil {
-			say(out, "  prize %d, %s: nobody", w.Prize, plain(w.Name))
+			printLine(out, "  prize %d, %s: nobody", w.Prize, plain(w.Name))
 			continue
 		}
-		say(out, "  prize %d, %s: position %d/%d of purchase %s", w.Prize, plain(w.Name), w.Layer, *w.Column, w.PurchaseID)
+		printLine(out, "  prize %d, %s: position %d/%d of purchase %s", w.Prize, plain(w.Name), w.Layer, *w.Column, w.PurchaseID)
 	}
+}
+
+// labels are the labels of a campaign, as a server says them. No proof has them.
+type labels struct {
+	CampaignID uuid.UUID `json:"campaign_id"`
+	Layers     []struct {
+		Layer       int     `json:"layer"`
+		Positions   int     `json:"positions"`
+		FirstNumber int     `json:"first_number"`
+		Label       *string `json:"label"`
+	} `json:"layers"`
+}
+
+// readLabels reads the labels of a campaign from a file.
+func readLabels(name string, campaign uuid.UUID) (*labels, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	const most = 8 << 20                // a thousand layers with long labels are 1 MB
+	input, err := noProblem(io.LimitReader(file, most))
+	if err != nil {
+		return nil, err
+	}
+	l := &labels{}
+	if err := json.NewDecoder(input).Decode(l); err != nil {
+		return nil, fmt.Errorf("%s has no labels: %w", name, err)
+	}
+	if l.Layers == nil {
+		return nil, fmt.Errorf("%s has no labels: fetch GET /v1/campaigns/{id}/draw/labels", name)
+	}
+	if l.CampaignID != campaign && campaign != uuid.Nil {
+		return nil, fmt.Errorf("%s has the labels of campaign %s, and the proof is of %s", name, l.CampaignID, campaign)
+	}
+	return l, nil
+}
+
+// position returns the position of a winner, with its label if the labels have one.
+func (l *labels) position(w fairdraw.ProofWinner) string {
+	text := fmt.Sprintf("%d/%d", w.Layer, *w.Column)
+	if l == nil {
+		return text
+	}
+	for _, layer := range l.Layers {
+		if layer.Layer != w.Layer || *w.Column > layer.Positions {
+			continue
+		}
+		label := fmt.Sprint(layer.FirstNumber + *w.Column - 1)
+		if layer.Label != nil && *layer.Label != "" {
+			label = fmt.Sprint(plain(*layer.Label), " ", *w.Column)
+		}
+		return fmt.Sprintf("%s (%s, as the server says, not proven)", text, label)
+	}
+	return text
 }

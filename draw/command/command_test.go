@@ -52,7 +52,7 @@ func drawnCampaign(t *testing.T, secret byte) (proof, purchase string) {
 		for column := 1; column <= layer; column++ {
 			s := fairdraw.Sold{Position: fairdraw.Position{Layer: layer, Column: column}, PurchaseID: id, UserID: "aiko"}
 			check(tree.Append(s.Line()))
-			sold, page = append(sold, s), append(page, fairdraw.LeafHash(s.Leaf()))
+			sold, page = append(sold, s), append(page, fairdraw.LeafHash(s.Line().Leaf()))
 		}
 	}
 	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: text, Secret: fairdraw.Hash{secret}, Root: tree.Root(), Count: len(sold),
@@ -71,13 +71,7 @@ func drawnCampaign(t *testing.T, secret byte) (proof, purchase string) {
 	proof, purchase = filepath.Join(t.TempDir(), "proof.json"), filepath.Join(t.TempDir(), "purchase.json")
 	file, err := os.Create(proof)
 	check(err)
-	check(fairdraw.WriteProof(file, p, func(yield func(fairdraw.SoldLine, error) bool) {
-		for _, s := range sold {
-			if !yield(s.Line(), nil) {
-				return
-			}
-		}
-	}))
+	check(fairdraw.WriteProof(file, p, fairdraw.All(fairdraw.Lines(sold))))
 	check(file.Close())
 	text, err = own.Canonical()
 	check(err)

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"testing"
 	"time"
 
@@ -97,7 +96,7 @@ func (d *Draw) Proof(t testing.TB) fairdraw.Proof {
 	t.Helper()
 	rules, err := d.Rules.Canonical()
 	must(t, err)
-	root, err := fairdraw.Root(d.Sold)
+	root, err := fairdraw.RootOf(fairdraw.Lines(d.Sold))
 	must(t, err)
 	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: d.ID, Rules: rules, Commitment: fairdraw.Commitment(d.ID, rules, d.Secret[:]),
 		Secret: d.Secret, Root: root, Count: len(d.Sold), FrozenAt: fairdraw.At(d.FrozenAt), Trust: fairdraw.TrustOperator}
@@ -132,18 +131,8 @@ func (d *Draw) Text(t testing.TB, changes ...func(*fairdraw.Proof)) []byte {
 func TextOf(t testing.TB, p fairdraw.Proof, sold []fairdraw.SoldLine) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	must(t, fairdraw.WriteProof(&out, p, lines(sold)))
+	must(t, fairdraw.WriteProof(&out, p, fairdraw.All(sold)))
 	return out.Bytes()
-}
-
-func lines(sold []fairdraw.SoldLine) iter.Seq2[fairdraw.SoldLine, error] {
-	return func(yield func(fairdraw.SoldLine, error) bool) {
-		for _, l := range sold {
-			if !yield(l, nil) {
-				return
-			}
-		}
-	}
 }
 
 // Purchase returns the proof of the purchase that has the position of an index.
@@ -153,7 +142,7 @@ func (d *Draw) Purchase(t testing.TB, index int) fairdraw.PurchaseProof {
 	page := make([]fairdraw.Hash, len(d.Sold)) // the tests have one page
 	for i, s := range d.Sold {
 		must(t, tree.Append(s.Line()))
-		page[i] = fairdraw.LeafHash(s.Leaf())
+		page[i] = fairdraw.LeafHash(s.Line().Leaf())
 	}
 	p := fairdraw.PurchaseProof{CampaignID: d.ID, Root: tree.Root(), Count: tree.Count()}
 	for i, s := range d.Sold {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -15,9 +16,21 @@ import (
 	"github.com/gowebpki/jcs"
 )
 
-// MaxInteger is the largest integer of a document: beyond it canonical JSON, whose numbers
+// maxInteger is the largest integer of a document: beyond it canonical JSON, whose numbers
 // are those of ECMAScript, does not tell neighbours apart.
-const MaxInteger = 1<<53 - 1
+const maxInteger = 1<<53 - 1
+
+func isInteger(numbers ...int) bool {
+	return slices.Min(numbers) >= 0 && slices.Max(numbers) <= maxInteger
+}
+
+// checkInteger returns an error if a number of a document is no integer of one.
+func checkInteger(member string, n int) error {
+	if !isInteger(n) {
+		return malformed(member, "is %d, which is no integer from 0 to 2^53 − 1", n)
+	}
+	return nil
+}
 
 // FormError says where a document is not as it must be spelled. There is one spelling only,
 // so that its bytes are the same for ever.
@@ -97,7 +110,7 @@ func checkTokens(text []byte) error {
 				return fmt.Errorf("has objects and lists more than %d deep in the document", maxDepth)
 			}
 		case json.Number:
-			if n, err := strconv.ParseUint(value.String(), 10, 64); err != nil || n > MaxInteger {
+			if n, err := strconv.ParseUint(value.String(), 10, 64); err != nil || n > maxInteger {
 				return fmt.Errorf("has the number %s, which is no integer from 0 to 2^53 − 1", excerpt([]byte(value)))
 			}
 		}
@@ -146,11 +159,11 @@ func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 // UnmarshalText takes what MarshalText returns, and no other spelling.
 func (h *Hash) UnmarshalText(text []byte) error {
-	b, err := hex.DecodeString(string(text))
-	if err != nil || len(b) != len(h) || hex.EncodeToString(b) != string(text) {
+	var b Bytes
+	if b.UnmarshalText(text) != nil || len(b) != len(h) {
 		return errors.New("must be 64 hex digits in lower case")
 	}
-	copy(h[:], b)
+	*h = Hash(b)
 	return nil
 }
 

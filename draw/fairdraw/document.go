@@ -16,13 +16,13 @@ import (
 // MaxDocument bounds the length of a document, in bytes.
 const MaxDocument = 256 << 20
 
-// bounded refuses what is longer than a document may be.
+// bounded is a reader that fails once it has read more than a document may have.
 type bounded struct {
 	r    io.Reader
 	left int // bytes
 }
 
-// Read reads on.
+// Read reads, and fails once the document is too long.
 func (b *bounded) Read(into []byte) (int, error) {
 	n, err := b.r.Read(into)
 	if b.left -= n; b.left < 0 {
@@ -135,6 +135,7 @@ func writeDocument(w io.Writer, members []member, sold iter.Seq2[SoldLine, error
 type scanner struct {
 	r       *bufio.Reader
 	members []member
+	spelled []byte // a line, written to compare it
 }
 
 // name reads what stands before the value of member i: its brace or comma, name and colon.

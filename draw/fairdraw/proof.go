@@ -107,12 +107,13 @@ func (p Proof) checkValues() error {
 	switch {
 	case p.Version != Version:
 		return malformed("version", "is %q; this procedure is %q", excerpt([]byte(p.Version)), Version)
-	case p.Count < 0 || p.Count > MaxInteger:
-		return malformed("count", "is %d, which is no integer from 0 to 2^53 − 1", p.Count)
-	case p.Round != nil && *p.Round > MaxInteger:
+	case p.Round != nil && *p.Round > maxInteger:
 		return malformed("round", "is %d, which is no integer from 0 to 2^53 − 1", *p.Round)
 	case p.Winners == nil:
 		return malformed("winners", "is no list")
+	}
+	if err := checkInteger("count", p.Count); err != nil {
+		return err
 	}
 	if b := p.Beacon; b != nil {
 		if err := b.checkValues(); err != nil {
@@ -134,7 +135,7 @@ const publicKeySize = 96
 // in a row, so a byte that moves from one to the next would not show.
 func (b ProofBeacon) checkValues() error {
 	switch {
-	case b.GenesisTime < 0 || b.GenesisTime > MaxInteger || b.PeriodS < 0 || b.PeriodS > MaxInteger || b.Round > MaxInteger:
+	case !isInteger(int(b.GenesisTime), b.PeriodS) || b.Round > maxInteger:
 		return malformed("beacon", "has a number that is no integer from 0 to 2^53 − 1")
 	case len(b.PublicKey) != publicKeySize:
 		return malformed("beacon", "has a public key of %d bytes, not %d", len(b.PublicKey), publicKeySize)
@@ -150,14 +151,8 @@ func (w ProofWinner) checkValues() error {
 	if !won && !not {
 		return fmt.Errorf("prize %d has neither a column and a purchase nor \"awarded\": false", w.Prize)
 	}
-	numbers := []int{w.Prize, w.Layer}
-	if won {
-		numbers = append(numbers, *w.Column)
-	}
-	for _, n := range numbers {
-		if n < 0 || n > MaxInteger {
-			return fmt.Errorf("%d is no integer from 0 to 2^53 − 1", n)
-		}
+	if !isInteger(w.Prize, w.Layer) || won && !isInteger(*w.Column) {
+		return fmt.Errorf("prize %d has a number that is no integer from 0 to 2^53 − 1", w.Prize)
 	}
 	return nil
 }
@@ -237,7 +232,7 @@ type List struct {
 // holds one line at a time. An error in the list ends the document where it is, as in
 // [WriteProof]. That the parts fit together is not its business.
 func WriteList(w io.Writer, l List, sold iter.Seq2[SoldLine, error]) error {
-	err := l.checkValues()
+	err := checkInteger("count", l.Count)
 	if err == nil {
 		err = writeDocument(w, membersOf(&l), sold)
 	}
@@ -253,19 +248,12 @@ func WriteList(w io.Writer, l List, sold iter.Seq2[SoldLine, error]) error {
 // parts fit together is for [List.Check].
 func ReadList(r io.Reader, each func(SoldLine) error) (l List, err error) {
 	if err = readDocument(r, membersOf(&l), each); err == nil {
-		err = l.checkValues()
+		err = checkInteger("count", l.Count)
 	}
 	if err != nil {
 		return List{}, fmt.Errorf("fairdraw.ReadList: %w", err)
 	}
 	return l, nil
-}
-
-func (l List) checkValues() error {
-	if l.Count < 0 || l.Count > MaxInteger {
-		return malformed("count", "is %d, which is no integer from 0 to 2^53 − 1", l.Count)
-	}
-	return nil
 }
 
 // Check returns nil if the list is sorted and has no position twice, has count lines, and

@@ -3,7 +3,6 @@ package fairdraw
 import (
 	"bytes"
 	"errors"
-	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -13,21 +12,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// each yields a list as WriteProof takes it.
-func each(lines []SoldLine) iter.Seq2[SoldLine, error] {
-	return func(yield func(SoldLine, error) bool) {
-		for _, l := range lines {
-			if !yield(l, nil) {
-				return
-			}
-		}
-	}
-}
-
 func write(t testing.TB, p Proof, lines []SoldLine) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteProof(&b, p, each(lines)); err != nil {
+	if err := WriteProof(&b, p, All(lines)); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -49,7 +37,7 @@ func anyProof(t testing.TB) (Proof, []SoldLine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	round, column := uint64(MaxInteger), 2
+	round, column := uint64(maxInteger), 2
 	return Proof{
 		Version: Version, CampaignID: id, Rules: rules, Commitment: Hash{1}, Secret: Hash{2}, Root: Hash{3}, Count: 2,
 		FrozenAt: At(time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)), Round: &round, FreezeHash: Hash{4},
@@ -60,7 +48,7 @@ func anyProof(t testing.TB) (Proof, []SoldLine) {
 			{Prize: 2, Name: "", Layer: 3, Awarded: new(bool)},
 		},
 		Trust: TrustBeacon,
-	}, []SoldLine{line(0), line(1), {Layer: math.MaxUint32, Column: MaxInteger, PurchaseID: id}}
+	}, []SoldLine{line(0), line(1), {Layer: math.MaxUint32, Column: maxInteger, PurchaseID: id}}
 }
 
 func TestAProofIsReadAsItWasWritten(t *testing.T) {
@@ -189,11 +177,11 @@ func TestWhatStopsAProofComesBack(t *testing.T) {
 	} {
 		changed := p
 		change(&changed)
-		if WriteProof(&b, changed, each(lines)) == nil {
+		if WriteProof(&b, changed, All(lines)) == nil {
 			t.Errorf("%s: was written", name)
 		}
 	}
-	if WriteProof(&b, p, each([]SoldLine{{Layer: -1}})) == nil {
+	if WriteProof(&b, p, All([]SoldLine{{Layer: -1}})) == nil {
 		t.Error("a negative layer was written")
 	}
 }

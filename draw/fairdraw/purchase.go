@@ -35,14 +35,6 @@ func (l ProofLeaf) Line() SoldLine {
 
 // Canonical returns the proof of purchase as RFC 8785 canonical JSON.
 func (p PurchaseProof) Canonical() ([]byte, error) {
-	leaves := make([]ProofLeaf, len(p.Leaves))
-	for i, l := range p.Leaves {
-		if l.Path == nil {
-			l.Path = []Hash{} // the path of the only leaf
-		}
-		leaves[i] = l
-	}
-	p.Leaves = leaves
 	if err := p.checkValues(); err != nil {
 		return nil, fmt.Errorf("fairdraw.PurchaseProof: %w", err)
 	}
@@ -71,8 +63,8 @@ func ReadPurchaseProof(r io.Reader) (PurchaseProof, error) {
 
 // checkValues returns nil if every value is one that the document can have.
 func (p PurchaseProof) checkValues() error {
-	if p.Count < 0 || p.Count > MaxInteger {
-		return malformed("count", "is %d, which is no integer from 0 to 2^53 − 1", p.Count)
+	if err := checkInteger("count", p.Count); err != nil {
+		return err
 	}
 	if len(p.Leaves) == 0 {
 		return malformed("leaves", "is no list of at least one leaf")
@@ -83,7 +75,7 @@ func (p PurchaseProof) checkValues() error {
 			return malformed("leaves", "at %d: the nonce has %d bytes, not %d", i, len(l.Nonce), NonceSize)
 		case l.Path == nil:
 			return malformed("leaves", "at %d: the path is no list", i)
-		case min(l.Layer, l.Column, l.Index) < 0 || max(l.Layer, l.Column, l.Index) > MaxInteger:
+		case !isInteger(l.Layer, l.Column, l.Index):
 			return malformed("leaves", "at %d: a number is no integer from 0 to 2^53 − 1", i)
 		}
 	}
@@ -100,7 +92,7 @@ func (p PurchaseProof) CheckPaths() error {
 			wrong = append(wrong, fmt.Errorf("leaf %d stands behind leaf %d", l.Index, last))
 		}
 		last = l.Index
-		if err := CheckInclusion(l.Line().Leaf(), l.Index, p.Count, l.Path, p.Root); err != nil {
+		if err := checkInclusion(l.Line().Leaf(), l.Index, p.Count, l.Path, p.Root); err != nil {
 			wrong = append(wrong, err)
 		}
 	}

@@ -86,11 +86,11 @@ func Select(prizes []Prize, sold []SoldLine, indexes Indexes) []Winner {
 			of = newCandidates(inLayer(sold, prize.Layer))
 			layers[prize.Layer] = of
 		}
-		if of.left() == 0 {
+		if of.left == 0 {
 			winners = append(winners, Winner{Prize: prize})
 			continue
 		}
-		winners = append(winners, Winner{Prize: prize, Line: of.take(int(indexes.Below(uint64(of.left()))))}) //nolint:gosec // below the length of a list
+		winners = append(winners, Winner{Prize: prize, Line: of.take(int(indexes.Below(uint64(of.left))))}) //nolint:gosec // below the length of a list
 	}
 	return winners
 }
@@ -100,13 +100,13 @@ func Select(prizes []Prize, sold []SoldLine, indexes Indexes) []Winner {
 // Fenwick tree over the positions that are left.
 type candidates struct {
 	sold []SoldLine
-	n    int     // that are left
+	left int
 	tree []int32 // tree[i] counts those that are left among the i&-i positions up to the i-th; tree[0] is nothing
 	top  int     // the largest power of two that is at most len(sold)
 }
 
 func newCandidates(sold []SoldLine) *candidates {
-	c := &candidates{sold: sold, n: len(sold), tree: make([]int32, len(sold)+1), top: 1}
+	c := &candidates{sold: sold, left: len(sold), tree: make([]int32, len(sold)+1), top: 1}
 	for i := 1; i <= len(sold); i++ {
 		c.tree[i] = int32(i & -i) //nolint:gosec // at most the length of a list
 	}
@@ -115,8 +115,6 @@ func newCandidates(sold []SoldLine) *candidates {
 	}
 	return c
 }
-
-func (c *candidates) left() int { return c.n }
 
 // take removes the i-th of those that are left, counted from 0, and returns it.
 func (c *candidates) take(i int) *SoldLine {
@@ -129,7 +127,7 @@ func (c *candidates) take(i int) *SoldLine {
 	for k := at + 1; k <= len(c.sold); k += k & -k {
 		c.tree[k]--
 	}
-	c.n--
+	c.left--
 	line := c.sold[at]
 	return &line
 }

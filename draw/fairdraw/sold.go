@@ -2,10 +2,12 @@ package fairdraw
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"iter"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -45,9 +47,6 @@ func (s Sold) Line() SoldLine {
 	return SoldLine{Layer: s.Layer, Column: s.Column, PurchaseID: s.PurchaseID, Holder: Holder(s.Nonce[:], s.UserID)}
 }
 
-// Leaf returns the leaf of the position's published line.
-func (s Sold) Leaf() []byte { return s.Line().Leaf() }
-
 // Lines returns a sold list as it is published.
 func Lines(sold []Sold) []SoldLine {
 	lines := make([]SoldLine, len(sold))
@@ -55,6 +54,17 @@ func Lines(sold []Sold) []SoldLine {
 		lines[i] = s.Line()
 	}
 	return lines
+}
+
+// All returns lines as [WriteProof] and [WriteList] take them.
+func All(lines []SoldLine) iter.Seq2[SoldLine, error] {
+	return func(yield func(SoldLine, error) bool) {
+		for _, line := range lines {
+			if !yield(line, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Holder returns H(nonce || user_id): it shows nobody the buyer, and the buyer, who has the
@@ -79,9 +89,7 @@ func (l SoldLine) Position() Position { return Position{Layer: l.Layer, Column: 
 
 // Leaf returns layer (4) || column (4) || purchase_id (16) || holder (32), the bytes that
 // stand in the tree.
-func (l SoldLine) Leaf() []byte {
-	return l.AppendLeaf(make([]byte, 0, LeafSize))
-}
+func (l SoldLine) Leaf() []byte { return l.AppendLeaf(make([]byte, 0, LeafSize)) }
 
 // AppendLeaf appends the leaf.
 func (l SoldLine) AppendLeaf(leaf []byte) []byte {
@@ -111,91 +119,33 @@ func (s *scanner) line(i int) (SoldLine, error) {
 	if len(text) > maxLine {
 		return SoldLine{}, malformed("sold", "at %d: is longer than %d bytes", i, maxLine)
 	}
-	if line, ok := parseLine(text); ok {
+	line := parseLine(text)
+	if s.spelled = line.appendTo(s.spelled[:0]); bytes.Equal(s.spelled, text) && line.checkValues() == nil {
 		return line, nil
 	}
-	var line SoldLine
-	if err := decodeCanonical(text, &line); err != nil {
+	if err := decodeCanonical(text, new(SoldLine)); err != nil {
 		return SoldLine{}, malformed("sold", "at %d: %s", i, err)
 	}
 	return SoldLine{}, malformed("sold", "at %d: has a number that is no integer from 0 to 2^53 − 1", i)
 }
 
-// parseLine reads what SoldLine.appendTo writes, and nothing else.
-func parseLine(text []byte) (l SoldLine, ok bool) {
-	p := lineParser{rest: text}
-	p.literal(`{"column":`)
-	l.Column = p.integer()
-	p.literal(`,"holder":"`)
-	p.hex(l.Holder[:])
-	p.literal(`","layer":`)
-	l.Layer = p.integer()
-	p.literal(`,"purchase_id":"`)
-	l.PurchaseID = p.uuid()
-	p.literal(`"}`)
-	return l, !p.failed && len(p.rest) == 0
-}
-
-type lineParser struct {
-	rest   []byte
-	failed bool
-}
-
-// take returns the next n bytes, or fails and returns nil.
-func (p *lineParser) take(n int) []byte {
-	if p.failed || len(p.rest) < n {
-		p.failed = true
-		return nil
+// parseLine reads what SoldLine.appendTo writes. Of any other text it returns a line that is not
+// spelled like it.
+func parseLine(text []byte) (l SoldLine) {
+	column, rest, _ := bytes.Cut(bytes.TrimPrefix(text, []byte(`{"column":`)), []byte(`,"holder":"`))
+	holder, rest, _ := bytes.Cut(rest, []byte(`","layer":`))
+	layer, id, _ := bytes.Cut(rest, []byte(`,"purchase_id":"`))
+	l.Column, _ = strconv.Atoi(string(column))
+	l.Layer, _ = strconv.Atoi(string(layer))
+	if len(holder) == hex.EncodedLen(len(l.Holder)) {
+		_, _ = hex.Decode(l.Holder[:], holder)
 	}
-	text := p.rest[:n]
-	p.rest = p.rest[n:]
-	return text
-}
-
-func (p *lineParser) literal(want string) {
-	if string(p.take(len(want))) != want {
-		p.failed = true
-	}
-}
-
-func (p *lineParser) integer() int {
-	n := 0
-	for n < len(p.rest) && p.rest[n] >= '0' && p.rest[n] <= '9' {
-		n++
-	}
-	text := p.take(n)
-	number, err := strconv.Atoi(string(text))
-	if err != nil || number > MaxInteger || (n > 1 && text[0] == '0') {
-		p.failed = true
-	}
-	return number
-}
-
-// hex fills b from hex digits in lower case.
-func (p *lineParser) hex(b []byte) {
-	text := p.take(hex.EncodedLen(len(b)))
-	for _, c := range text {
-		if c >= 'A' && c <= 'F' {
-			p.failed = true
-		}
-	}
-	if _, err := hex.Decode(b, text); err != nil {
-		p.failed = true
-	}
-}
-
-func (p *lineParser) uuid() (id uuid.UUID) {
-	for i, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-		if i > 0 {
-			p.literal("-")
-		}
-		p.hex(part)
-	}
-	return id
+	l.PurchaseID, _ = uuid.ParseBytes(bytes.TrimSuffix(id, []byte(`"}`)))
+	return l
 }
 
 func (l SoldLine) checkValues() error {
-	if min(l.Layer, l.Column) < 0 || max(l.Layer, l.Column) > MaxInteger {
+	if !isInteger(l.Layer, l.Column) {
 		return malformed("sold", "cannot have %v: a number is no integer from 0 to 2^53 − 1", l.Position())
 	}
 	return nil

@@ -1,7 +1,6 @@
 package fairdraw
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"math"
 
@@ -89,21 +88,9 @@ func (t *Tree) Root() Hash {
 	return rootOver(hashes)
 }
 
-// Root returns the root of the tree over a sold list, which must be sorted and without
-// repetition.
-func Root(sold []Sold) ([sha256.Size]byte, error) {
-	var tree Tree
-	for _, s := range sold {
-		if err := tree.Append(s.Line()); err != nil {
-			return [sha256.Size]byte{}, err
-		}
-	}
-	return tree.Root(), nil
-}
-
-// RootAsItStands returns the root over a list of a document, in the order in which it stands there:
-// that it is sorted is another check.
-func RootAsItStands(lines []SoldLine) (Hash, error) {
+// RootOf returns the root over lines in the order in which they stand. It does not check that they
+// are sorted.
+func RootOf(lines []SoldLine) (Hash, error) {
 	var tree Tree
 	for _, line := range lines {
 		if err := tree.add(line); err != nil {
@@ -121,17 +108,13 @@ func rootOver(nodes []Hash) Hash {
 	if len(nodes) == 0 {
 		return Hash(hasher.EmptyRoot())
 	}
-	return rootOf(rangeOver(nodes))
-}
-
-func rangeOver(nodes []Hash) *compact.Range {
 	r := ranges.NewEmptyRange(0)
 	for i := range nodes {
 		if err := r.Append(nodes[i][:], nil); err != nil {
 			panic(err) // only a range of another factory is refused
 		}
 	}
-	return r
+	return rootOf(r)
 }
 
 func rootOf(r *compact.Range) Hash {
@@ -193,9 +176,9 @@ func pathAmong(nodes []Hash, index int) ([]Hash, error) {
 	return path, nil
 }
 
-// CheckInclusion returns nil if path shows that leaf stands at index among count leaves
+// checkInclusion returns nil if path shows that leaf stands at index among count leaves
 // under root.
-func CheckInclusion(leaf []byte, index, count int, path []Hash, root Hash) error {
+func checkInclusion(leaf []byte, index, count int, path []Hash, root Hash) error {
 	if index < 0 || index >= count {
 		return fmt.Errorf("there is no leaf %d among %d", index, count)
 	}

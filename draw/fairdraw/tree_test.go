@@ -118,16 +118,16 @@ func checkPath(t *testing.T, tree *Tree, leaves []Hash, index int, root Hash) {
 		t.Errorf("leaf %d of %d has another path", index, len(leaves))
 	}
 	leaf := line(index).Leaf()
-	if err := CheckInclusion(leaf, index, len(leaves), path, root); err != nil {
+	if err := checkInclusion(leaf, index, len(leaves), path, root); err != nil {
 		t.Error(err)
 	}
-	if CheckInclusion(line(index+1).Leaf(), index, len(leaves), path, root) == nil {
+	if checkInclusion(line(index+1).Leaf(), index, len(leaves), path, root) == nil {
 		t.Errorf("the path of leaf %d of %d shows another leaf", index, len(leaves))
 	}
-	if CheckInclusion(leaf, index+1, len(leaves), path, root) == nil {
+	if checkInclusion(leaf, index+1, len(leaves), path, root) == nil {
 		t.Errorf("the path of leaf %d of %d shows it at the next index", index, len(leaves))
 	}
-	if CheckInclusion(leaf, index, len(leaves), append(path, root), root) == nil {
+	if checkInclusion(leaf, index, len(leaves), append(path, root), root) == nil {
 		t.Errorf("a longer path shows leaf %d of %d", index, len(leaves))
 	}
 }

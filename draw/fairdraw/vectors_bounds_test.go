@@ -11,14 +11,14 @@ import (
 
 // Both sides of each bound: of numbers, lengths, times, depth and lists.
 
-const above = "9007199254740992" // MaxInteger + 1
+const above = "9007199254740992" // maxInteger + 1
 
 // rightBounds are at their bound.
 func (m *made) rightBounds(t testing.TB) {
 	t.Helper()
 	all := positionsOf(Triangle(3))
 	far := testChain
-	far.GenesisTime = MaxInteger
+	far.GenesisTime = maxInteger
 	d := open("far", NewRules(seedID("far", 0), Triangle(3), prizes(1, 2), bound(far.Chain)), all).rounds(far, RoundsAhead).all(t)
 	hash := Hash(far.Hash())
 	m.Proofs = append(m.Proofs, proofVector{Name: "a genesis at the largest integer", File: m.file(t, "a genesis at the largest integer", d.bytes(t)), ChainHash: &hash, Purchases: []string{}})
@@ -73,7 +73,7 @@ func (m *made) wrongBounds(t testing.TB) {
 		m.wrongText(t, CheckForm, c.name, nil, text)
 	}
 	m.wrongRules(t)
-	d.Count = MaxInteger
+	d.Count = maxInteger
 	m.wrong(t, CheckCount, "the largest integer", d.freeze(t))
 	for name, period := range map[string]int{"a period of 0": 0, "a period of 2^32": 1 << 32} {
 		b := beaconDraw(t)

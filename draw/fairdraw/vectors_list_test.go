@@ -12,7 +12,7 @@ import (
 func writeList(t testing.TB, l List, lines []SoldLine) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteList(&b, l, each(lines)); err != nil {
+	if err := WriteList(&b, l, All(lines)); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -136,7 +136,7 @@ func TestAListThatIsCutIsRefused(t *testing.T) {
 	if _, _, err := readList(b.String()); err == nil {
 		t.Error("what was written is taken for a whole document")
 	}
-	if WriteList(&b, List{Count: -1}, each(nil)) == nil {
+	if WriteList(&b, List{Count: -1}, All(nil)) == nil {
 		t.Error("a negative count was written")
 	}
 }

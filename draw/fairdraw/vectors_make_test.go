@@ -154,7 +154,7 @@ func (d *document) all(t testing.TB) *document {
 func (d *document) bytes(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteProof(&b, d.Proof, each(d.lines)); err != nil {
+	if err := WriteProof(&b, d.Proof, All(d.lines)); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -75,9 +75,9 @@ func (v vector) check(t *testing.T) {
 	sold := v.sold(t)
 	equal(t, "leaves", len(sold), len(v.Leaves))
 	for i, s := range sold {
-		equal(t, "leaf "+strconv.Itoa(i), hex.EncodeToString(s.Leaf()), v.Leaves[i])
+		equal(t, "leaf "+strconv.Itoa(i), hex.EncodeToString(s.Line().Leaf()), v.Leaves[i])
 	}
-	root, err := Root(sold)
+	root, err := sortedRoot(sold...)
 	if err != nil {
 		t.Fatal(err)
 	}

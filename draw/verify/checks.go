@@ -62,7 +62,7 @@ func (d *document) checkCount() outcome {
 }
 
 func (d *document) checkRoot() outcome {
-	root, err := fairdraw.RootAsItStands(d.sold)
+	root, err := fairdraw.RootOf(d.sold)
 	if err != nil {
 		return failed("%s", err)
 	}

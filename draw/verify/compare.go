@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"reflect"
 	"slices"
@@ -19,21 +18,17 @@ import (
 // not be read.
 func (r *Report) purchase(d *document, from io.Reader) error {
 	p, err := fairdraw.ReadPurchaseProof(from)
-	if err != nil && !aboutForm(err) {
-		return err
-	}
-	if err != nil {
-		r.add(fairdraw.CheckPurchaseForm, failed("%s", reasonOf(err)))
+	if form := formOf(err); form != nil {
+		r.add(fairdraw.CheckPurchaseForm, failed("%s", form))
 		r.add(fairdraw.CheckPurchaseCampaign, notMade("the proof of purchase could not be read"))
 		r.add(fairdraw.CheckInclusionPath, notMade("the proof of purchase could not be read"))
 		return nil
 	}
-	r.add(fairdraw.CheckPurchaseForm, ok("one object in canonical form, %d positions", len(p.Leaves)))
-	if d == nil {
-		r.add(fairdraw.CheckPurchaseCampaign, notMade("it needs the proof document"))
-	} else {
-		r.add(fairdraw.CheckPurchaseCampaign, d.ofCampaign(p))
+	if err != nil {
+		return err
 	}
+	r.add(fairdraw.CheckPurchaseForm, ok("one object in canonical form, %d positions", len(p.Leaves)))
+	r.add(fairdraw.CheckPurchaseCampaign, d.ofCampaign(p))
 	r.add(fairdraw.CheckInclusionPath, d.included(p))
 	if d != nil {
 		r.Won = d.won(p)
@@ -43,6 +38,8 @@ func (r *Report) purchase(d *document, from io.Reader) error {
 
 func (d *document) ofCampaign(p fairdraw.PurchaseProof) outcome {
 	switch {
+	case d == nil:
+		return notMade("it needs the proof document")
 	case p.CampaignID != d.CampaignID:
 		return failed("it is of campaign %s", p.CampaignID)
 	case p.Root != d.Root:
@@ -90,31 +87,20 @@ func describe(w fairdraw.ProofWinner) string {
 	return fmt.Sprintf("prize %d (%s) to position %d/%d of purchase %s", w.Prize, w.Name, w.Layer, *w.Column, *w.PurchaseID)
 }
 
-// digest hashes what is read through it.
-type digest struct {
-	io.Reader
-	hash hash.Hash
-}
-
-func newDigest(r io.Reader) digest {
-	h := sha256.New()
-	return digest{io.TeeReader(r, h), h}
-}
-
 // against compares with another proof document. Documents carry no signature, and
 // once the secret is public anybody can write one that holds. So a difference shows only that one
 // of them is not the campaign's.
-func (r *Report) against(d *document, first digest, from io.Reader, o Options) error {
+func (r *Report) against(d *document, hash []byte, o Options) error {
 	if d == nil {
 		r.add(fairdraw.CheckAgainst, notMade("it needs the document"))
 		return nil
 	}
-	second := newDigest(from)
-	other, report, err := proof(second, o)
+	second := sha256.New()
+	other, report, err := proof(io.TeeReader(o.Against, second), o)
 	if err != nil {
 		return err
 	}
-	r.add(fairdraw.CheckAgainst, compare(d, other, report, bytes.Equal(first.hash.Sum(nil), second.hash.Sum(nil))))
+	r.add(fairdraw.CheckAgainst, compare(d, other, report, bytes.Equal(hash, second.Sum(nil))))
 	return nil
 }
 
@@ -149,9 +135,9 @@ func differences(d, other *document) string {
 	return strings.Join(names, ", ")
 }
 
-// Draw is what a server says of a draw that may never take place: of the answer of
+// voided is what a server says of a draw that may never take place: of the answer of
 // GET /v1/campaigns/{id}/draw, the members from which the winners follow.
-type Draw struct {
+type voided struct {
 	State  string                `json:"state"` // of the campaign
 	Rules  *fairdraw.Rules       `json:"rules"`
 	Secret *fairdraw.Hash        `json:"secret"`
@@ -166,7 +152,7 @@ type Draw struct {
 // document, and the signature of the round (48 bytes). The winners of the report are those that would
 // have won. An error means that the files could not be read, or that no winners follow from them.
 func Void(draw, list io.Reader, signature []byte, o Options) (Report, error) {
-	var d Draw
+	var d voided
 	if err := json.NewDecoder(io.LimitReader(draw, fairdraw.MaxDocument)).Decode(&d); err != nil {
 		return Report{}, fmt.Errorf("the draw cannot be read: %w", err)
 	}
@@ -183,21 +169,14 @@ func Void(draw, list io.Reader, signature []byte, o Options) (Report, error) {
 		return Report{}, err
 	}
 	var document bytes.Buffer
-	err = fairdraw.WriteProof(&document, p, func(yield func(fairdraw.SoldLine, error) bool) {
-		for _, line := range sold {
-			if !yield(line, nil) {
-				return
-			}
-		}
-	})
-	if err != nil {
+	if err := fairdraw.WriteProof(&document, p, fairdraw.All(sold)); err != nil {
 		return Report{}, err
 	}
 	return Proof(&document, o)
 }
 
 // proof returns the document without its list.
-func (d Draw) proof(l fairdraw.List, sold []fairdraw.SoldLine, signature []byte) (fairdraw.Proof, error) {
+func (d voided) proof(l fairdraw.List, sold []fairdraw.SoldLine, signature []byte) (fairdraw.Proof, error) {
 	switch {
 	case d.State == "completed":
 		return fairdraw.Proof{}, errors.New("the draw took place: its proof has the winners (GET /v1/campaigns/{id}/draw/proof)")

@@ -17,7 +17,7 @@ import (
 var flips = []byte{0x01, 0x20, 0x80}
 
 // remembered verifies the round of one chain and signature once: most flips change neither.
-func remembered() verifyRound {
+func remembered() func(chain beacon.Chain, number uint64, signature []byte) error {
 	var known sync.Map
 	return func(chain beacon.Chain, number uint64, signature []byte) error {
 		key := fmt.Sprintf("%x %d %x", chain.PublicKey, number, signature)

@@ -16,9 +16,11 @@
 package verify
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
@@ -37,23 +39,9 @@ type document struct {
 	chainUnknown bool // it is a chain of the rules, but neither quicknet nor named
 }
 
-// read reads a document. An error that is no *fairdraw.FormError is one of the reader.
-func read(r io.Reader) (*document, error) {
-	d := &document{}
-	var err error
-	d.Proof, err = fairdraw.ReadProof(r, func(line fairdraw.SoldLine) error {
-		d.sold = append(d.sold, line)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-// aboutForm tells whether an error is about the form of a document, not about reading it.
-func aboutForm(err error) bool {
-	_, form := errors.AsType[*fairdraw.FormError](err)
+// formOf returns what is wrong with the form of a document; nil if an error is not about that.
+func formOf(err error) *fairdraw.FormError {
+	form, _ := errors.AsType[*fairdraw.FormError](err)
 	return form
 }
 
@@ -81,9 +69,6 @@ var checks = []named{
 	{fairdraw.CheckTrust, true, (*document).checkTrust},
 }
 
-// verifyRound returns nil if a signature is that of a chain's round.
-type verifyRound func(chain beacon.Chain, number uint64, signature []byte) error
-
 func verifySignature(chain beacon.Chain, number uint64, signature []byte) error {
 	_, err := chain.Verify(number, signature)
 	return err
@@ -97,17 +82,18 @@ type Options struct {
 	Purchase   io.Reader       // a proof of purchase; nil: none
 	Against    io.Reader       // another proof document of the campaign; nil: none
 
-	verify verifyRound // nil: verifySignature; tests that verify one round often remember it
+	// verify checks a signature of a round. nil: verifySignature; tests that verify one round often remember it.
+	verify func(chain beacon.Chain, number uint64, signature []byte) error
 }
 
 // Proof verifies a proof document. The report has its faults; an error means
 // that it could not be read.
 func Proof(r io.Reader, o Options) (Report, error) {
-	first := newDigest(r)
+	hash := sha256.New()
 	if o.verify == nil {
 		o.verify = verifySignature
 	}
-	d, report, err := proof(first, o)
+	d, report, err := proof(io.TeeReader(r, hash), o)
 	if err != nil {
 		return Report{}, fmt.Errorf("verify.Proof: %w", err)
 	}
@@ -117,7 +103,7 @@ func Proof(r io.Reader, o Options) (Report, error) {
 		}
 	}
 	if o.Against != nil {
-		if err := report.against(d, first, o.Against, o); err != nil {
+		if err := report.against(d, hash.Sum(nil), o); err != nil {
 			return Report{}, fmt.Errorf("verify.Proof: the other document: %w", err)
 		}
 	}
@@ -133,58 +119,47 @@ func Proof(r io.Reader, o Options) (Report, error) {
 }
 
 // proof makes the checks of one document. The document is nil when its form is wrong.
-func proof(r io.Reader, o Options) (*document, Report, error) {
-	var report Report
-	d, err := read(r)
-	if err != nil && !aboutForm(err) {
+func proof(r io.Reader, o Options) (d *document, report Report, err error) {
+	d = &document{user: o}
+	d.Proof, err = fairdraw.ReadProof(r, func(line fairdraw.SoldLine) error {
+		d.sold = append(d.sold, line)
+		return nil
+	})
+	form := formOf(err)
+	switch {
+	case form != nil:
+		report.add(fairdraw.CheckForm, failed("%s", form))
+		d = nil
+	case err != nil:
 		return nil, report, err
+	default:
+		report.CampaignID = d.CampaignID
+		report.add(fairdraw.CheckForm, ok("one object in canonical form, of version %s", d.Version))
 	}
-	if err != nil {
-		report.add(fairdraw.CheckForm, failed("%s", reasonOf(err)))
-		for _, c := range checks {
+	made := slices.Clip(checks)
+	if o.Commitment != nil {
+		made = append(made, named{fairdraw.CheckNotedCommitment, false, func(d *document) outcome { return noted(*o.Commitment, d.Commitment) }})
+	}
+	if o.FreezeHash != nil {
+		made = append(made, named{fairdraw.CheckNotedFreezeHash, false, func(d *document) outcome { return noted(*o.FreezeHash, d.FreezeHash) }})
+	}
+	for _, c := range made {
+		switch {
+		case d == nil:
 			report.add(c.name, notMade("the document could not be read"))
-		}
-		report.noted(nil, o)
-		return nil, report, nil
-	}
-	d.user = o
-	report.CampaignID = d.CampaignID
-	report.add(fairdraw.CheckForm, ok("one object in canonical form, of version %s", d.Version))
-	for _, c := range checks {
-		if c.needsRules && d.rulesFailed {
+		case c.needsRules && d.rulesFailed:
 			report.add(c.name, notMade("it needs the rules"))
-			continue
+		default:
+			report.add(c.name, c.check(d))
 		}
-		report.add(c.name, c.check(d))
 	}
-	report.noted(d, o)
 	return d, report, nil
 }
 
-// noted compares with what the user noted. d is nil when the document could not be read.
-func (r *Report) noted(d *document, o Options) {
-	for _, n := range []struct {
-		name   string
-		noted  *fairdraw.Hash
-		stated func() fairdraw.Hash
-	}{
-		{fairdraw.CheckNotedCommitment, o.Commitment, func() fairdraw.Hash { return d.Commitment }},
-		{fairdraw.CheckNotedFreezeHash, o.FreezeHash, func() fairdraw.Hash { return d.FreezeHash }},
-	} {
-		switch {
-		case n.noted == nil:
-		case d == nil:
-			r.add(n.name, notMade("the document could not be read"))
-		case n.stated() != *n.noted:
-			r.add(n.name, failed("you noted %s, and the document says %s", n.noted, n.stated()))
-		default:
-			r.add(n.name, ok("it is the one that you noted"))
-		}
+// noted compares what the user noted with what the document states.
+func noted(noted, stated fairdraw.Hash) outcome {
+	if stated != noted {
+		return failed("you noted %s, and the document says %s", noted, stated)
 	}
-}
-
-// reasonOf returns the sentence about the form, without the functions it came through.
-func reasonOf(err error) string {
-	form, _ := errors.AsType[*fairdraw.FormError](err)
-	return form.Error()
+	return ok("it is the one that you noted")
 }
