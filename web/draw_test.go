@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/gowebpki/jcs"
 
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 // draw describes a draw to make a proof of. The zero value is a triangle of three layers,

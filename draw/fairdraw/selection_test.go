@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"triprize.example/draw/internal/property"
+	"triprize.example/draw/internal/testkit/property"
 )
 
 // Invariants of a selection, over random triangles and prizes:

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 // That nothing changed is said only of what the user noted.

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"triprize.example/draw/beacon"
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
-	"triprize.example/draw/internal/property"
+	"triprize.example/draw/internal/testkit/property"
+	"triprize.example/draw/testkit/drawn"
 )
 
 // flips are what a byte is combined with.

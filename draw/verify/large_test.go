@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 // The largest triangle, and 1,000 prizes: about 100 MB.

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 // optionsOf accept the campaign's chain.

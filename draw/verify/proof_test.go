@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"triprize.example/draw/beacon"
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 func TestAnHonestProofPassesEveryCheckAndSaysWhatItShows(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 func TestABuyerSeesThatItTookPartAndWhatItWon(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"unicode"
 
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 // A name can hold everything that moves the cursor: a false document would clear the screen

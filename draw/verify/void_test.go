@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"triprize.example/draw/drawn"
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/testkit/drawn"
 )
 
 // answer is what a server says of a draw whose round nobody has brought.
