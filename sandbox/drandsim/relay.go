@@ -15,8 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"triprize.example/draw/beacon"
 )
 
 // Relay is one relay of a network. It is an http.Handler.
@@ -61,7 +59,7 @@ func (r *Relay) URL() string { return r.url }
 // Requests returns how many requests for rounds the relay had.
 func (r *Relay) Requests() int64 { return r.requests.Load() }
 
-// SetFaults says what is wrong with the relay from now on.
+// SetFaults replaces the faults of the relay.
 func (r *Relay) SetFaults(f Faults) error {
 	if err := f.check(); err != nil {
 		return err
@@ -150,7 +148,7 @@ func hangUp(w http.ResponseWriter) {
 	_ = connection.Close()
 }
 
-// info is what drand's relays say of a chain.
+// info describes the chain, as drand's relays do.
 func (r *Relay) info(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, r.chain.Info())
 }
@@ -179,40 +177,36 @@ func (r *Relay) round(w http.ResponseWriter, q *http.Request) {
 		write(w, http.StatusTooEarly, map[string]string{"error": "this round is not there yet"})
 		return
 	}
-	write(w, http.StatusOK, r.say(number, f))
+	write(w, http.StatusOK, r.answer(number, f))
 }
 
-// say returns a round, or the lie that the faults ask for.
-func (r *Relay) say(number uint64, f Faults) answer {
+// answer returns a round, or a wrong one if the faults ask for it.
+func (r *Relay) answer(number uint64, f Faults) answer {
 	chain := r.chain
 	if f.Forked {
 		chain = r.fork
 	}
-	told := chain.Sign(number)
+	round := chain.Sign(number)
 	switch f.Wrong {
 	case WrongRandom:
-		_, _ = rand.Read(told.Signature) // never fails
+		_, _ = rand.Read(round.Signature) // never fails
 	case WrongOtherRound:
-		told = chain.Sign(another(number))
-		told.Number = number
+		round = chain.Sign(otherRound(number))
+		round.Number = number
 	case WrongNumber:
-		told = chain.Sign(another(number))
+		round = chain.Sign(otherRound(number))
 	case WrongRandomness:
-		told.Randomness[0] ^= 1
+		round.Randomness[0] ^= 1
 	}
-	return answerOf(told)
+	return answer{Round: round.Number, Randomness: hex.EncodeToString(round.Randomness[:]), Signature: hex.EncodeToString(round.Signature)}
 }
 
-// another returns another round that is due: the one before, if there is one.
-func another(number uint64) uint64 {
+// otherRound returns another round that is due: the one before, if there is one.
+func otherRound(number uint64) uint64 {
 	if number == 1 {
 		return 2
 	}
 	return number - 1
-}
-
-func answerOf(r beacon.Round) answer {
-	return answer{Round: r.Number, Randomness: hex.EncodeToString(r.Randomness[:]), Signature: hex.EncodeToString(r.Signature)}
 }
 
 func (r *Relay) control(w http.ResponseWriter, _ *http.Request) {
@@ -250,12 +244,12 @@ func write(w http.ResponseWriter, status int, body any) {
 type Faults struct {
 	LateS      int    `json:"late_s,omitempty"`      // seconds after which it has a round that is due
 	LateRounds int    `json:"late_rounds,omitempty"` // rounds by which it is behind
-	Wrong      string `json:"wrong,omitempty"`       // how it lies; empty: it does not
+	Wrong      string `json:"wrong,omitempty"`       // how its rounds are wrong; empty: it does not
 	Forked     bool   `json:"forked,omitempty"`      // it signs with another key
 	Away       string `json:"away,omitempty"`        // how it does not answer; empty: it does
 }
 
-// How a relay lies.
+// How the rounds of a relay are wrong.
 const (
 	WrongRandom     = "random"      // random bytes as the signature
 	WrongOtherRound = "other-round" // the signature of another round, under the number that was asked for

@@ -10,8 +10,8 @@ import (
 
 // movement is a BalanceTransaction. Exported fields are in the journal.
 type movement struct {
-	ID        string
-	Created   int64
+	head
+
 	Type      string
 	Category  string // reporting_category
 	Source    string // id; empty: none
@@ -22,9 +22,6 @@ type movement struct {
 	Available int64
 }
 
-func (m *movement) id() string { return m.ID }
-func (m *movement) at() int64  { return m.Created }
-
 // What moving money costs, as at Stripe about.
 const (
 	chargeFee = 36            // of a thousand, of a charge; never given back
@@ -34,7 +31,7 @@ const (
 // move makes a transaction of an object's money. The balance has the currency of the
 // settings, or the object's own.
 func (c *change) move(kind, category, source string, amount int64, currency string) *movement {
-	m := &movement{ID: newID("txn"), Created: c.unix(), Type: kind, Category: category, Source: source, Amount: amount, Currency: currency,
+	m := &movement{head: c.head("txn"), Type: kind, Category: category, Source: source, Amount: amount, Currency: currency,
 		Available: c.unix() + settlesIn}
 	if into := c.server.settings.SettlesIn; into != "" && into != currency {
 		m.Currency, m.Rate = into, c.server.settings.ExchangeRate
@@ -68,20 +65,19 @@ func (ch *charge) kindOf(card, other string) string {
 
 // Payout takes what the balance has of a currency out of it, after a fee for the
 // account, and returns the ids of both transactions.
-func (s *Server) Payout(currency string, fee int64) (ids []string, err error) {
-	err = s.alter(func(c *change) error {
-		c.put(&movement{ID: newID("txn"), Created: c.unix(), Type: "stripe_fee", Category: "fee", Amount: -fee, Currency: currency, Available: c.unix()}, &ids)
+func (s *Server) Payout(currency string, fee int64) (ids []string, _ error) {
+	seq := s.mutate("", "", "", func(c *change) {
+		c.put(&movement{head: c.head("txn"), Type: "stripe_fee", Category: "fee", Amount: -fee, Currency: currency, Available: c.unix()}, &ids)
 		var left int64
 		for _, m := range c.movements.list {
 			if m.Currency == currency {
 				left += m.Amount - m.Fee
 			}
 		}
-		c.put(&movement{ID: newID("txn"), Created: c.unix(), Type: "payout", Category: "payout", Source: newID("po"), Amount: -left, Currency: currency,
+		c.put(&movement{head: c.head("txn"), Type: "payout", Category: "payout", Source: newID("po"), Amount: -left, Currency: currency,
 			Available: c.unix()}, &ids)
-		return nil
 	})
-	return ids, err
+	return ids, s.journal.wait(seq)
 }
 
 func (c *change) put(m *movement, ids *[]string) {

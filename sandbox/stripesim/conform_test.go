@@ -308,7 +308,7 @@ func TestAnObjectThatIsNotStripesIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &intent{ID: "pi_1", Status: requiresMethod, Currency: "jpy", Capture: "automatic", Types: []string{"card"}}
+	i := &intent{head: head{ID: "pi_1"}, Status: requiresMethod, Currency: "jpy", Capture: "automatic", Types: []string{"card"}}
 	plain := func(o object) any {
 		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(must(json.Marshal(o))))
 		if err != nil {

@@ -216,18 +216,20 @@ func choose(field string, choices map[string]func(id string) error) control {
 func (s *Server) SetAway(a Away) error { return s.faults.setAway(a) }
 
 // alter makes a change of one object and waits until it is on disk.
-func (s *Server) alter(do func(*change) error) (err error) {
-	seq := s.mutate("", "", "", func(c *change) { err = do(c) })
+func alter[T entry](s *Server, all *collection[T], id string, do func(*change, T) error) (err error) {
+	seq := s.mutate("", "", "", func(c *change) {
+		v, known := all.by[id]
+		if err = errUnknown; known {
+			err = do(c, v)
+		}
+	})
 	return errors.Join(err, s.journal.wait(seq))
 }
 
 // Finish ends a payment that is processing.
 func (s *Server) Finish(intentID string, success bool) error {
-	return s.alter(func(c *change) error {
-		i := c.intents.by[intentID]
+	return alter(s, &s.state.intents, intentID, func(c *change, i *intent) error {
 		switch {
-		case i == nil:
-			return errUnknown
 		case i.Status != processing:
 			return fmt.Errorf("the payment is not processing but %s", i.Status)
 		case success:
@@ -241,12 +243,8 @@ func (s *Server) Finish(intentID string, success bool) error {
 
 // Authenticate does what the page of an action does.
 func (s *Server) Authenticate(intentID string, success bool) error {
-	return s.alter(func(c *change) error {
-		i := c.intents.by[intentID]
-		switch {
-		case i == nil:
-			return errUnknown
-		case i.Status != requiresAction:
+	return alter(s, &s.state.intents, intentID, func(c *change, i *intent) error {
+		if i.Status != requiresAction {
 			return fmt.Errorf("the payment needs no action: it is %s", i.Status)
 		}
 		c.authenticated(i, success)
@@ -257,12 +255,8 @@ func (s *Server) Authenticate(intentID string, success bool) error {
 // FinishRefund moves a refund to succeeded, failed or canceled. One that has succeeded
 // can still fail.
 func (s *Server) FinishRefund(id, status string) error {
-	return s.alter(func(c *change) error {
-		r := c.refunds.by[id]
-		switch {
-		case r == nil:
-			return errUnknown
-		case r.Void || r.Status == failed || r.Status == canceled || (r.Status == succeeded && status != failed):
+	return alter(s, &s.state.refunds, id, func(c *change, r *refund) error {
+		if r.Void || r.Status == failed || r.Status == canceled || (r.Status == succeeded && status != failed) {
 			return fmt.Errorf("the refund cannot become %s: it is %s", status, r.Status)
 		}
 		c.settleRefund(r, status)
@@ -272,12 +266,8 @@ func (s *Server) FinishRefund(id, status string) error {
 
 // Dispute begins a dispute about a captured charge now, and returns its id.
 func (s *Server) Dispute(chargeID string) (id string, err error) {
-	err = s.alter(func(c *change) error {
-		ch := c.charges.by[chargeID]
-		switch {
-		case ch == nil:
-			return errUnknown
-		case !ch.Captured || ch.Dispute != "" || ch.Refunded == ch.Received:
+	err = alter(s, &s.state.charges, chargeID, func(c *change, ch *charge) error {
+		if !ch.Captured || ch.Dispute != "" || ch.Refunded == ch.Received {
 			return errors.New("the charge has nothing left that can be disputed")
 		}
 		id = c.openDispute(ch).ID
@@ -288,39 +278,17 @@ func (s *Server) Dispute(chargeID string) (id string, err error) {
 
 // EscalateDispute makes an inquiry a dispute: the bank takes the money.
 func (s *Server) EscalateDispute(id string) error {
-	return s.alter(func(c *change) error {
-		d := c.disputes.by[id]
-		if d == nil {
-			return errUnknown
-		}
-		if problem := c.escalateDispute(d); problem != nil {
-			return errors.New(problem.message)
-		}
-		return nil
-	})
+	return alter(s, &s.state.disputes, id, func(c *change, d *dispute) error { return c.escalateDispute(d).asError() })
 }
 
 // CloseDispute ends a dispute: won by the shop, or lost.
 func (s *Server) CloseDispute(id string, won bool) error {
-	return s.alter(func(c *change) error {
-		d := c.disputes.by[id]
-		if d == nil {
-			return errUnknown
-		}
-		if problem := c.closeDispute(d, won); problem != nil {
-			return errors.New(problem.message)
-		}
-		return nil
-	})
+	return alter(s, &s.state.disputes, id, func(c *change, d *dispute) error { return c.closeDispute(d, won).asError() })
 }
 
 // Resend sends an event once more.
 func (s *Server) Resend(id string) error {
-	return s.alter(func(c *change) error {
-		e := c.events.by[id]
-		if e == nil {
-			return errUnknown
-		}
+	return alter(s, &s.state.events, id, func(c *change, e *event) error {
 		if c.server.settings.WebhookURL == "" {
 			return errors.New("there is no webhook URL")
 		}

@@ -57,7 +57,7 @@ func doCreateIntent(c *change, r *call) (object, *apiError) {
 		return nil, problem
 	}
 	i := &intent{
-		ID: newID("pi"), Created: c.unix(), Amount: amount, Currency: currency, Status: requiresMethod, Capture: "automatic_async",
+		head: c.head("pi"), Amount: amount, Currency: currency, Status: requiresMethod, Capture: "automatic_async",
 		Description: p.text("description"), Metadata: p.metadata(),
 	}
 	i.Secret = newID(i.ID + "_secret")

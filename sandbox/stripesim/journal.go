@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/gofrs/flock"
@@ -264,46 +265,22 @@ type record struct {
 // apply puts a record of the journal into the state.
 func (s *state) apply(r record) error {
 	var err error
-	read := func(into any) {
-		err = json.Unmarshal(r.Value, into)
-	}
 	switch r.Kind {
 	case "intent":
-		v := new(intent)
-		if read(v); err == nil {
-			replace(&s.intents, v)
-			s.wake(v.ID, v.Ends, v.Releases)
-		}
+		err = load(s, &s.intents, r)
 	case "charge":
-		v := new(charge)
-		if read(v); err == nil {
-			replace(&s.charges, v)
-			s.wake(v.ID, v.Disputes)
-		}
+		err = load(s, &s.charges, r)
 	case "refund":
-		v := new(refund)
-		if read(v); err == nil {
-			replace(&s.refunds, v)
-			s.wake(v.ID, v.Ends)
-		}
+		err = load(s, &s.refunds, r)
 	case "dispute":
-		v := new(dispute)
-		if read(v); err == nil {
-			replace(&s.disputes, v)
-		}
+		err = load(s, &s.disputes, r)
 	case "event":
-		v := new(event)
-		if read(v); err == nil {
-			replace(&s.events, v)
-		}
+		err = load(s, &s.events, r)
 	case "movement":
-		v := new(movement)
-		if read(v); err == nil {
-			replace(&s.movements, v)
-		}
+		err = load(s, &s.movements, r)
 	case "delivery":
 		var d sending
-		if read(&d); err == nil {
+		if err = json.Unmarshal(r.Value, &d); err == nil {
 			if e := s.events.by[r.ID]; e != nil {
 				e.Sendings, e.delivery = d.Sendings, d.delivery
 			}
@@ -311,11 +288,11 @@ func (s *state) apply(r record) error {
 		}
 	case "key":
 		v := new(answer)
-		if read(v); err == nil {
+		if err = json.Unmarshal(r.Value, v); err == nil {
 			s.keys[r.ID] = v
 		}
 	case "clock":
-		read(&s.ahead)
+		err = json.Unmarshal(r.Value, &s.ahead)
 	default:
 		err = fmt.Errorf("a record of kind %q", r.Kind)
 	}
@@ -326,17 +303,23 @@ func (s *state) apply(r record) error {
 	return nil
 }
 
-// replace puts an object that was read from the journal: the same pointer stays in
-// the list, so that a long journal is read in time that grows with its length only.
-func replace[T interface {
+// load puts an object of the journal into its collection. The pointer in the list stays the same,
+// so that a long journal is read in time that grows with its length only.
+func load[T interface {
 	entry
 	*E
-}, E any](c *collection[T], v T) {
+}, E any](s *state, c *collection[T], r record) error {
+	v := T(new(E))
+	if err := json.Unmarshal(r.Value, v); err != nil {
+		return err
+	}
 	if old, known := c.by[v.id()]; known {
 		*old = *v
-		return
+	} else {
+		c.put(v)
 	}
-	c.put(v)
+	s.wake(v.id(), v.alarms()...)
+	return nil
 }
 
 // measure keeps account of the memory that objects take.
@@ -354,27 +337,18 @@ func (s *state) forget(kind string, ids ...string) {
 
 // records returns everything, for a new journal.
 func (s *state) records() []record {
-	all := []record{encode("clock", "", s.ahead)}
-	for _, v := range s.intents.list {
-		all = append(all, encode("intent", v.ID, v))
-	}
-	for _, v := range s.charges.list {
-		all = append(all, encode("charge", v.ID, v))
-	}
-	for _, v := range s.refunds.list {
-		all = append(all, encode("refund", v.ID, v))
-	}
-	for _, v := range s.disputes.list {
-		all = append(all, encode("dispute", v.ID, v))
-	}
-	for _, v := range s.movements.list {
-		all = append(all, encode("movement", v.ID, v))
-	}
-	for _, v := range s.events.list {
-		all = append(all, encode("event", v.ID, v))
-	}
+	all := slices.Concat([]record{encode("clock", "", s.ahead)}, s.intents.records(), s.charges.records(), s.refunds.records(),
+		s.disputes.records(), s.movements.records(), s.events.records())
 	for key, v := range s.keys {
 		all = append(all, encode("key", key, v))
+	}
+	return all
+}
+
+func (c *collection[T]) records() []record {
+	all := make([]record, len(c.list))
+	for i, v := range c.list {
+		all[i] = encode(v.kind(), v.id(), v)
 	}
 	return all
 }

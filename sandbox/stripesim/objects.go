@@ -28,9 +28,9 @@ const (
 
 // intent is a PaymentIntent. Exported fields are in the journal.
 type intent struct {
-	ID           string
+	head
+
 	Secret       string
-	Created      int64 // Unix seconds
 	Amount       int64
 	Currency     string // lower case
 	Status       string
@@ -76,9 +76,9 @@ type failure struct {
 
 // charge is one try to take the money.
 type charge struct {
-	ID            string
+	head
+
 	Intent        string
-	Created       int64
 	Amount        int64
 	Currency      string
 	Method        string
@@ -98,10 +98,10 @@ type charge struct {
 
 // refund gives back captured money, or releases what was held (Void).
 type refund struct {
-	ID       string
+	head
+
 	Intent   string
 	Charge   string
-	Created  int64
 	Amount   int64
 	Currency string
 	Status   string
@@ -116,10 +116,10 @@ type refund struct {
 }
 
 type dispute struct {
-	ID       string
+	head
+
 	Intent   string
 	Charge   string
-	Created  int64
 	Amount   int64
 	Currency string
 	Status   string
@@ -131,8 +131,8 @@ type dispute struct {
 
 // event is what has happened to an object, as it was then.
 type event struct {
-	ID       string
-	Created  int64
+	head
+
 	Type     string
 	Object   json.RawMessage
 	Request  string // id of the request
@@ -148,17 +148,34 @@ type delivery struct {
 	Next     int64 // Unix milliseconds of the next try
 }
 
-func (i *intent) id() string  { return i.ID }
-func (c *charge) id() string  { return c.ID }
-func (r *refund) id() string  { return r.ID }
-func (d *dispute) id() string { return d.ID }
-func (e *event) id() string   { return e.ID }
+// entry is an object that the journal has.
+type entry interface {
+	id() string
+	at() int64       // Unix seconds when it was made
+	kind() string    // of its records
+	alarms() []int64 // Unix milliseconds when it changes without a request; 0: never
+}
 
-func (i *intent) at() int64  { return i.Created }
-func (c *charge) at() int64  { return c.Created }
-func (r *refund) at() int64  { return r.Created }
-func (d *dispute) at() int64 { return d.Created }
-func (e *event) at() int64   { return e.Created }
+// head is what all entries have.
+type head struct {
+	ID      string
+	Created int64 // Unix seconds
+}
+
+func (h *head) id() string    { return h.ID }
+func (h *head) at() int64     { return h.Created }
+func (*head) alarms() []int64 { return nil }
+
+func (*intent) kind() string   { return "intent" }
+func (*charge) kind() string   { return "charge" }
+func (*refund) kind() string   { return "refund" }
+func (*dispute) kind() string  { return "dispute" }
+func (*event) kind() string    { return "event" }
+func (*movement) kind() string { return "movement" }
+
+func (i *intent) alarms() []int64 { return []int64{i.Ends, i.Releases} }
+func (c *charge) alarms() []int64 { return []int64{c.Disputes} }
+func (r *refund) alarms() []int64 { return []int64{r.Ends} }
 
 // over tells whether nothing happens to a payment any more.
 func (i *intent) over() bool { return i.Status == succeeded || i.Status == canceled }

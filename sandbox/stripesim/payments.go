@@ -31,7 +31,7 @@ func (c *change) confirm(i *intent, returnURL string) *apiError {
 // charge takes or holds the money, unless the card is declined.
 func (c *change) charge(i *intent, m *method, authenticated bool) *apiError {
 	ch := &charge{
-		ID: newID("ch"), Intent: i.ID, Created: c.unix(), Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: succeeded,
+		head: c.head("ch"), Intent: i.ID, Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: succeeded,
 		Authenticated: authenticated, Metadata: maps.Clone(i.Metadata), Description: i.Description,
 	}
 	ch.Decline = m.decline
@@ -101,7 +101,7 @@ func (c *change) cancel(i *intent, reason string) {
 		}
 		ch.Refunded = ch.Amount
 		c.touch(ch)
-		r := &refund{ID: newID("re"), Intent: i.ID, Charge: ch.ID, Created: c.unix(), Amount: ch.Amount, Currency: ch.Currency, Status: succeeded, Reason: why, Void: true}
+		r := &refund{head: c.head("re"), Intent: i.ID, Charge: ch.ID, Amount: ch.Amount, Currency: ch.Currency, Status: succeeded, Reason: why, Void: true}
 		c.refunds.put(r)
 		c.touch(r)
 		c.emit("charge.refunded", ch.render(), i)
@@ -115,7 +115,7 @@ func (c *change) finish(i *intent, reason *decline) {
 	m := table[i.Last]
 	i.Ends = 0
 	if reason != nil {
-		ch := &charge{ID: newID("ch"), Intent: i.ID, Created: c.unix(), Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: failed, Decline: reason, Metadata: maps.Clone(i.Metadata)}
+		ch := &charge{head: c.head("ch"), Intent: i.ID, Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: failed, Decline: reason, Metadata: maps.Clone(i.Metadata)}
 		c.charges.put(ch)
 		c.touch(ch)
 		i.Charge = ch.ID
@@ -148,7 +148,7 @@ func (c *change) openDispute(ch *charge) *dispute {
 		return nil
 	}
 	i, m := c.intents.by[ch.Intent], table[ch.Method]
-	d := &dispute{ID: newID("du"), Intent: ch.Intent, Charge: ch.ID, Created: c.unix(), Amount: ch.Received - ch.Refunded, Currency: ch.Currency, Status: needsResponse, Reason: m.dispute, Method: ch.Method}
+	d := &dispute{head: c.head("du"), Intent: ch.Intent, Charge: ch.ID, Amount: ch.Received - ch.Refunded, Currency: ch.Currency, Status: needsResponse, Reason: m.dispute, Method: ch.Method}
 	if d.Reason == "" {
 		d.Reason = "general"
 	}
@@ -239,7 +239,7 @@ func doCreateRefund(c *change, r *call) (object, *apiError) {
 		return nil, refused("", "amount", "Refund amount (%s) is greater than unrefunded amount on charge (%s)", format(money.Amount(amount)), format(money.Amount(left)))
 	}
 	re := &refund{
-		ID: newID("re"), Intent: ch.Intent, Charge: ch.ID, Created: c.unix(), Amount: amount, Currency: ch.Currency, Status: succeeded,
+		head: c.head("re"), Intent: ch.Intent, Charge: ch.ID, Amount: amount, Currency: ch.Currency, Status: succeeded,
 		Reason: r.params.text("reason"), Metadata: r.params.metadata(),
 	}
 	switch table[ch.Method].refunds {

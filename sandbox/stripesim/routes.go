@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -128,6 +129,14 @@ func limited(reason string) *apiError {
 func broken() *apiError {
 	return &apiError{status: http.StatusInternalServerError, kind: apiErrorType, begun: true,
 		message: "Sorry! There was an error while talking to one of our backends. Support has been notified."}
+}
+
+// asError is the answer to a control.
+func (e *apiError) asError() error {
+	if e == nil {
+		return nil
+	}
+	return errors.New(e.message)
 }
 
 // body is the answer as Stripe writes it.

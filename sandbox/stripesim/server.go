@@ -135,23 +135,23 @@ func (s *Server) mutate(request, key, base string, do func(*change)) (seq int64)
 	before := s.state.nextAlarm()
 	seq = c.commit()
 	if s.state.nextAlarm() < before {
-		s.look()
+		s.wakeWatch()
 	}
 	return seq
 }
 
-// look makes the watch look at its alarms again.
-func (s *Server) look() {
+// wakeWatch makes watch check its alarms again.
+func (s *Server) wakeWatch() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
 	}
 }
 
-// pruneEvery is how often what is old is looked for.
+// pruneEvery is the interval between two deletions of old objects.
 const pruneEvery = time.Hour
 
-// watch does what happens by itself: slow payments end, refunds settle, disputes begin.
+// watch runs what no request causes: slow payments end, refunds settle, disputes begin.
 func (s *Server) watch(ctx context.Context) {
 	pruned := time.Time{}
 	for ctx.Err() == nil {
@@ -206,7 +206,7 @@ func (s *Server) Advance(d time.Duration) error {
 		c.records = append(c.records, encode("clock", "", c.ahead))
 		c.ripen()
 	})
-	s.look()
+	s.wakeWatch()
 	s.outbound.wake()
 	return s.journal.wait(seq)
 }

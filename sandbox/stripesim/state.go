@@ -12,11 +12,6 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-type entry interface {
-	id() string
-	at() int64 // Unix seconds when it was made
-}
-
 // collection keeps objects in the order of their making.
 type collection[T entry] struct {
 	by   map[string]T
@@ -62,7 +57,7 @@ type state struct {
 
 	sizes map[string]int // bytes in the journal, by id
 	bytes int64
-	due   alarms
+	due   schedule[alarm]
 }
 
 func newState() *state {
@@ -153,6 +148,9 @@ type change struct {
 // unix is now in Unix seconds.
 func (c *change) unix() int64 { return c.now.Unix() }
 
+// head is that of a new object.
+func (c *change) head(prefix string) head { return head{newID(prefix), c.unix()} }
+
 // after is a moment in Unix milliseconds.
 func (c *change) after(d time.Duration) int64 { return c.now.Add(d).UnixMilli() }
 
@@ -169,7 +167,7 @@ func (c *change) emit(kind string, o object, i *intent) {
 	if err != nil {
 		panic(err) // objects are made of what JSON has
 	}
-	e := &event{ID: newID("evt"), Created: c.unix(), Type: kind, Object: raw, Request: c.request, Key: c.key, Intent: i.ID}
+	e := &event{head: c.head("evt"), Type: kind, Object: raw, Request: c.request, Key: c.key, Intent: i.ID}
 	c.events.put(e)
 	c.touch(e)
 	c.server.address(c, e, i)
@@ -218,24 +216,8 @@ func (c *change) commit() (seq int64) {
 		}
 	}
 	for _, v := range c.touched {
-		var r record
-		switch v := v.(type) {
-		case *intent:
-			r = encode("intent", v.ID, v)
-			c.wake(v.ID, v.Ends, v.Releases)
-		case *charge:
-			r = encode("charge", v.ID, v)
-			c.wake(v.ID, v.Disputes)
-		case *refund:
-			r = encode("refund", v.ID, v)
-			c.wake(v.ID, v.Ends)
-		case *dispute:
-			r = encode("dispute", v.ID, v)
-		case *movement:
-			r = encode("movement", v.ID, v)
-		case *event:
-			r = encode("event", v.ID, v)
-		}
+		r := encode(v.kind(), v.id(), v)
+		c.wake(v.id(), v.alarms()...)
 		c.measure(r.Kind+r.ID, len(r.Value))
 		c.records = append(c.records, r)
 	}
@@ -258,32 +240,41 @@ func (c *change) keep(key string, a *answer) {
 // apiVersion is the release that the pinned client expects.
 const apiVersion = stripe.APIVersion
 
-// alarms is a heap of moments at which something happens to an object by itself. An
-// alarm may be out of date: its handler looks at the object.
-type alarms []alarm
+// schedule is a heap of what is due at a moment.
+type schedule[T interface{ due() (at, order int64) }] []T
 
+func (s schedule[T]) Len() int      { return len(s) }
+func (s schedule[T]) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+
+// Less implements heap.Interface.
+func (s schedule[T]) Less(i, j int) bool {
+	at, order := s[i].due()
+	otherAt, otherOrder := s[j].due()
+	return at < otherAt || at == otherAt && order < otherOrder
+}
+
+// Push implements heap.Interface.
+func (s *schedule[T]) Push(v any) {
+	if one, ok := v.(T); ok {
+		*s = append(*s, one)
+	}
+}
+
+// Pop implements heap.Interface.
+func (s *schedule[T]) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
+}
+
+// alarm is a moment at which an object changes without a request. It may be out of date: its
+// handler checks the object.
 type alarm struct {
 	at int64 // Unix milliseconds
 	id string
 }
 
-func (a alarms) Len() int           { return len(a) }
-func (a alarms) Less(i, j int) bool { return a[i].at < a[j].at }
-func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
-
-// Push implements heap.Interface.
-func (a *alarms) Push(v any) {
-	if one, ok := v.(alarm); ok {
-		*a = append(*a, one)
-	}
-}
-
-// Pop implements heap.Interface.
-func (a *alarms) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
-}
+func (a alarm) due() (at, order int64) { return a.at, 0 }
 
 // wake sets alarms for an object; 0 is none.
 func (s *state) wake(id string, moments ...int64) {

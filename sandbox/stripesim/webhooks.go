@@ -24,7 +24,7 @@ type sending struct {
 // outbound sends webhooks. At most inFlight are under way.
 type outbound struct {
 	mu    sync.Mutex
-	queue shipments
+	queue schedule[shipment]
 	added int64
 	kick  chan struct{}
 	slots chan struct{}
@@ -114,7 +114,7 @@ func (s *Server) resume() {
 	}
 }
 
-// add puts shipments in the queue.
+// add puts shipments into the queue.
 func (o *outbound) add(seq int64, all ...shipment) {
 	if len(all) == 0 {
 		return
@@ -253,25 +253,4 @@ type shipment struct {
 	events []string
 }
 
-// shipments is a heap by time.
-type shipments []shipment
-
-func (s shipments) Len() int      { return len(s) }
-func (s shipments) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
-func (s shipments) Less(i, j int) bool {
-	return s[i].at < s[j].at || (s[i].at == s[j].at && s[i].order < s[j].order)
-}
-
-// Push implements heap.Interface.
-func (s *shipments) Push(v any) {
-	if one, ok := v.(shipment); ok {
-		*s = append(*s, one)
-	}
-}
-
-// Pop implements heap.Interface.
-func (s *shipments) Pop() any {
-	last := (*s)[len(*s)-1]
-	*s = (*s)[:len(*s)-1]
-	return last
-}
+func (s shipment) due() (at, order int64) { return s.at, s.order }
