@@ -42,7 +42,7 @@ func (s *Server) serve(route *route) http.HandlerFunc {
 		c := &call{route: route, id: newID("req"), object: r.PathValue("id"), path: r.URL.Path, base: "http://" + r.Host}
 		w.Header().Set("Request-Id", c.id)
 		w.Header().Set("Stripe-Version", apiVersion)
-		if s.gone(w) {
+		if s.unavailable(w) {
 			return
 		}
 		if problem := s.enter(r, route.pattern); problem != nil {
@@ -56,7 +56,7 @@ func (s *Server) serve(route *route) http.HandlerFunc {
 		if c.key != "" {
 			w.Header().Set("Idempotency-Key", c.key)
 		}
-		known, problem := s.claim(c)
+		known, problem := s.lockKey(c)
 		switch {
 		case problem != nil:
 			s.refuse(w, problem)
@@ -73,8 +73,8 @@ func (s *Server) serve(route *route) http.HandlerFunc {
 	}
 }
 
-// gone plays a sandbox that is away.
-func (s *Server) gone(w http.ResponseWriter) bool {
+// unavailable answers for a sandbox that is away.
+func (s *Server) unavailable(w http.ResponseWriter) bool {
 	switch _, away := s.faults.get(); away {
 	case Unavailable:
 		write(w, http.StatusServiceUnavailable, (&apiError{kind: apiErrorType, message: "The service is unavailable. Please try again later."}).body())
@@ -137,13 +137,13 @@ func (c *call) read(w http.ResponseWriter, r *http.Request) (problem *apiError) 
 
 // work does a call, with its faults.
 func (s *Server) work(w http.ResponseWriter, r *http.Request, c *call) {
-	claimed := true
+	locked := true
 	defer func() {
-		if claimed {
-			s.unclaim(c)
+		if locked {
+			s.unlockKey(c)
 		}
 	}()
-	befalls, wait := s.faults.request()
+	injected, wait := s.faults.request()
 	planned := noFault
 	if c.route.plan != nil {
 		s.mutate(c.id, c.key, c.base, func(ch *change) { planned = c.route.plan(ch, c) })
@@ -153,22 +153,22 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 	s.pause(wait)
 	switch {
-	case befalls == refusedAsTooMany || planned == tooMany:
+	case injected == refusedAsTooMany || planned == tooMany:
 		s.inject(w, limited("injected"))
 		return
-	case befalls == timeoutBefore:
-		s.unclaim(c)
-		claimed = false
+	case injected == timeoutBefore:
+		s.unlockKey(c)
+		locked = false
 		s.hang(r)
 	}
-	status, body, seq := s.perform(c, befalls, planned)
+	status, body, seq := s.perform(c, injected, planned)
 	if err := s.journal.wait(seq); err != nil {
 		s.refuse(w, &apiError{status: http.StatusInternalServerError, kind: apiErrorType, message: err.Error()})
 		return
 	}
-	s.unclaim(c)
-	claimed = false
-	if befalls == timeoutAfter || (planned == timeoutAfterCharge && status == http.StatusOK) {
+	s.unlockKey(c)
+	locked = false
+	if injected == timeoutAfter || (planned == timeoutAfterCharge && status == http.StatusOK) {
 		s.hang(r)
 	}
 	if status != http.StatusOK {
@@ -178,12 +178,12 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, c *call) {
 }
 
 // perform makes the change of a call, and remembers its answer with it.
-func (s *Server) perform(c *call, befalls outcome, planned fault) (status int, body json.RawMessage, seq int64) {
+func (s *Server) perform(c *call, injected outcome, planned fault) (status int, body json.RawMessage, seq int64) {
 	seq = s.mutate(c.id, c.key, c.base, func(ch *change) {
 		var done object
 		var problem *apiError
 		switch {
-		case befalls == errorBefore || planned == errorOnce:
+		case injected == errorBefore || planned == errorOnce:
 			s.counts.injected++
 			problem = broken()
 		case s.full(c):
@@ -193,7 +193,7 @@ func (s *Server) perform(c *call, befalls outcome, planned fault) (status int, b
 				ch.expand(done, c.params["expand[]"])
 			}
 		}
-		if befalls == errorAfter && (problem == nil || problem.begun) {
+		if injected == errorAfter && (problem == nil || problem.begun) {
 			s.counts.injected++
 			problem = broken()
 		}
@@ -203,7 +203,7 @@ func (s *Server) perform(c *call, befalls outcome, planned fault) (status int, b
 		}
 		body, _ = json.MarshalIndent(done, "", "  ")
 		if c.key != "" && (problem == nil || problem.begun) {
-			ch.keep(c.key, &answer{Created: ch.unix(), Request: c.id, Path: c.path, Params: c.fingerprint, Status: status, Body: body})
+			ch.storeAnswer(c.key, &answer{Created: ch.unix(), Request: c.id, Path: c.path, Params: c.fingerprint, Status: status, Body: body})
 		}
 	})
 	return status, body, seq
@@ -297,9 +297,9 @@ func keyInUse(key string) *apiError {
 		message: "There is currently another in-progress request using this Stripe Idempotent Key (that probably means you submitted twice, and the other request is still going through): " + key + ". Please try again later."}
 }
 
-// claim finds the answer that a key has, or marks the key as in use until the call
+// lockKey finds the answer that a key has, or marks the key as in use until the call
 // returns it.
-func (s *Server) claim(r *call) (known *answer, problem *apiError) {
+func (s *Server) lockKey(r *call) (known *answer, problem *apiError) {
 	if r.key == "" {
 		return nil, nil
 	}
@@ -318,7 +318,7 @@ func (s *Server) claim(r *call) (known *answer, problem *apiError) {
 	return nil, nil
 }
 
-func (s *Server) unclaim(r *call) {
+func (s *Server) unlockKey(r *call) {
 	if r.key == "" {
 		return
 	}

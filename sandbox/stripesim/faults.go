@@ -159,7 +159,7 @@ func (m *method) kind() string {
 	return "card"
 }
 
-// Faults befall all requests at random. A probability is from 0 to 1. They end with the
+// Faults are injected into all requests at random. A probability is from 0 to 1. They end with the
 // process.
 type Faults struct {
 	Seed          uint64  `json:"seed"`
@@ -202,7 +202,7 @@ const (
 	Silent      Away = "reset" // every connection is closed without an answer
 )
 
-// outcome is what befalls one request.
+// outcome is the fault of one request.
 type outcome int
 
 const (
@@ -214,13 +214,13 @@ const (
 	refusedAsTooMany
 )
 
-// chance throws the dice for faults. It has a lock of its own.
+// chance picks faults at random. It has a lock of its own.
 type chance struct {
 	mu     sync.Mutex
 	faults Faults
 	away   Away
 	key    Key
-	dice   *rand.Rand
+	random *rand.Rand
 }
 
 func newChance() *chance {
@@ -232,7 +232,7 @@ func newChance() *chance {
 func (c *chance) set(f Faults) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.faults, c.dice = f, rand.New(rand.NewPCG(f.Seed, 0)) //nolint:gosec // a seed makes it repeatable
+	c.faults, c.random = f, rand.New(rand.NewPCG(f.Seed, 0)) //nolint:gosec // a seed makes it repeatable
 }
 
 func (c *chance) get() (Faults, Away) {
@@ -251,21 +251,21 @@ func (c *chance) setAway(a Away) error {
 	return nil
 }
 
-// request decides what befalls a request.
+// request picks the fault of a request.
 func (c *chance) request() (o outcome, latency time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.faults
-	thrown := c.dice.Float64()
+	drawn := c.random.Float64()
 	for _, one := range []struct {
 		of float64
 		is outcome
 	}{{f.ErrorBefore, errorBefore}, {f.ErrorAfter, errorAfter}, {f.TimeoutBefore, timeoutBefore}, {f.TimeoutAfter, timeoutAfter}, {f.TooMany, refusedAsTooMany}} {
-		if thrown < one.of {
+		if drawn < one.of {
 			o = one.is
 			break
 		}
-		thrown -= one.of
+		drawn -= one.of
 	}
 	return o, time.Duration(f.LatencyMS) * time.Millisecond
 }
@@ -274,15 +274,15 @@ func (c *chance) request() (o outcome, latency time.Duration) {
 func (c *chance) declines() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.dice.Float64() < c.faults.Decline
+	return c.random.Float64() < c.faults.Decline
 }
 
-// webhook decides what befalls an event.
+// webhook picks the faults of an event.
 func (c *chance) webhook() (lost, doubled, late bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.faults
-	return c.dice.Float64() < f.WebhookLost, c.dice.Float64() < f.WebhookTwice, c.dice.Float64() < f.WebhookLate
+	return c.random.Float64() < f.WebhookLost, c.random.Float64() < f.WebhookTwice, c.random.Float64() < f.WebhookLate
 }
 
 // hang returns how long a request without an answer keeps its connection.

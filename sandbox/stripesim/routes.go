@@ -49,7 +49,7 @@ func (s *Server) routes() *http.ServeMux {
 func (s *Server) unknown(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Request-Id", newID("req"))
 	w.Header().Set("Stripe-Version", apiVersion)
-	if s.gone(w) {
+	if s.unavailable(w) {
 		return
 	}
 	if problem := s.enter(r, "unknown"); problem != nil {

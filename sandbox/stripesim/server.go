@@ -55,7 +55,7 @@ type Server struct {
 	inUse  map[string]bool // idempotency keys of calls that are not yet answered
 	counts counts
 
-	kick   chan struct{} // the clock was moved, or an alarm was set
+	wakeup chan struct{} // the clock was moved, or an alarm was set
 	stop   context.CancelFunc
 	closed context.Context //nolint:containedctx // ends with the server, whose goroutines and hanging requests wait for it
 	owned  sync.WaitGroup
@@ -74,7 +74,7 @@ func New(settings Settings) (*Server, error) {
 	}
 	s := &Server{
 		settings: settings, outbound: newOutbound(), faults: newChance(), limits: newLimits(settings.Rate, settings.EndpointRate),
-		state: newState(), inUse: make(map[string]bool), counts: counts{endpoints: make(map[string]int64)}, kick: make(chan struct{}, 1),
+		state: newState(), inUse: make(map[string]bool), counts: counts{endpoints: make(map[string]int64)}, wakeup: make(chan struct{}, 1),
 		slots: make(chan struct{}, mostAtOnce),
 	}
 	var err error
@@ -89,7 +89,7 @@ func New(settings Settings) (*Server, error) {
 	s.resume()
 	s.closed, s.stop = context.WithCancel(context.Background())
 	s.mux = s.routes()
-	s.owned.Go(func() { s.ship(s.closed) })
+	s.owned.Go(func() { s.deliver(s.closed) })
 	s.owned.Go(func() { s.watch(s.closed) })
 	return s, nil
 }
@@ -130,7 +130,7 @@ func (s *Server) mutate(request, key, base string, do func(*change)) (seq int64)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &change{state: s.state, server: s, now: s.now(), request: request, key: key, base: base}
-	c.ripen()
+	c.runDue()
 	do(c)
 	before := s.state.nextAlarm()
 	seq = c.commit()
@@ -143,7 +143,7 @@ func (s *Server) mutate(request, key, base string, do func(*change)) (seq int64)
 // wakeWatch makes watch check its alarms again.
 func (s *Server) wakeWatch() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -166,7 +166,7 @@ func (s *Server) watch(ctx context.Context) {
 		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
-		case <-s.kick:
+		case <-s.wakeup:
 		case <-time.After(max(wait, time.Millisecond)):
 		}
 	}
@@ -185,7 +185,7 @@ func (s *Server) SetWebhook(target, secret string) error {
 	return nil
 }
 
-// SetFaults lets faults befall all requests.
+// SetFaults injects faults into all requests.
 func (s *Server) SetFaults(f Faults) error {
 	if err := f.check(); err != nil {
 		return errors.New("sandbox: " + err.Error())
@@ -204,7 +204,7 @@ func (s *Server) Advance(d time.Duration) error {
 		c.ahead += d
 		c.now = c.now.Add(d)
 		c.records = append(c.records, encode("clock", "", c.ahead))
-		c.ripen()
+		c.runDue()
 	})
 	s.wakeWatch()
 	s.outbound.wake()

@@ -170,11 +170,11 @@ func (c *change) emit(kind string, o object, i *intent) {
 	e := &event{head: c.head("evt"), Type: kind, Object: raw, Request: c.request, Key: c.key, Intent: i.ID}
 	c.events.put(e)
 	c.touch(e)
-	c.server.address(c, e, i)
+	c.server.enqueue(c, e, i)
 }
 
-// ripen does what is due by now.
-func (c *change) ripen() {
+// runDue does what is due by now.
+func (c *change) runDue() {
 	for len(c.due) > 0 && c.due[0].at <= c.now.UnixMilli() {
 		next, _ := heap.Pop(&c.due).(alarm)
 		now := c.now.UnixMilli()
@@ -229,8 +229,8 @@ func (c *change) commit() (seq int64) {
 	return seq
 }
 
-// keep remembers the answer of an idempotency key.
-func (c *change) keep(key string, a *answer) {
+// storeAnswer stores the answer of an idempotency key.
+func (c *change) storeAnswer(key string, a *answer) {
 	c.keys[key] = a
 	r := encode("key", key, a)
 	c.measure("key"+key, len(r.Value))

@@ -23,13 +23,13 @@ type sending struct {
 
 // outbound sends webhooks. At most inFlight are under way.
 type outbound struct {
-	mu    sync.Mutex
-	queue schedule[shipment]
-	added int64
-	kick  chan struct{}
-	slots chan struct{}
-	under sync.WaitGroup
-	http  *http.Client
+	mu     sync.Mutex
+	queue  schedule[shipment]
+	added  int64
+	wakeup chan struct{}
+	slots  chan struct{}
+	under  sync.WaitGroup
+	http   *http.Client
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 
 func newOutbound() *outbound {
 	return &outbound{
-		kick: make(chan struct{}, 1), slots: make(chan struct{}, inFlight),
+		wakeup: make(chan struct{}, 1), slots: make(chan struct{}, inFlight),
 		http: &http.Client{Timeout: webhookTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: inFlight, MaxConnsPerHost: inFlight},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
@@ -52,8 +52,8 @@ func (s *Server) enabled(kind string) bool {
 	return len(all) == 0 || slices.Contains(all, kind)
 }
 
-// address decides when and how often an event is sent.
-func (s *Server) address(c *change, e *event, i *intent) {
+// enqueue decides when and how often an event is sent.
+func (s *Server) enqueue(c *change, e *event, i *intent) {
 	if s.settings.WebhookURL == "" || !s.enabled(e.Type) {
 		return
 	}
@@ -131,13 +131,13 @@ func (o *outbound) add(seq int64, all ...shipment) {
 
 func (o *outbound) wake() {
 	select {
-	case o.kick <- struct{}{}:
+	case o.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// ship sends what is due until the server stops, and waits for what is under way.
-func (s *Server) ship(ctx context.Context) {
+// deliver sends what is due until the server stops, and waits for what is under way.
+func (s *Server) deliver(ctx context.Context) {
 	o := s.outbound
 	defer o.http.CloseIdleConnections()
 	defer o.under.Wait()
@@ -147,7 +147,7 @@ func (s *Server) ship(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-o.kick:
+			case <-o.wakeup:
 			case <-time.After(wait):
 			}
 			continue
