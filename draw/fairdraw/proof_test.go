@@ -106,6 +106,7 @@ func TestAProofHasOneSpelling(t *testing.T) {
 		"an escape too many":           {`"name":"a <b>`, `"name":"a \u003cb>`, "", "canonical form"},
 		"a lone surrogate":             {"😀\",\"prize\"", "\\ud83d\",\"prize\"", "winners", ""},
 		"no list of winners":           {winners, `,"winners":null`, "winners", "no list"},
+		"a negative prize":             {`"prize":1,"purchase_id"`, `"prize":-1,"purchase_id"`, "winners", "no integer"},
 		"a winner half awarded":        {`{"awarded":false,`, `{"awarded":true,`, "winners", "neither"},
 		"a winner with nothing":        {`{"awarded":false,`, `{`, "winners", "neither"},
 		"a winner with too much":       {`{"awarded":false,`, `{"awarded":false,"col":1,`, "winners", "unknown"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -82,6 +83,21 @@ func TestEveryProofOfPurchaseLeadsToItsRoot(t *testing.T) {
 		}
 		if holds(t, w.File, proof, lines) {
 			t.Errorf("%s, %s: holds", w.Check, w.Name)
+		}
+	}
+}
+
+func TestALeafWithAValueThatItCannotHaveIsRefused(t *testing.T) {
+	t.Parallel()
+	document := text(t, "proofs/operator-purchase-1.json")
+	for pattern, by := range map[string]string{`"index":[0-9]+`: `"index":-1`, `"path":\[[^]]*\]`: `"path":null`} {
+		changed := regexp.MustCompile(pattern).ReplaceAll(document, []byte(by))
+		if bytes.Equal(changed, document) {
+			t.Fatalf("the document has no %s", pattern)
+		}
+		_, err := ReadPurchaseProof(bytes.NewReader(changed))
+		if form, ok := errors.AsType[*FormError](err); !ok || form.Member != "leaves" {
+			t.Errorf("%s: %v", by, err)
 		}
 	}
 }
