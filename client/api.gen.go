@@ -389,13 +389,13 @@ const (
 	WithPurchaseCampaign WithPurchase = "campaign"
 )
 
-// About A resource that is in the way of a request.
+// About A resource related to a problem.
 type About struct {
 	// Kind `entry`: of a wallet's ledger.
 	Kind AboutKind `json:"kind"`
 	ID   string    `json:"id"`
 
-	// JobID Of a purchase that is not paid yet: its job says what the buyer must do.
+	// JobID The job of an unpaid purchase: it shows what the buyer must do.
 	JobID string `json:"job_id,omitempty,omitzero"`
 }
 
@@ -416,7 +416,7 @@ type Authorization struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Captured How much of it was paid out.
+	// Captured The amount that was paid out.
 	Captured    int64              `json:"captured"`
 	State       AuthorizationState `json:"state"`
 	Description string             `json:"description"`
@@ -427,28 +427,28 @@ type Authorization struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // AuthorizationState defines model for Authorization.State.
 type AuthorizationState string
 
-// AuthorizationDraft Money to be held.
+// AuthorizationDraft Money to hold.
 type AuthorizationDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
 	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -473,10 +473,10 @@ type BeaconChain struct {
 
 // Board defines model for Board.
 type Board struct {
-	// BoardVersion Grows with every change of a position.
+	// BoardVersion Increases with every change of a position.
 	BoardVersion int64 `json:"board_version"`
 
-	// Since Null: `positions` is the whole board. A version: it is what has changed since then, and every other position is as it was.
+	// Since Null: `positions` is the whole board. A version: only the positions that changed after it.
 	Since     int64      `json:"since"`
 	Positions []Position `json:"positions"`
 }
@@ -487,19 +487,19 @@ type Campaign struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
-	// Waiting What it waits for after its sale: payments, or its draw. Null: for nothing.
+	// Waiting What the campaign waits for after its sale: payments, or its draw. Null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 
-	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
+	// BaseLength The number of layers of a triangle. Null: another shape, see the `positions` of each of its `layers`.
 	BaseLength   int       `json:"base_length"`
 	CancelReason string    `json:"cancel_reason"`
 	CancelledAt  time.Time `json:"cancelled_at"`
 
-	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
@@ -508,15 +508,15 @@ type Campaign struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency        Currency  `json:"currency"`
 	DrawCompletedAt time.Time `json:"draw_completed_at"`
 	DrawStartedAt   time.Time `json:"draw_started_at"`
 
-	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	// DrawsAt The end of the sale, when the sold positions are drawn (`policies.unsold` `draw`; set from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: the campaign is drawn only when sold out.
 	DrawsAt time.Time `json:"draws_at"`
 
-	// Freeze Only in the webhook `campaign.frozen`; elsewhere the draw has it.
+	// Freeze Only in the webhook `campaign.frozen`; otherwise see the draw.
 	Freeze   *Freeze  `json:"freeze,omitempty,omitzero"`
 	Layers   []Layer  `json:"layers"`
 	Policies Policies `json:"policies"`
@@ -531,37 +531,37 @@ type Campaign struct {
 	SaleEndsAt   time.Time       `json:"sale_ends_at"`
 	SaleStartsAt time.Time       `json:"sale_starts_at"`
 
-	// VoidsAt Only in the webhook `campaign.void_announced`; elsewhere the draw has it.
+	// VoidsAt Only in the webhook `campaign.void_announced`; otherwise see the draw.
 	VoidsAt time.Time `json:"voids_at,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // CampaignCancellation Why a campaign is cancelled.
 type CampaignCancellation struct {
-	// Reason For the records; everybody can read it.
+	// Reason For the records; public.
 	Reason string `json:"reason"`
 }
 
-// CampaignCancellationResult The purchases that the cancellation of a campaign has taken back.
+// CampaignCancellationResult The purchases that the cancellation of a campaign has ended.
 type CampaignCancellationResult struct {
 	// CampaignID A UUID.
 	CampaignID ID                              `json:"campaign_id"`
 	State      CampaignCancellationResultState `json:"state"`
 
-	// Refunded Given back, by the way they were paid.
+	// Refunded Refunded, by payment method.
 	Refunded struct {
 		Wallet int `json:"wallet"`
 
-		// Card Without those in `waiting`.
+		// Card Not including those in `waiting`.
 		Card int `json:"card"`
 
-		// External Listed for an app to give back.
+		// External Listed for an app to refund.
 		External int `json:"external"`
 	} `json:"refunded"`
 
-	// Waiting Whose card refund waits for an operator, or needs an action from its buyer.
+	// Waiting Card refunds that wait for an operator or an action of their buyer.
 	Waiting int `json:"waiting"`
 }
 
@@ -570,52 +570,52 @@ type CampaignCancellationResultState string
 
 // CampaignDraft A campaign to be created.
 type CampaignDraft struct {
-	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`.
+	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Omit it for another shape, and give each layer its `positions`.
 	BaseLength int `json:"base_length,omitempty,omitzero"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Layers Every layer from 1 on once, in order. Together they may have 10,000 positions by default.
+	// Layers Every layer from 1, once, in order. At most 10,000 positions in total by default.
 	Layers []LayerDraft `json:"layers"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
 
-	// Policies Rules for special cases; members that are left out have their defaults.
+	// Policies Rules for special cases. Omitted members have their defaults.
 	Policies PoliciesDraft `json:"policies,omitempty,omitzero"`
 
-	// PurchaseLimit Positions a user may have; null for no limit.
+	// PurchaseLimit Maximum positions per user; null for no limit.
 	PurchaseLimit int       `json:"purchase_limit,omitempty,omitzero"`
 	SaleEndsAt    time.Time `json:"sale_ends_at,omitempty,omitzero"`
 	SaleStartsAt  time.Time `json:"sale_starts_at,omitempty,omitzero"`
 }
 
-// CampaignEvent The data of an event of a campaign's stream.
+// CampaignEvent The data of an event in a campaign's stream.
 type CampaignEvent struct {
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State CampaignState `json:"state"`
 
-	// Board With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`.
+	// Board With `positions=true`: the whole board if its `since` is null, otherwise the changes since that version. Null if the changes are too large for an event. Then, and if its `since` is above your version, read the board, with your version as `since` and the event's `board_version` as `min_version`.
 	Board *Board `json:"board,omitempty,omitzero"`
 
-	// BoardVersion Grows with every change of a position. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
+	// BoardVersion Increases with every change of a position. When a hold expires, `positions` changes first. When either changes, read the board again with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
 
-	// Draw How far the draw is, while the campaign is `drawing`; null before the freeze (see `waiting`), and when the campaign is completed: then read the draw.
+	// Draw Progress of the draw while the campaign is `drawing`. Null before the freeze (see `waiting`) and when the campaign is completed: then read the draw.
 	Draw   *DrawProgress `json:"draw"`
 	Paused bool          `json:"paused"`
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
 
-	// Refunds How much of a cancelled campaign is given back; null when it is not cancelled, or nothing had begun.
+	// Refunds Progress of the refunds of a cancelled campaign; null if it is not cancelled or the refunds have not begun.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Waiting What it waits for after its sale; null: for nothing.
+	// Waiting What the campaign waits for after its sale; null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 }
 
@@ -627,27 +627,27 @@ type CampaignPage struct {
 
 // CampaignPatch The changes; at least one field.
 type CampaignPatch struct {
-	// BaseLength As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say.
+	// BaseLength As in a draft. New `layers` with `positions`, sent without `base_length`, define the shape.
 	BaseLength int `json:"base_length,omitempty,omitzero"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency     `json:"currency,omitempty,omitzero"`
 	Layers   []LayerDraft `json:"layers,omitempty,omitzero"`
 
-	// Metadata Replaces the metadata as a whole, in any state of the campaign; null: none. As in Metadata.
+	// Metadata Replaces the metadata as a whole, in any state of the campaign; null removes it. As in Metadata.
 	Metadata nullable.Nullable[Metadata] `json:"metadata,omitempty,omitzero"`
 
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name,omitempty,omitzero"`
 
-	// Policies Rules for special cases; members that are left out have their defaults.
+	// Policies Rules for special cases. Omitted members have their defaults.
 	Policies      PoliciesDraft                `json:"policies,omitempty,omitzero"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty,omitzero"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty,omitzero"`
 	SaleStartsAt  nullable.Nullable[time.Time] `json:"sale_starts_at,omitempty,omitzero"`
 }
 
-// CampaignState pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+// CampaignState pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 type CampaignState string
 
 // CampaignSummary defines model for CampaignSummary.
@@ -656,30 +656,30 @@ type CampaignSummary struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
-	// Waiting What it waits for after its sale: payments, or its draw. Null: for nothing.
+	// Waiting What the campaign waits for after its sale: payments, or its draw. Null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 
-	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
+	// BaseLength The number of layers of a triangle. Null: another shape, see the `positions` of each of its `layers`.
 	BaseLength   int       `json:"base_length"`
 	CancelReason string    `json:"cancel_reason"`
 	CancelledAt  time.Time `json:"cancelled_at"`
 
-	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency        Currency  `json:"currency"`
 	DrawCompletedAt time.Time `json:"draw_completed_at"`
 	DrawStartedAt   time.Time `json:"draw_started_at"`
 
-	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	// DrawsAt The end of the sale, when the sold positions are drawn (`policies.unsold` `draw`; set from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: the campaign is drawn only when sold out.
 	DrawsAt  time.Time `json:"draws_at"`
 	Policies Policies  `json:"policies"`
 
@@ -690,26 +690,26 @@ type CampaignSummary struct {
 	SaleEndsAt    time.Time `json:"sale_ends_at"`
 	SaleStartsAt  time.Time `json:"sale_starts_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // CampaignWait What a campaign waits for after its sale.
 type CampaignWait struct {
-	// Kind `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+	// Kind `payments`: the sale has ended, and some purchases are not paid. `draw`: the draw waits for the beacon's round, or to retry.
 	Kind CampaignWaitKind `json:"kind"`
 
-	// Reason For people.
+	// Reason Human-readable.
 	Reason string `json:"reason"`
 
-	// Count With `payments`: how many purchases.
+	// Count With `payments`: the number of unpaid purchases.
 	Count int `json:"count"`
 
-	// Until With `payments`: by then all of them are paid or given up; later only while the provider does not answer, and null while money is being taken. With `draw`: when it goes on, or tries again.
+	// Until With `payments`: when all of them are paid or cancelled; later only while the provider does not respond; null while money is being captured. With `draw`: when it continues or retries.
 	Until time.Time `json:"until"`
 }
 
-// CampaignWaitKind `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+// CampaignWaitKind `payments`: the sale has ended, and some purchases are not paid. `draw`: the draw waits for the beacon's round, or to retry.
 type CampaignWaitKind string
 
 // Cancellation defines model for Cancellation.
@@ -724,53 +724,53 @@ type Cancellation struct {
 
 // CancellationRequest What to cancel, and why; optional.
 type CancellationRequest struct {
-	// Positions Only these of a `completed` purchase, all or none. Left out, or all that it has: the whole purchase.
+	// Positions Only these of a `completed` purchase, all or none. Omitted, or all of its positions: the whole purchase.
 	Positions []PlaceDraft `json:"positions,omitempty,omitzero"`
 
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// CancellationResult The positions that a cancellation has freed, and the money to refund.
+// CancellationResult The positions that a cancellation released, and the amount to refund.
 type CancellationResult struct {
 	// PurchaseID A UUID.
 	PurchaseID ID `json:"purchase_id"`
 
-	// State Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
+	// State The state of the purchase. `refunding`: by card, until the provider has refunded it. `completed`: it still has other positions.
 	State CancellationResultState `json:"state"`
 
-	// Positions Those that were cancelled.
+	// Positions The cancelled positions.
 	Positions []PricedPosition `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// BoardVersion A board that has reached it shows them free, unless they are sold again.
+	// BoardVersion A board that has reached it shows them as free, unless they are sold again.
 	BoardVersion int64 `json:"board_version"`
 }
 
-// CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
+// CancellationResultState The state of the purchase. `refunding`: by card, until the provider has refunded it. `completed`: it still has other positions.
 type CancellationResultState string
 
-// Capture How much of it to pay out.
+// Capture How much to pay out.
 type Capture struct {
-	// Amount In minor units; default: all that is left.
+	// Amount In minor units. Default: all that is left.
 	Amount int64 `json:"amount,omitempty,omitzero"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
-// CardPayment A payment by card, as operators see it.
+// CardPayment A card payment, as operators see it.
 type CardPayment struct {
 	// PurchaseID A UUID.
 	PurchaseID ID `json:"purchase_id"`
@@ -784,39 +784,39 @@ type CardPayment struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency      Currency `json:"currency"`
 	PaymentMethod string   `json:"payment_method"`
 
-	// Reference The id of its intent at the provider, `pi_…`.
+	// Reference The id of its payment intent at the provider, `pi_…`.
 	Reference string `json:"reference"`
 
-	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+	// Phase The phase of the payment. Nothing is taken, and the payment can still expire: `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may use another card), `processing` (a slow method). `capturing`: the money may be taken at any moment. `captured`: it is taken, and the purchase is settled next. `expiring`: the payment is being cancelled. `late`: it was cancelled, and its positions are free. `ended`: nothing was taken, and the purchase is settled next. `settled`: the positions are sold. `refund_due`: the money is refunded. `cancelled`: nothing was taken.
 	Phase CardPaymentPhase `json:"phase"`
 
-	// Status What the provider has said of the intent last.
+	// Status The last status of the intent that the provider reported.
 	Status string `json:"status"`
 
-	// WaitingFor As in the query of the list. Null: it waits for nothing but its buyer, its method or a time.
+	// WaitingFor As in the list's query. Null: it waits only for its buyer, its method or a deadline.
 	WaitingFor string `json:"waiting_for"`
 
-	// Reason Why it waits, for people: what the provider has said, if it said something.
+	// Reason Why it waits, human-readable: the provider's message, if there is one.
 	Reason string `json:"reason"`
 
-	// NextLookAt When somebody looks at it next, if nothing happens before.
+	// NextLookAt When it is checked next, if no event arrives first.
 	NextLookAt time.Time `json:"next_look_at"`
 
 	// ExpiresAt RFC 3339.
 	ExpiresAt Time `json:"expires_at"`
 
-	// Resolution Who ended it by hand, how and why; null if nobody did.
+	// Resolution Who resolved it by hand, how and why; null if it was not resolved by hand.
 	Resolution *PaymentResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 }
 
-// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+// CardPaymentPhase The phase of the payment. Nothing is taken, and the payment can still expire: `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may use another card), `processing` (a slow method). `capturing`: the money may be taken at any moment. `captured`: it is taken, and the purchase is settled next. `expiring`: the payment is being cancelled. `late`: it was cancelled, and its positions are free. `ended`: nothing was taken, and the purchase is settled next. `settled`: the positions are sold. `refund_due`: the money is refunded. `cancelled`: nothing was taken.
 type CardPaymentPhase string
 
 // CardPaymentPage defines model for CardPaymentPage.
@@ -829,18 +829,18 @@ type CardPaymentPage struct {
 type Counts struct {
 	Total int `json:"total"`
 
-	// Available Free. When the sale is over for ever, they are `unsold`.
+	// Available Free. After the final end of the sale they are `unsold`.
 	Available int `json:"available"`
 
 	// Reserved Held, or reserved for a payment.
 	Reserved int `json:"reserved"`
 	Sold     int `json:"sold"`
 
-	// Blocked Kept from sale by an operator.
+	// Blocked Removed from sale by an operator.
 	Blocked int `json:"blocked"`
 }
 
-// Currency A code of ISO 4217, list one, that has minor units.
+// Currency An ISO 4217 code (list one) with minor units.
 type Currency = string
 
 // Decline Why a card was declined, in the provider's words.
@@ -858,10 +858,10 @@ type Decline struct {
 	Message string `json:"message,omitempty,omitzero"`
 }
 
-// Description What the money is for; kept with the entry.
+// Description What the money is for; stored with the entry.
 type Description = string
 
-// Dispute A dispute of a card payment, as the provider has it.
+// Dispute A dispute of a card payment, as reported by the provider.
 type Dispute struct {
 	ID string `json:"id"`
 
@@ -874,68 +874,68 @@ type Dispute struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Fee What the provider takes for it, in minor units of `fee_currency`; null: nothing yet. Users do not see it.
+	// Fee The provider's fee for it, in minor units of `fee_currency`; null: none yet. Not shown to users.
 	Fee int64 `json:"fee"`
 
-	// FeeCurrency That of the provider's balance.
+	// FeeCurrency The currency of the provider's balance.
 	FeeCurrency string `json:"fee_currency"`
 
-	// At When it became known here.
+	// At When Triprize received it.
 	At time.Time `json:"at"`
 }
 
 // Draw defines model for Draw.
 type Draw struct {
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State CampaignState `json:"state"`
 
-	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
+	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not; a person who knows the secret could buy last.
 	Trust string `json:"trust"`
 
-	// Commitment Hex, from publication on.
+	// Commitment Hex; from publication on.
 	Commitment string `json:"commitment"`
 
-	// Root The Merkle root of the buyers, in hex; once the sale is frozen.
+	// Root The Merkle root of the buyers in hex; from the freeze on.
 	Root string `json:"root"`
 
-	// Secret Hex, once drawn; with a beacon once frozen.
+	// Secret Hex; after the draw, or with a beacon from the freeze on.
 	Secret     string    `json:"secret"`
 	Winners    []Winner  `json:"winners"`
 	ExecutedAt time.Time `json:"executed_at"`
 
-	// Freeze What is drawn from; null before the freeze. It never changes.
+	// Freeze What the draw is computed from; null before the freeze. It never changes.
 	Freeze *Freeze `json:"freeze"`
 
-	// Round The round of the beacon that the draw takes; null without a beacon, and before the freeze.
+	// Round The beacon round that the draw uses; null without a beacon, and before the freeze.
 	Round int64 `json:"round"`
 
-	// RoundDueAt When that round is due: nobody can know it before.
+	// RoundDueAt When that round is due. Nobody can know it earlier.
 	RoundDueAt time.Time `json:"round_due_at"`
 
-	// VoidsAt When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
+	// VoidsAt When the draw is voided if its round does not arrive; announced seven days ahead. Null: no void is announced.
 	VoidsAt time.Time `json:"voids_at"`
 
-	// Waiting What the campaign waits for after its sale; null: for nothing.
+	// Waiting What the campaign waits for after its sale; null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 
 	// Rules The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds.
 	Rules json.RawMessage `json:"rules"`
 
-	// Chain The beacon that the rules name, from publication on: anybody can verify its rounds with it. Null without a beacon.
+	// Chain The beacon that the rules name, from publication on; anyone can verify its rounds. Null without a beacon.
 	Chain *BeaconChain `json:"chain"`
 }
 
-// DrawLabels What people call the positions of a campaign.
+// DrawLabels The labels of the positions of a campaign.
 type DrawLabels struct {
 	// CampaignID A UUID.
 	CampaignID ID           `json:"campaign_id"`
 	Layers     []LayerLabel `json:"layers"`
 }
 
-// DrawList The list document of triprize-draw/1. docs/draw.md has every step.
+// DrawList The list document of triprize-draw/1, as defined in docs/draw.md.
 type DrawList struct {
 	// CampaignID A UUID.
 	CampaignID ID  `json:"campaign_id"`
@@ -948,18 +948,18 @@ type DrawList struct {
 	Sold []SoldLine `json:"sold"`
 }
 
-// DrawProgress How far the draw of a sold-out campaign is.
+// DrawProgress Progress of the draw of a campaign.
 type DrawProgress struct {
-	// FreezeHash Of the freeze record, in hex.
+	// FreezeHash Hash of the freeze record, in hex.
 	FreezeHash string    `json:"freeze_hash"`
 	Round      int64     `json:"round"`
 	RoundDueAt time.Time `json:"round_due_at"`
 
-	// VoidsAt When the draw is voided, if its round does not come before; null: that is not announced.
+	// VoidsAt When the draw is voided if its round does not arrive; null: no void is announced.
 	VoidsAt time.Time `json:"voids_at"`
 }
 
-// DrawProof The proof document of triprize-draw/1. docs/draw.md has every step.
+// DrawProof The proof document of triprize-draw/1, as defined in docs/draw.md.
 type DrawProof struct {
 	Beacon *ProofBeacon `json:"beacon"`
 
@@ -973,14 +973,14 @@ type DrawProof struct {
 	// FreezeHash 32 bytes in lower-case hex.
 	FreezeHash Hash `json:"freeze_hash"`
 
-	// FrozenAt RFC 3339 in UTC with six digits of the second.
+	// FrozenAt RFC 3339 in UTC with microseconds.
 	FrozenAt string `json:"frozen_at"`
 
 	// Root 32 bytes in lower-case hex.
 	Root  Hash  `json:"root"`
 	Round int64 `json:"round"`
 
-	// Rules As they were published, canonical JSON.
+	// Rules As published: canonical JSON.
 	Rules json.RawMessage `json:"rules"`
 
 	// Secret 32 bytes in lower-case hex.
@@ -1032,7 +1032,7 @@ type DrawRound struct {
 
 // DrawRoundSignature defines model for DrawRoundSignature.
 type DrawRoundSignature struct {
-	// Signature Of the round that the freeze record names: 48 bytes in lower-case hex.
+	// Signature The signature of the round that the freeze record names: 48 bytes in lower-case hex.
 	Signature string `json:"signature"`
 }
 
@@ -1045,17 +1045,17 @@ type FieldError struct {
 
 // Freeze The freeze record of a campaign, with its hash.
 type Freeze struct {
-	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: note it before the round, and compare it with the proof.
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex. Record it before the round, and compare it with the proof.
 	Hash string `json:"hash"`
 
-	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
+	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}` as canonical JSON (RFC 8785): hash these bytes.
 	Record json.RawMessage `json:"record"`
 }
 
 // Hash 32 bytes in lower-case hex.
 type Hash = string
 
-// Hold Positions that are kept for a user.
+// Hold Positions held for a user.
 type Hold struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -1064,17 +1064,17 @@ type Hold struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State active until it is used, released or its time is over.
+	// State active until it is used, released or expired.
 	State     HoldState        `json:"state"`
 	Positions []PricedPosition `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// ExpiresAt By the server's clock. From then on its positions are free.
+	// ExpiresAt Server clock. From then on its positions are free.
 	ExpiresAt time.Time `json:"expires_at"`
 
 	// Extensions How often it was extended.
@@ -1086,16 +1086,16 @@ type Hold struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// EndedAt When it was used or released, or found to be over.
+	// EndedAt When it was used or released, or when its expiry was recorded.
 	EndedAt time.Time `json:"ended_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
-// HoldExtension How much time to add to what is left.
+// HoldExtension How much time to add.
 type HoldExtension struct {
-	// TTLSeconds How much to add, in seconds; 120 by default. The server allows 1 to 600 by default.
+	// TTLSeconds Seconds to add; 120 by default. The server allows 1 to 600 by default.
 	TTLSeconds int `json:"ttl_seconds,omitempty,omitzero"`
 }
 
@@ -1103,25 +1103,25 @@ type HoldExtension struct {
 type HoldList struct {
 	Holds []Hold `json:"holds"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
-// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign.
+// HoldRequest What to hold, all or none: chosen `positions`, or a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign.
 type HoldRequest struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty,omitzero"`
 
-	// Layer With quantity; left out for the whole campaign.
+	// Layer With `quantity`; omit it for the whole campaign.
 	Layer int `json:"layer,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Positions Distinct; the server allows 20 by default.
+	// Positions Distinct; at most 20 by default.
 	Positions []PlaceDraft `json:"positions,omitempty,omitzero"`
 
-	// Quantity The server allows 20 by default.
+	// Quantity At most 20 by default.
 	Quantity int `json:"quantity,omitempty,omitzero"`
 
 	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
@@ -1131,7 +1131,7 @@ type HoldRequest struct {
 	UserID UserID `json:"user_id"`
 }
 
-// HoldState active until it is used, released or its time is over.
+// HoldState active until it is used, released or expired.
 type HoldState string
 
 // ID A UUID.
@@ -1142,17 +1142,17 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+	// Kind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 	Kind JobKind `json:"kind"`
 
 	// State queued → awaiting_action → succeeded or failed, which are final.
 	State      JobState  `json:"state"`
 	CampaignID uuid.UUID `json:"campaign_id"`
 
-	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
+	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card, from the reservation on.
 	PurchaseID uuid.UUID `json:"purchase_id"`
 
-	// UserID For which user it was asked for; left out if for none.
+	// UserID The user for whom it was requested; omitted if none.
 	UserID string `json:"user_id,omitempty,omitzero"`
 
 	// AcceptedAt RFC 3339.
@@ -1160,34 +1160,34 @@ type Job struct {
 	Attempts   int       `json:"attempts"`
 	FinishedAt time.Time `json:"finished_at"`
 
-	// NextAction What a payment needs from the buyer, while the state is `awaiting_action`.
+	// NextAction What the buyer must do, while the state is `awaiting_action`.
 	NextAction *NextAction `json:"next_action"`
 	Problem    *Problem    `json:"problem"`
 
-	// Purchase Only with `include=purchase`, and only when there is one.
+	// Purchase Only with `include=purchase`, and only if there is one.
 	Purchase *Purchase `json:"purchase,omitempty,omitzero"`
 
-	// Refunds Of a campaign-cancellation that has begun, how far it is.
+	// Refunds Progress of a campaign-cancellation that has begun.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment; of a `payment-try` the Payment.
+	// Result The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
 	Result json.RawMessage `json:"result"`
 
-	// RetryAt When a payment is tried again; as in `waiting`.
+	// RetryAt When a payment is retried; as in `waiting`.
 	RetryAt time.Time `json:"retry_at"`
 
-	// Waiting Why it waits and until when, for instance while the payment provider is away; null if it does not.
+	// Waiting Why the job waits and until when, for example while the payment provider is unavailable; null if it does not wait.
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobKind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+// JobKind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 type JobKind = string
 
 // JobList defines model for JobList.
 type JobList struct {
 	Jobs []Job `json:"jobs"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
@@ -1196,10 +1196,10 @@ type JobState string
 
 // Layer defines model for Layer.
 type Layer struct {
-	// Aisles Columns behind which an aisle is, in order.
+	// Aisles Columns followed by an aisle, in order.
 	Aisles []int `json:"aisles"`
 
-	// Label What people call it; null: it has no label.
+	// Label The name of the layer; null: none.
 	Label string `json:"label"`
 	Layer int    `json:"layer"`
 
@@ -1211,19 +1211,19 @@ type Layer struct {
 	Positions Counts `json:"positions"`
 }
 
-// LayerDraft How many positions a layer has, what they cost and what can be won in it.
+// LayerDraft The number of positions of a layer, their price and the prizes to be won.
 type LayerDraft struct {
-	// Aisles Columns behind which an aisle is, in order: positions on both sides of it are not side by side (`adjacent`). `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. It is no part of the rules of the draw.
+	// Aisles Columns followed by an aisle, in order: positions on both sides of an aisle are not `adjacent`. `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. Aisles are not part of the draw's rules.
 	Aisles []int `json:"aisles,omitempty,omitzero"`
 
-	// Label What people call the layer, such as `Row C`. Its positions are then `Row C 1`, `Row C 2`, …; without it a position is called by its number.
+	// Label The name of the layer, such as `Row C`. Its positions are `Row C 1`, `Row C 2`, …; without a label a position is named by its number.
 	Label string `json:"label,omitempty,omitzero"`
 	Layer int    `json:"layer"`
 
-	// Positions How many positions the layer has. In a triangle (with `base_length`) it is the layer's number, and can be left out.
+	// Positions The number of positions. In a triangle (with `base_length`) it is the layer's number and can be omitted.
 	Positions int `json:"positions,omitempty,omitzero"`
 
-	// Price Of each position, in minor units. Providers refuse small charges by card.
+	// Price Price of each position, in minor units. Providers reject small card charges.
 	Price  int64        `json:"price"`
 	Prizes []PrizeGroup `json:"prizes,omitempty,omitzero"`
 }
@@ -1232,62 +1232,62 @@ type LayerDraft struct {
 type LayerLabel struct {
 	Layer int `json:"layer"`
 
-	// Positions How many it has.
+	// Positions The number of its positions.
 	Positions int `json:"positions"`
 
 	// FirstNumber The number of its first position.
 	FirstNumber int `json:"first_number"`
 
-	// Label Null: its positions are called by their number.
+	// Label Null: its positions are named by their number.
 	Label string `json:"label"`
 }
 
-// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 type Metadata map[string]string
 
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
-// Movement Money to be moved.
+// Movement Money to move.
 type Movement struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
-// NextAction The step that the buyer has to take.
+// NextAction What the buyer must do.
 type NextAction struct {
-	// Type `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
+	// Type `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined (`decline` has the reason); send another one with `POST /v1/purchases/{purchase}/payment`.
 	Type NextActionType `json:"type"`
 
-	// URL Only with `redirect`: a page of the buyer's bank, or of the provider.
+	// URL Only with `redirect`: a page of the buyer's bank or of the provider.
 	URL string `json:"url,omitempty,omitzero"`
 
 	// Decline Only with `payment_method`.
 	Decline *Decline `json:"decline,omitempty,omitzero"`
 
-	// ExpiresAt Until when the buyer can do that. The positions are reserved at least as long.
+	// ExpiresAt The buyer's deadline. The positions are reserved at least until then.
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// NextActionType `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
+// NextActionType `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined (`decline` has the reason); send another one with `POST /v1/purchases/{purchase}/payment`.
 type NextActionType string
 
-// NextCursor Where the next page begins; null on the last one.
+// NextCursor The cursor of the next page; null on the last page.
 type NextCursor = string
 
-// PartialCancellation The cancellation of some positions of a purchase, which kept others.
+// PartialCancellation The cancellation of some positions of a purchase.
 type PartialCancellation struct {
 	// JobID A UUID.
 	JobID ID `json:"job_id"`
@@ -1309,52 +1309,52 @@ type Payment struct {
 	// Method How a purchase is paid.
 	Method PaymentMethod `json:"method"`
 
-	// Reference External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one.
+	// Reference External: the app's reference. Card: the id of the payment at the provider, `pi_…`, when it is known.
 	Reference string `json:"reference"`
 
 	// PaymentMethod Card: the id of the payment method at the provider.
 	PaymentMethod string `json:"payment_method"`
 
-	// ExpiresAt Card: until when its positions are reserved; null when it is not waiting for the payment any more.
+	// ExpiresAt Card: until when its positions are reserved; null when it no longer waits for the payment.
 	ExpiresAt time.Time `json:"expires_at"`
 
 	// Decline Card: why it was declined; null if it was not.
 	Decline *Decline `json:"decline"`
 
-	// Livemode Card: false when the provider is in test mode, where no money moves. Left out until the provider has told.
+	// Livemode Card: false if the provider is in test mode, where no money moves. Omitted until the provider has reported it.
 	Livemode bool `json:"livemode,omitempty,omitzero"`
 }
 
-// PaymentDifference Something that the provider's books and ours disagree about.
+// PaymentDifference A discrepancy between the provider's balance and our payments and refunds.
 type PaymentDifference struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency, purchase or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+	// Kind `unknown-here`: only the provider has it. `unknown-there`: only we have it; the provider's balance does not. `differs`: another amount, currency, purchase or outcome. `unknown-category`: this release does not know the category of the money. Kinds may be added.
 	Kind string `json:"kind"`
 
-	// State `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+	// State `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
 	State PaymentDifferenceState `json:"state"`
 
-	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if that is not known.
+	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if the object is unknown.
 	Reference string `json:"reference"`
 
-	// Transaction The balance transaction that shows it, `txn_…`.
+	// Transaction The provider's balance transaction, `txn_…`.
 	Transaction string `json:"transaction"`
 
-	// PurchaseID The purchase of the payment, or the one that its metadata name.
+	// PurchaseID The purchase of the payment, or the purchase in its metadata.
 	PurchaseID uuid.UUID `json:"purchase_id"`
 
-	// Here What one side has of it; both are null when it has nothing.
+	// Here What one side has; both members are null if it has nothing.
 	Here PaymentDifferenceSide `json:"here"`
 
-	// There What one side has of it; both are null when it has nothing.
+	// There What one side has; both members are null if it has nothing.
 	There PaymentDifferenceSide `json:"there"`
 
-	// Detail In words.
+	// Detail Human-readable.
 	Detail string `json:"detail"`
 
-	// Explanation An operator says why it is none; null if nobody does.
+	// Explanation The operator's explanation; null if there is none.
 	Explanation *PaymentDifferenceExplanation `json:"explanation"`
 
 	// FoundAt RFC 3339.
@@ -1372,7 +1372,7 @@ type PaymentDifferenceExplanation struct {
 	At Time `json:"at"`
 }
 
-// PaymentDifferenceExplanationRequest Why it is no difference.
+// PaymentDifferenceExplanationRequest The reason for the difference.
 type PaymentDifferenceExplanationRequest struct {
 	// Reason For the records.
 	Reason string `json:"reason"`
@@ -1384,32 +1384,32 @@ type PaymentDifferencePage struct {
 	NextCursor         uuid.UUID           `json:"next_cursor"`
 }
 
-// PaymentDifferenceSide What one side has of it; both are null when it has nothing.
+// PaymentDifferenceSide What one side has; both members are null if it has nothing.
 type PaymentDifferenceSide struct {
-	// Amount Minor units. What leaves the balance can be negative in an unknown category.
+	// Amount Minor units. Amounts that leave the balance can be negative in an unknown category.
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
 }
 
-// PaymentDifferenceState `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+// PaymentDifferenceState `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
 type PaymentDifferenceState string
 
-// PaymentDraft How it is paid.
+// PaymentDraft How the purchase is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
+	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider charges the card.
 	Method PaymentDraftMethod `json:"method"`
 
-	// PaymentMethod With `card`, and only then: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers.
+	// PaymentMethod Only with `card`: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers.
 	PaymentMethod string `json:"payment_method,omitempty,omitzero"`
 
-	// Reference The app's own reference of the payment; not with `card`.
+	// Reference The app's reference of the payment; not with `card`.
 	Reference string `json:"reference,omitempty,omitzero"`
 
-	// ReturnURL With `card`: where the buyer's browser goes after an authentication. Left out: the server's own.
+	// ReturnURL With `card`: where the buyer's browser goes after an authentication. Default: the server's address for it.
 	ReturnURL string `json:"return_url,omitempty,omitzero"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider charges the card.
 type PaymentDraftMethod string
 
 // PaymentMethod How a purchase is paid.
@@ -1431,7 +1431,7 @@ type PaymentResolution struct {
 	Reason string `json:"reason"`
 }
 
-// PaymentResolutionRequest What an operator has found out about a payment.
+// PaymentResolutionRequest What an operator found at the provider.
 type PaymentResolutionRequest struct {
 	// Outcome What an operator has found at the provider.
 	Outcome PaymentOutcome `json:"outcome"`
@@ -1445,18 +1445,18 @@ type PaymentTry struct {
 	// PaymentMethod The id of the payment method at the provider, `pm_…`. Never send card numbers.
 	PaymentMethod string `json:"payment_method"`
 
-	// ReturnURL Where the buyer's browser goes after an authentication. Left out: as before.
+	// ReturnURL Where the buyer's browser goes after an authentication. Default: as before.
 	ReturnURL string `json:"return_url,omitempty,omitzero"`
 }
 
-// PlaceDraft A position by its place: `layer` and `column`, or its `number` alone.
+// PlaceDraft A position: `layer` and `column`, or `number` alone.
 type PlaceDraft struct {
 	Layer int `json:"layer,omitempty,omitzero"`
 
-	// Column At most as many as the layer has positions.
+	// Column At most the number of positions of the layer.
 	Column int `json:"column,omitempty,omitzero"`
 
-	// Number Of the position, 1 to n over the campaign.
+	// Number The number of the position, 1 to n over the campaign.
 	Number int `json:"number,omitempty,omitzero"`
 }
 
@@ -1468,31 +1468,31 @@ type Policies struct {
 	// Beacon Whether the draw waits for public randomness.
 	Beacon bool `json:"beacon"`
 
-	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
+	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil time.Time `json:"cancellation_until"`
 	LatePayment       string    `json:"late_payment"`
 	Unsold            string    `json:"unsold"`
 }
 
-// PoliciesDraft Rules for special cases; members that are left out have their defaults.
+// PoliciesDraft Rules for special cases. Omitted members have their defaults.
 type PoliciesDraft struct {
-	// Beacon Whether the draw waits for public randomness that nobody can choose or know before (drand), published after the list of buyers is frozen. Without it the draw rests on trust in the operator. Left out, it is what the installation says: true, if its operator has not changed that. An installation that asks no beacon refuses true.
+	// Beacon Whether the draw waits for public randomness (drand) that nobody can choose or predict, published after the list of buyers is frozen. Without it, participants must trust the operator. Default: the setting of the installation, normally true. An installation without a beacon rejects true.
 	Beacon *bool `json:"beacon,omitempty"`
 
-	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
+	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil time.Time `json:"cancellation_until,omitempty,omitzero"`
 
 	// LatePayment What happens to a payment that arrives after its reservation expired.
 	LatePayment PoliciesDraftLatePayment `json:"late_payment,omitempty,omitzero"`
 
-	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
+	// Unsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 	Unsold PoliciesDraftUnsold `json:"unsold,omitempty,omitzero"`
 }
 
 // PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
 type PoliciesDraftLatePayment string
 
-// PoliciesDraftUnsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
+// PoliciesDraftUnsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 type PoliciesDraftUnsold string
 
 // Position defines model for Position.
@@ -1500,83 +1500,83 @@ type Position struct {
 	Layer  int `json:"layer"`
 	Column int `json:"column"`
 
-	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	// Label The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 	Label PositionLabel `json:"label"`
 
-	// Number From 1 to the number of all positions, in the order of layer and column.
+	// Number From 1 to the number of positions of the campaign, ordered by layer and column.
 	Number PositionNumber `json:"number"`
 
-	// State `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	// State `blocked`: an operator has removed it from sale. `unsold`: it was free when the sale ended for good: the campaign is `drawing`, `completed` or `cancelled`.
 	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
 
-	// BlockReason Why it is blocked, if a reason was given: for operators only.
+	// BlockReason The reason for the block, if one was given. Operators only.
 	BlockReason string `json:"block_reason,omitempty,omitzero"`
 
-	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
+	// ExpiresAt When a hold or reservation ends: for operators, and for its user.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
-	// Prize The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name.
+	// Prize The number of the prize that it won, after the campaign is `completed`; omitted if none. The draw has its name.
 	Prize int `json:"prize,omitempty,omitzero"`
 
-	// UserID Whose it is: for operators, and for the user itself.
+	// UserID The user who holds, reserved or bought it: for operators, and for that user.
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
 
-// PositionLabel What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+// PositionLabel The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 type PositionLabel = string
 
-// PositionNow A position, and as of when it is.
+// PositionNow A position, with the board version of the read.
 type PositionNow struct {
 	Layer  int `json:"layer"`
 	Column int `json:"column"`
 
-	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	// Label The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 	Label PositionLabel `json:"label"`
 
-	// Number From 1 to the number of all positions, in the order of layer and column.
+	// Number From 1 to the number of positions of the campaign, ordered by layer and column.
 	Number PositionNumber `json:"number"`
 
-	// State `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	// State `blocked`: an operator has removed it from sale. `unsold`: it was free when the sale ended for good: the campaign is `drawing`, `completed` or `cancelled`.
 	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
 
-	// BlockReason Why it is blocked, if a reason was given: for operators only.
+	// BlockReason The reason for the block, if one was given. Operators only.
 	BlockReason string `json:"block_reason,omitempty,omitzero"`
 
 	// BoardVersion The version of the board when the position was read.
 	BoardVersion int64 `json:"board_version"`
 
-	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
+	// ExpiresAt When a hold or reservation ends: for operators, and for its user.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
-	// Prize The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name.
+	// Prize The number of the prize that it won, after the campaign is `completed`; omitted if none. The draw has its name.
 	Prize int `json:"prize,omitempty,omitzero"`
 
-	// UserID Whose it is: for operators, and for the user itself.
+	// UserID The user who holds, reserved or bought it: for operators, and for that user.
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
 
-// PositionNumber From 1 to the number of all positions, in the order of layer and column.
+// PositionNumber From 1 to the number of positions of the campaign, ordered by layer and column.
 type PositionNumber = int
 
-// PositionState `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+// PositionState `blocked`: an operator has removed it from sale. `unsold`: it was free when the sale ended for good: the campaign is `drawing`, `completed` or `cancelled`.
 type PositionState string
 
-// PositionsBlock Free positions that are to be kept from sale.
+// PositionsBlock Free positions to remove from sale.
 type PositionsBlock struct {
 	// Positions Distinct.
 	Positions []PlaceDraft `json:"positions"`
 
-	// Reason For operators only.
+	// Reason Operators only.
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// PositionsUnblock Blocked positions that are to be on sale again.
+// PositionsUnblock Blocked positions to return to sale.
 type PositionsUnblock struct {
 	// Positions Distinct.
 	Positions []PlaceDraft `json:"positions"`
@@ -1587,10 +1587,10 @@ type PricedPosition struct {
 	Layer  int `json:"layer"`
 	Column int `json:"column"`
 
-	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	// Label The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 	Label PositionLabel `json:"label"`
 
-	// Number From 1 to the number of all positions, in the order of layer and column.
+	// Number From 1 to the number of positions of the campaign, ordered by layer and column.
 	Number PositionNumber `json:"number"`
 
 	// Price In minor units of the currency (cents; yen).
@@ -1604,9 +1604,9 @@ type PrizeGroup struct {
 	Count int  `json:"count"`
 }
 
-// Problem RFC 9457.
+// Problem An RFC 9457 problem.
 type Problem struct {
-	// Type The address that says what happened and what to do: `/problems#` and the code.
+	// Type A link to the cause and the remedy: `/problems#` and the code.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -1617,30 +1617,30 @@ type Problem struct {
 	// Instance The path of the request; not in a job.
 	Instance string `json:"instance,omitempty,omitzero"`
 
-	// Code What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+	// Code Act on the code; its meaning never changes. Codes may be added: treat an unknown code by its `status`.
 	Code      ProblemCode `json:"code"`
 	RequestID string      `json:"request_id,omitempty,omitzero"`
 
-	// Errors The fields at fault.
+	// Errors The invalid fields.
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
-	// About A resource that is in the way of a request.
+	// About A resource related to a problem.
 	About About `json:"about,omitempty,omitzero"`
 
-	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when the holds and unpaid reservations of them end, if nobody buys them.
+	// RetryAt When the request may succeed, if known. `hold-limit-exceeded`: when the user may hold the positions again, or reserve them for a card. `decline-limit-exceeded`: when the user may pay by card again. `position-taken`: when the holds and unpaid reservations of the positions end, if they are not bought.
 	RetryAt time.Time `json:"retry_at,omitempty,omitzero"`
 
-	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
+	// DeclineCode With `payment-declined`: the provider's reason, such as `insufficient_funds`.
 	DeclineCode string `json:"decline_code,omitempty,omitzero"`
 
-	// Advice With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
+	// Advice With `payment-declined`: the provider's advice for the buyer: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
 	Advice string `json:"advice,omitempty,omitzero"`
 }
 
-// ProblemCode What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+// ProblemCode Act on the code; its meaning never changes. Codes may be added: treat an unknown code by its `status`.
 type ProblemCode = string
 
-// ProofBeacon The round of the beacon, and the chain that it belongs to.
+// ProofBeacon The beacon's round, and its chain.
 type ProofBeacon struct {
 	BeaconID string `json:"beacon_id"`
 
@@ -1673,7 +1673,7 @@ type ProofLeaf struct {
 	Index int `json:"index"`
 	Layer int `json:"layer"`
 
-	// Nonce Secret: with it, one can show whose line this is.
+	// Nonce Secret: it proves whose line this is.
 	Nonce string `json:"nonce"`
 
 	// Path The inclusion path of RFC 9162, from the leaf up.
@@ -1686,7 +1686,7 @@ type ProofLeaf struct {
 	UserID UserID `json:"user_id"`
 }
 
-// ProofWinner The outcome of a prize. One that is not awarded has `awarded` false, and no column and purchase.
+// ProofWinner The outcome of a prize. If it is not awarded, `awarded` is false, and `column` and purchase are absent.
 type ProofWinner struct {
 	Awarded ProofWinnerAwarded `json:"awarded,omitempty,omitzero"`
 	Column  int                `json:"column,omitempty,omitzero"`
@@ -1710,53 +1710,53 @@ type Purchase struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
 	State PurchaseState `json:"state"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// AmountDisputed How much of `amount` the buyer's bank has taken back for good, in minor units: the disputes that are `lost`, together. It is beside `amount_refunded`. A dispute in another currency than the purchase's does not count.
+	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
 	AmountDisputed int64 `json:"amount_disputed"`
 
-	// AmountRefunded How much of `amount` is back with the buyer, in minor units: the refunds that have succeeded or were resolved, together.
+	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
 	AmountRefunded int64 `json:"amount_refunded"`
 
 	// Campaign Only with `include=campaign`.
 	Campaign *CampaignSummary `json:"campaign,omitempty,omitzero"`
 
-	// Cancellation When it was cancelled, by whom and why; null if it was not, or only in part.
+	// Cancellation When the whole purchase was cancelled, by whom and why; null if it was not.
 	Cancellation *Cancellation `json:"cancellation"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one.
+	// Dispute The dispute of the payment; null if there is none. The positions stay sold. If there are several, one that forbids a refund comes first.
 	Dispute *Dispute `json:"dispute"`
 
-	// Failure The code of the problem that ended it; null if none did.
+	// Failure The problem code with which it ended; null if none.
 	Failure *string `json:"failure"`
 
 	// JobID A UUID.
 	JobID ID `json:"job_id"`
 
-	// Nonce Proves the owner's leaf in the published list; in hex.
+	// Nonce Proves which leaf of the published list belongs to the owner; hex.
 	Nonce string `json:"nonce"`
 
-	// PartialCancellations Of some of its positions, while it kept others; the oldest first.
+	// PartialCancellations Cancellations of some of its positions, the oldest first.
 	PartialCancellations []PartialCancellation `json:"partial_cancellations"`
 	Payment              Payment               `json:"payment"`
 
-	// Positions Those that it has, or had when it ended. Those of partial cancellations are there.
+	// Positions The positions that it has, or had when it ended. Partially cancelled positions are in `partial_cancellations`.
 	Positions []PricedPosition `json:"positions"`
 
-	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, makes one.
+	// Refunds All refunds, the oldest first: those of Triprize, and those made at the provider by others (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, creates one.
 	Refunds []Refund `json:"refunds"`
 
 	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
@@ -1764,16 +1764,16 @@ type Purchase struct {
 type PurchaseList struct {
 	Purchases []Purchase `json:"purchases"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
-// PurchaseProof Where the positions of a purchase stand in the frozen list.
+// PurchaseProof The leaves of a purchase in the frozen list.
 type PurchaseProof struct {
 	// CampaignID A UUID.
 	CampaignID ID `json:"campaign_id"`
 
-	// Count Leaves under the root.
+	// Count The number of leaves under the root.
 	Count  int         `json:"count"`
 	Leaves []ProofLeaf `json:"leaves"`
 
@@ -1783,13 +1783,13 @@ type PurchaseProof struct {
 
 // PurchaseRequest defines model for PurchaseRequest.
 type PurchaseRequest struct {
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Payment How it is paid.
+	// Payment How the purchase is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
+	// Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -1805,20 +1805,20 @@ type PurchaseResult struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
 	// BoardVersion Read the board with this as `min_version`: it shows the positions as sold.
 	BoardVersion int64 `json:"board_version"`
 }
 
-// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
 type PurchaseState string
 
-// Reference Your own reference; a client can use each only once.
+// Reference Your reference; a client can use each once.
 type Reference = string
 
-// Refund Money of a purchase that goes back to its buyer. A card purchase may have several.
+// Refund Money of a purchase that is returned to its buyer. A card purchase may have several refunds.
 type Refund struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -1831,25 +1831,25 @@ type Refund struct {
 	UserID     string       `json:"user_id"`
 	Method     RefundMethod `json:"method"`
 
-	// Amount What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back what is left of all that was cancelled; 0 when nothing was left.
+	// Amount The amount in minor units. If a part was already refunded at the provider by others, a card refund has the remainder of the cancelled amount; 0 if nothing remained.
 	Amount int64 `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Reason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+	// Reason `cancelled`: the purchase, or some of its positions, were cancelled. `campaign-cancelled`: the campaign was cancelled. `late-payment`: the money arrived after the reservation. `out-of-band`: the refund was made at the provider, not by Triprize; its `state` is what the provider reports, and no action is needed.
 	Reason RefundReason `json:"reason"`
 
-	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
+	// State Card: open → pending, requires_action → succeeded, failed or canceled. A failed or canceled refund waits for an operator, who retries it (open) or resolves it by hand (resolved). A refund that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 	State RefundState `json:"state"`
 
 	// Reference The id of a card refund at the provider, `re_…`.
 	Reference string `json:"reference"`
 
-	// Failure Why the provider has refused it, why it waits, or how much was paid twice although it was resolved.
+	// Failure Why the provider rejected it, why it waits, or how much was paid twice despite the resolution.
 	Failure string `json:"failure"`
 
-	// Resolution Who resolved it by hand and why; null if nobody did.
+	// Resolution Who resolved it by hand and why; null if it was not resolved by hand.
 	Resolution *RefundResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
@@ -1858,7 +1858,7 @@ type Refund struct {
 	// FinishedAt When it succeeded or was resolved.
 	FinishedAt time.Time `json:"finished_at"`
 
-	// WaitingFor `operator`: an operator has to see to it, or to the key of the provider. Null otherwise.
+	// WaitingFor `operator`: an operator must act, on the refund or on the provider's key. Otherwise null.
 	WaitingFor string `json:"waiting_for"`
 }
 
@@ -1871,34 +1871,34 @@ type RefundPage struct {
 	NextCursor uuid.UUID `json:"next_cursor"`
 }
 
-// RefundProgress How far the cancellation of a campaign is, in purchases.
+// RefundProgress Progress of the refunds of a cancelled campaign, in purchases.
 type RefundProgress struct {
 	Total int `json:"total"`
 
-	// Done Given back, or listed for an app to do.
+	// Done Refunded, or listed for an app to refund.
 	Done int `json:"done"`
 
-	// Waiting Whose card refund waits for an operator, or needs an action from its buyer. The job waits for none of them.
+	// Waiting Card refunds that wait for an operator or an action of their buyer. The job does not wait for them.
 	Waiting int `json:"waiting"`
 }
 
-// RefundReason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+// RefundReason `cancelled`: the purchase, or some of its positions, were cancelled. `campaign-cancelled`: the campaign was cancelled. `late-payment`: the money arrived after the reservation. `out-of-band`: the refund was made at the provider, not by Triprize; its `state` is what the provider reports, and no action is needed.
 type RefundReason string
 
-// RefundResolution What somebody says about a refund that was made by hand.
+// RefundResolution An operator's or app's report of a refund made by hand.
 type RefundResolution struct {
 	// By `role:client`. Users see only the role.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 }
 
-// RefundResolutionRequest How the money was given back.
+// RefundResolutionRequest How the money was returned.
 type RefundResolutionRequest struct {
-	// Reason For the records; the buyer can read it.
+	// Reason For the records; visible to the buyer.
 	Reason string `json:"reason"`
 }
 
-// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled. A failed or canceled refund waits for an operator, who retries it (open) or resolves it by hand (resolved). A refund that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
 
 // RefundsResolved defines model for RefundsResolved.
@@ -1909,32 +1909,32 @@ type RefundsResolved struct {
 	// Resolved How many refunds were resolved.
 	Resolved int `json:"resolved"`
 
-	// More There may be more.
+	// More Whether more refunds may be left.
 	More bool `json:"more"`
 }
 
-// RefundsWaitingFor Who must see to a refund before it goes on.
+// RefundsWaitingFor Who must act before the refund can proceed.
 type RefundsWaitingFor string
 
-// Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
+// Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 type Selection struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty,omitzero"`
 
 	// HoldID A UUID.
 	HoldID ID `json:"hold_id,omitempty,omitzero"`
 
-	// Layer With quantity; left out for the whole campaign.
+	// Layer With `quantity`; omit it for the whole campaign.
 	Layer int `json:"layer,omitempty,omitzero"`
 
-	// Positions Distinct; the server allows 100 by default.
+	// Positions Distinct; at most 100 by default.
 	Positions []PlaceDraft `json:"positions,omitempty,omitzero"`
 
-	// Quantity The server allows 100 by default.
+	// Quantity At most 100 by default.
 	Quantity int `json:"quantity,omitempty,omitzero"`
 }
 
-// SoldLine A sold position. It does not show who the buyer is.
+// SoldLine A sold position, without its buyer.
 type SoldLine struct {
 	Column int `json:"column"`
 
@@ -1948,14 +1948,14 @@ type SoldLine struct {
 
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
-	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
+	// Reason `over`: no more events will come. `age`: reconnect. `shutdown`: the server stops; reconnect, and another server responds. `revoked`: the API key is revoked; reconnect with another key.
 	Reason StreamEndReason `json:"reason"`
 }
 
-// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
+// StreamEndReason `over`: no more events will come. `age`: reconnect. `shutdown`: the server stops; reconnect, and another server responds. `revoked`: the API key is revoked; reconnect with another key.
 type StreamEndReason string
 
-// StripeEvent An event as Stripe sends it; only its signature decides whether it is believed.
+// StripeEvent An event as Stripe sends it. Only its signature authenticates it.
 type StripeEvent struct {
 	ID                   string                 `json:"id"`
 	Type                 string                 `json:"type"`
@@ -1992,13 +1992,13 @@ type SweepReport struct {
 	StartedAt  Time  `json:"started_at"`
 	DurationMs int64 `json:"duration_ms"`
 
-	// Counts What it found and did, by name.
+	// Counts Results by name.
 	Counts map[string]int `json:"counts"`
 
-	// More True when the run of `old-records` ended before it was done, because of its time limit or a shutdown: run it again. The scheduler does so by itself. Other sweeps do not tell.
+	// More True if a run of `old-records` ended early, because of its time limit or a shutdown: run it again. The scheduler does so automatically. Other sweeps do not report it.
 	More bool `json:"more,omitempty,omitzero"`
 
-	// Error Why it failed; its changes before that remain.
+	// Error Why it failed; earlier changes of the run remain.
 	Error string `json:"error,omitempty,omitzero"`
 }
 
@@ -2014,7 +2014,7 @@ type TimelineEntry struct {
 	At    Time               `json:"at"`
 	Event TimelineEntryEvent `json:"event"`
 
-	// Detail For people; left out when the event says it all.
+	// Detail Human-readable; omitted if the event needs none.
 	Detail string `json:"detail,omitempty,omitzero"`
 }
 
@@ -2035,35 +2035,35 @@ type Transfer struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency    Currency `json:"currency"`
 	Description string   `json:"description"`
 
-	// Reference The reference of the request, or the id of the transfer.
+	// Reference The request's reference, or the id of the transfer.
 	Reference string `json:"reference"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
-// TransferDraft Money to be moved between two wallets.
+// TransferDraft Money to move between two wallets.
 type TransferDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
 	// From A UUID.
 	From ID `json:"from"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 
 	// To A UUID.
@@ -2075,26 +2075,26 @@ type UserID = string
 
 // Voiding The reason; optional.
 type Voiding struct {
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
 // Waiting Why a job waits.
 type Waiting struct {
-	// Reason For people.
+	// Reason Human-readable.
 	Reason string `json:"reason"`
 
-	// RetryAt When it goes on.
+	// RetryAt When the job continues.
 	RetryAt time.Time `json:"retry_at"`
 }
 
-// WaitingFor `operator`: for a person, since the provider says what cannot be, refuses our key, or has not answered for long. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
+// WaitingFor `operator`: a person must act: the provider reports an impossible state, rejects our key, or has not responded for long. `key`: cards are disabled, because no provider key is set. `provider`: it does not respond, or is busy.
 type WaitingFor string
 
 // Wallet defines model for Wallet.
@@ -2103,13 +2103,13 @@ type Wallet struct {
 	ID      ID     `json:"id"`
 	OwnerID string `json:"owner_id"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
 	// Balance In minor units of the currency (cents; yen).
 	Balance Money `json:"balance"`
 
-	// Held By active authorizations.
+	// Held Held by active authorizations.
 	Held int64 `json:"held"`
 
 	// Available balance minus held.
@@ -2118,28 +2118,28 @@ type Wallet struct {
 	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
 
-	// Client Whose wallet it is: for apps and operators.
+	// Client The client of the wallet: for apps and operators.
 	Client string `json:"client,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // WalletDraft A wallet to be opened.
 type WalletDraft struct {
-	// Client Whose wallet it is, and whose purchases it pays: for operators only. The client of the request, if it is left out.
+	// Client The client of the wallet, whose purchases it pays. Operators only. Default: the caller's client.
 	Client string `json:"client,omitempty,omitzero"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty,omitzero"`
 
 	// InitialBalance A first credit, in minor units.
 	InitialBalance int64 `json:"initial_balance,omitempty,omitzero"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// OwnerID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -2156,13 +2156,13 @@ type WalletEvent struct {
 	DeltaBalance int64 `json:"delta_balance"`
 	DeltaHeld    int64 `json:"delta_held"`
 
-	// Balance After it.
+	// Balance After the entry.
 	Balance int64 `json:"balance"`
 
 	// Held After it.
 	Held int64 `json:"held"`
 
-	// From A wallet, or an account of the system: funding, sales, refunds.
+	// From A wallet, or a system account: funding, sales, refunds.
 	From string `json:"from"`
 
 	// To As from.
@@ -2171,23 +2171,24 @@ type WalletEvent struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Reference Each is used once. That of the request, or else the id of the entry. Triprize's own, by kind: `purchase:` and the id of the purchase's
-	// job; `refund:` and the id of the purchase, for a part with `:` and the id of the job that cancels it; `expire/` and the id of the
-	// authorization. Find an entry of a purchase by `purchase_id`, not by the form of its reference.
+	// Reference Used once. The request's reference, or the id of the entry. References of Triprize, by kind: `purchase:`
+	// and the id of the purchase's job; `refund:` and the id of the purchase, and for a part `:` and the id of
+	// the cancelling job; `expire/` and the id of the authorization. To find the entries of a purchase use
+	// `purchase_id`, not the form of the reference.
 	Reference       string    `json:"reference"`
 	Description     string    `json:"description"`
 	AuthorizationID uuid.UUID `json:"authorization_id"`
 
-	// PurchaseID The purchase that was paid, or given back in whole or in part; null: another kind.
+	// PurchaseID The purchase that was paid, or refunded in whole or in part; null: another kind.
 	PurchaseID uuid.UUID `json:"purchase_id"`
 
-	// Actor Who asked for it: `role:client`, and `/user` when one was signed in, such as `app:shop` or `user:shop/mina`; `system`: nobody, as for an `expire`. Users see the role only.
+	// Actor Who requested it: `role:client`, and `/user` if a user was signed in, such as `app:shop` or `user:shop/mina`; `system`: automatic, such as an `expire`. Users see only the role.
 	Actor string `json:"actor"`
 
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
@@ -2198,7 +2199,7 @@ type WalletEventKind string
 type WalletEventPage struct {
 	Events []WalletEvent `json:"events"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
@@ -2214,14 +2215,14 @@ type WebhookAttempt struct {
 	At         Time `json:"at"`
 	DurationMs int  `json:"duration_ms"`
 
-	// Status Of the answer; null if there was none.
+	// Status Of the response; null if there was none.
 	Status int `json:"status"`
 
-	// Error Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people.
+	// Error Why it failed; null if it did not. For apps: the response's status, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0). For operators: with details, human-readable.
 	Error string `json:"error"`
 }
 
-// WebhookDelivery An event on its way to an endpoint.
+// WebhookDelivery An event and its delivery to an endpoint.
 type WebhookDelivery struct {
 	// EndpointID A UUID.
 	EndpointID ID `json:"endpoint_id"`
@@ -2229,26 +2230,26 @@ type WebhookDelivery struct {
 	// EventID A UUID.
 	EventID ID `json:"event_id"`
 
-	// Type An event.
+	// Type A type of event.
 	Type WebhookEventType `json:"type"`
 
-	// Subject The id of what the event is about; of `wallet.*` the wallet.
+	// Subject The id of the event's resource; for `wallet.*` the wallet.
 	Subject    uuid.UUID `json:"subject"`
 	CampaignID uuid.UUID `json:"campaign_id"`
 
-	// State `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+	// State `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt got 2xx. `failed`: all attempts of three days failed, or the endpoint is disabled. A replay makes it `pending` again.
 	State WebhookDeliveryState `json:"state"`
 
-	// AttemptCount Since the event happened, or was replayed.
+	// AttemptCount Since the event or its last replay.
 	AttemptCount int `json:"attempt_count"`
 
-	// NextAttemptAt Not before this; null when it is not pending.
+	// NextAttemptAt No attempt before this time; null if it is not pending.
 	NextAttemptAt time.Time `json:"next_attempt_at"`
 
 	// At When the event happened.
 	At time.Time `json:"at"`
 
-	// FinishedAt When it was delivered, or given up.
+	// FinishedAt When it was delivered, or failed.
 	FinishedAt time.Time `json:"finished_at"`
 
 	// Attempts The newest first, 100 at most; not in lists.
@@ -2261,61 +2262,61 @@ type WebhookDeliveryPage struct {
 	NextCursor uuid.UUID         `json:"next_cursor"`
 }
 
-// WebhookDeliveryState `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+// WebhookDeliveryState `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt got 2xx. `failed`: all attempts of three days failed, or the endpoint is disabled. A replay makes it `pending` again.
 type WebhookDeliveryState string
 
-// WebhookEndpoint An address that events are sent to.
+// WebhookEndpoint An address to which events are sent.
 type WebhookEndpoint struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Client Whose purchases, holds, jobs and wallets it hears of.
+	// Client The client whose purchases, holds, jobs and wallets it gets events of.
 	Client      string          `json:"client"`
 	URL         string          `json:"url"`
 	Events      []WebhookFilter `json:"events"`
 	Description string          `json:"description"`
 
-	// State `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+	// State `unverified`: its address has not returned a challenge since the endpoint was created or its `url` changed. Its events wait. After five failed challenges it is disabled; `POST …/enable` starts again. Addresses in `webhooks.allow_networks` need no challenge.
 	State      WebhookEndpointState `json:"state"`
 	DisabledAt time.Time            `json:"disabled_at"`
 
-	// DisabledReason `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded. `unverified`: it has echoed no challenge. `revoked`: the key that has made it, or has changed its address or enabled it last, was revoked.
+	// DisabledReason `asked`: by request. `gone`: it responded with 410. `failing`: no attempt has succeeded for days. `unverified`: it returned no challenge. `revoked`: the API key that created it, or last changed its address or enabled it, was revoked.
 	DisabledReason string `json:"disabled_reason"`
 
-	// FailingSince Since when every attempt has failed; null if the last one has not.
+	// FailingSince Since when every attempt has failed; null if the last one succeeded.
 	FailingSince time.Time `json:"failing_since"`
 
-	// Secrets Those that sign now, the newest first.
+	// Secrets The current signing secrets, the newest first.
 	Secrets []WebhookSecret `json:"secrets"`
 
-	// Secret `whsec_…`: verifies signatures. Only in the answers that make one, and not when they are repeated.
+	// Secret `whsec_…`: verifies signatures. Only in the response that creates it, not in its replays.
 	Secret string `json:"secret,omitempty,omitzero"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// VerifiedAt When the address has echoed a challenge; null: it has not.
+	// VerifiedAt When the address returned a challenge; null: it has not.
 	VerifiedAt time.Time `json:"verified_at"`
 
-	// VerificationError Why the last challenge was in vain: the status of the answer, `timeout`, `tls`, `unreachable`, or an answer without the challenge.
+	// VerificationError Why the last challenge failed: the response's status, `timeout`, `tls`, `unreachable`, or a response without the challenge.
 	VerificationError string `json:"verification_error"`
 }
 
-// WebhookEndpointState `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+// WebhookEndpointState `unverified`: its address has not returned a challenge since the endpoint was created or its `url` changed. Its events wait. After five failed challenges it is disabled; `POST …/enable` starts again. Addresses in `webhooks.allow_networks` need no challenge.
 type WebhookEndpointState string
 
-// WebhookEndpointDraft An endpoint to be made.
+// WebhookEndpointDraft An endpoint to create.
 type WebhookEndpointDraft struct {
-	// URL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+	// URL Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
 	URL WebhookURL `json:"url"`
 
-	// Events What is sent to it.
+	// Events The subscribed events.
 	Events []WebhookFilter `json:"events"`
 
-	// Description For people.
+	// Description Human-readable.
 	Description string `json:"description,omitempty,omitzero"`
 
-	// Client Whose events it hears: for operators only. The client of the request, if it is left out. `GET` shows the client of an endpoint.
+	// Client The client whose events it gets. Operators only. Default: the caller's client. `GET` shows the client of an endpoint.
 	Client string `json:"client,omitempty,omitzero"`
 }
 
@@ -2325,9 +2326,9 @@ type WebhookEndpointPage struct {
 	NextCursor       uuid.UUID         `json:"next_cursor"`
 }
 
-// WebhookEndpointPatch Changes of an endpoint.
+// WebhookEndpointPatch Changes to an endpoint.
 type WebhookEndpointPatch struct {
-	// URL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+	// URL Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
 	URL    WebhookURL      `json:"url,omitempty,omitzero"`
 	Events []WebhookFilter `json:"events,omitempty,omitzero"`
 
@@ -2335,83 +2336,83 @@ type WebhookEndpointPatch struct {
 	Description nullable.Nullable[string] `json:"description,omitempty,omitzero"`
 }
 
-// WebhookEvent Something that has happened, and that endpoints are told of.
+// WebhookEvent Something that happened, and what is sent to endpoints.
 type WebhookEvent struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Type An event.
+	// Type A type of event.
 	Type WebhookEventType `json:"type"`
 
-	// Client Whose it is; null: of a campaign, which everybody hears of.
+	// Client The client of the event; null: a campaign's event, sent to all clients.
 	Client string `json:"client"`
 
-	// Subject The id of what it is about; of `wallet.*` the wallet.
+	// Subject The id of the event's resource; for `wallet.*` the wallet.
 	Subject    uuid.UUID `json:"subject"`
 	CampaignID uuid.UUID `json:"campaign_id"`
 
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Message What is sent, byte for byte but for white space; null until it is sent first.
+	// Message The body of the requests, identical except for white space; null before the first request.
 	Message json.RawMessage `json:"message"`
 }
 
-// WebhookEventType An event.
+// WebhookEventType A type of event.
 type WebhookEventType string
 
-// WebhookFilter A type of events, or with a star all of a family; `*` is all.
+// WebhookFilter A type of events, or a family with a star; `*` is all.
 type WebhookFilter string
 
-// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+// WebhookMessage The body of a webhook request. `data` is the resource as an app sees it, by type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It shows the state of the first request: as of the event, or newer.
 type WebhookMessage struct {
-	// Type An event.
+	// Type A type of event.
 	Type WebhookEventType `json:"type"`
 
 	// Timestamp When it happened.
 	Timestamp time.Time `json:"timestamp"`
 
-	// Data The resource. One of more than 256 KiB is only its `id` and `truncated: true`: read it with GET.
+	// Data The resource. If it exceeds 256 KiB, only its `id` and `truncated: true`: read it with GET.
 	Data json.RawMessage `json:"data"`
 }
 
-// WebhookReplay The events to send again.
+// WebhookReplay The events to replay.
 type WebhookReplay struct {
-	// From Events from this time on.
+	// From The start of the time range, inclusive.
 	From time.Time `json:"from"`
 
-	// To Events before this time.
+	// To The end of the time range, exclusive.
 	To time.Time `json:"to"`
 
-	// Types Only these; all that the endpoint wants, if it is left out.
+	// Types Only these types. Default: all that the endpoint subscribes to.
 	Types []WebhookEventType `json:"types,omitempty,omitzero"`
 
-	// State Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
+	// State Only events that were `delivered`, `failed`, or `missed` while the endpoint was disabled. Default: all. Pending events are sent anyway.
 	State WebhookReplayState `json:"state,omitempty,omitzero"`
 }
 
-// WebhookReplayState Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
+// WebhookReplayState Only events that were `delivered`, `failed`, or `missed` while the endpoint was disabled. Default: all. Pending events are sent anyway.
 type WebhookReplayState string
 
 // WebhookReplayed defines model for WebhookReplayed.
 type WebhookReplayed struct {
-	// Replayed How many events are sent again.
+	// Replayed How many events are replayed.
 	Replayed int `json:"replayed"`
 
-	// More There are more in the span.
+	// More Whether the time range has more events.
 	More bool `json:"more"`
 
 	// Until RFC 3339.
 	Until Time `json:"until"`
 }
 
-// WebhookRotation How secrets are changed.
+// WebhookRotation How to rotate the secret.
 type WebhookRotation struct {
-	// OverlapSeconds How long the old secrets sign too, at most; 0 ends all of them at once.
+	// OverlapSeconds How long the old secrets also sign, at most; 0 ends them immediately.
 	OverlapSeconds int `json:"overlap_seconds,omitempty,omitzero"`
 }
 
-// WebhookSecret A secret that signs, without the secret.
+// WebhookSecret A signing secret, without its value.
 type WebhookSecret struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -2419,14 +2420,14 @@ type WebhookSecret struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// ExpiresAt Until when it signs, beside the newest; null: it is the newest.
+	// ExpiresAt Until when it signs beside the newest secret; null: it is the newest.
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+// WebhookURL Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
 type WebhookURL = string
 
-// WebhookWallet The effect of one ledger entry on a wallet, and the wallet as it is now.
+// WebhookWallet The effect of one ledger entry on a wallet, and the wallet in its current state.
 type WebhookWallet struct {
 	Wallet Wallet `json:"wallet"`
 
@@ -2441,24 +2442,24 @@ type Winner struct {
 	Name  string `json:"name"`
 	Layer int    `json:"layer"`
 
-	// Column Null when the layer had no candidate left.
+	// Column Null if the layer had no candidate left.
 	Column int `json:"column"`
 
-	// Label What people call the position; null as `column` is.
+	// Label The name of the position; null as `column` is.
 	Label string `json:"label"`
 
-	// Number Of the position that has won, 1 to n over the campaign; null as `column` is.
+	// Number The number of the winning position, 1 to n over the campaign; null as `column` is.
 	Number     int       `json:"number"`
 	PurchaseID uuid.UUID `json:"purchase_id"`
 
-	// UserID Who has won it: for operators, and for the app and the user whose purchase it is.
+	// UserID The winner: for operators, and for the app and the user of the purchase.
 	UserID string `json:"user_id,omitempty,omitzero"`
 }
 
-// WithJob The resource that is shown with a job.
+// WithJob A resource to include with a job.
 type WithJob string
 
-// WithPurchase The resource that is shown with a purchase.
+// WithPurchase A resource to include with a purchase.
 type WithPurchase string
 
 // AuthorizationID A UUID.
@@ -2491,10 +2492,10 @@ type IfMatch = string
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
 
-// IncludeCampaign The resource that is shown with a purchase.
+// IncludeCampaign A resource to include with a purchase.
 type IncludeCampaign = WithPurchase
 
-// IncludePurchase The resource that is shown with a job.
+// IncludePurchase A resource to include with a job.
 type IncludePurchase = WithJob
 
 // JobID A UUID.
@@ -2582,19 +2583,19 @@ const (
 // ListCampaignsParams is the query of ListCampaigns.
 type ListCampaignsParams struct {
 	State  CampaignState // Only campaigns in this state.
-	Cursor Cursor        // The `next_cursor` of an earlier page.
-	Limit  Limit         // The most elements of a page.
+	Cursor Cursor        // The `next_cursor` of the previous page.
+	Limit  Limit         // The maximum number of elements per page.
 }
 
 // StreamCampaignParams is the query of StreamCampaign.
 type StreamCampaignParams struct {
-	Positions bool // Whether events bring the positions that have changed.
+	Positions bool // Whether events include the changed positions.
 }
 
 // ListPositionsParams is the query of ListPositions.
 type ListPositionsParams struct {
-	MinVersion int64 // A `board_version` that the answer must have reached. 409 if the board has not: then read it without.
-	Since      int64 // The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0. Its `since` says which. One that the board has not reached is refused with 409 `state-conflict`.
+	MinVersion int64 // The minimum `board_version` of the response. 409 if the board has not reached it: then omit the parameter.
+	Since      int64 // A `board_version` that you have: the response has the positions that changed after it. It has the whole board if most positions changed, or if the version is 0; `since` in the response shows which. A version that the board has not reached is rejected with 409 `state-conflict`.
 }
 
 // ListCampaignPurchasesParams is the query of ListCampaignPurchases.
@@ -2602,121 +2603,121 @@ type ListCampaignPurchasesParams struct {
 	State     PurchaseState    // Only purchases in this state.
 	UserID    OfUser           // Only those of this user.
 	Reference PaymentReference // Only purchases with this `payment.reference`.
-	Method    PaymentMethod    // Only purchases that are paid so.
-	Cursor    ListCursor       // The `next_cursor` of an earlier page of the same list.
-	Limit     Limit            // The most elements of a page.
+	Method    PaymentMethod    // Only purchases with this payment method.
+	Cursor    ListCursor       // The `next_cursor` of the previous page of the same list.
+	Limit     Limit            // The maximum number of elements per page.
 }
 
 // ListRefundsParams is the query of ListRefunds.
 type ListRefundsParams struct {
 	State  RefundState // Only refunds in this state.
-	Cursor Cursor      // The `next_cursor` of an earlier page.
-	Limit  Limit       // The most elements of a page.
+	Cursor Cursor      // The `next_cursor` of the previous page.
+	Limit  Limit       // The maximum number of elements per page.
 }
 
 // ListHoldsParams is the query of ListHolds.
 type ListHoldsParams struct {
-	CampaignID ID         // Of this campaign.
-	State      HoldState  // Only holds that are so now.
-	Cursor     ListCursor // The `next_cursor` of an earlier page of the same list.
-	Limit      Limit      // The most elements of a page.
+	CampaignID ID         // The campaign of the holds.
+	State      HoldState  // Only holds in this state.
+	Cursor     ListCursor // The `next_cursor` of the previous page of the same list.
+	Limit      Limit      // The maximum number of elements per page.
 }
 
 // ListJobsParams is the query of ListJobs.
 type ListJobsParams struct {
 	State          JobState         // Only jobs in this state.
 	Kind           JobKind          // Only jobs of this kind.
-	CampaignID     ID               // Only jobs about this campaign.
+	CampaignID     ID               // Only jobs of this campaign.
 	UserID         OfUser           // Only those of this user.
-	Code           string           // Only jobs that have failed with this code of a problem.
-	IdempotencyKey PlainKey         // Only the job of this Idempotency-Key, without quotes; for operators, one of each client. A key that a user with a token has sent is found together with `user_id`.
-	Reference      PaymentReference // Only jobs of purchases that were ordered with this `payment.reference`, also if they have failed. With a `user_id` or a `campaign_id` it takes few pages. GET /v1/purchases finds those that were sold, in any case.
-	Include        IncludePurchase  // `purchase`: each job has its purchase, if there is one, as you may see it.
-	Cursor         ListCursor       // The `next_cursor` of an earlier page of the same list.
-	Limit          Limit            // The most elements of a page.
+	Code           string           // Only jobs that failed with this problem code.
+	IdempotencyKey PlainKey         // Only the job with this Idempotency-Key, without quotes; for operators, one job per client. For a key that was sent with a user token, also send `user_id`.
+	Reference      PaymentReference // Only jobs of purchases with this `payment.reference`, including failed ones. With `user_id` or `campaign_id` the search needs fewer pages. GET /v1/purchases always finds the sold purchases.
+	Include        IncludePurchase  // `purchase`: each job includes its purchase, if it has one, as far as the caller may see it.
+	Cursor         ListCursor       // The `next_cursor` of the previous page of the same list.
+	Limit          Limit            // The maximum number of elements per page.
 }
 
 // GetJobParams is the query of GetJob.
 type GetJobParams struct {
-	Include IncludePurchase // `purchase`: each job has its purchase, if there is one, as you may see it.
+	Include IncludePurchase // `purchase`: each job includes its purchase, if it has one, as far as the caller may see it.
 }
 
 // ListPaymentDifferencesParams is the query of ListPaymentDifferences.
 type ListPaymentDifferencesParams struct {
-	State  PaymentDifferenceState // Only differences in this state; without it all.
-	Cursor Cursor                 // The `next_cursor` of an earlier page.
-	Limit  Limit                  // The most elements of a page.
+	State  PaymentDifferenceState // Only differences in this state. Default: all.
+	Cursor Cursor                 // The `next_cursor` of the previous page.
+	Limit  Limit                  // The maximum number of elements per page.
 }
 
 // ListPaymentsParams is the query of ListPayments.
 type ListPaymentsParams struct {
-	WaitingFor WaitingFor // Only payments that wait for this; without it all that wait.
-	Cursor     Cursor     // The `next_cursor` of an earlier page.
-	Limit      Limit      // The most elements of a page.
+	WaitingFor WaitingFor // Only payments that wait for this. Default: all waiting payments.
+	Cursor     Cursor     // The `next_cursor` of the previous page.
+	Limit      Limit      // The maximum number of elements per page.
 }
 
 // FindPurchasesParams is the query of FindPurchases.
 type FindPurchasesParams struct {
 	Reference PaymentReference // The `payment.reference`.
-	Include   IncludeCampaign  // `campaign`: each purchase has its campaign.
-	Cursor    ListCursor       // The `next_cursor` of an earlier page of the same list.
-	Limit     Limit            // The most elements of a page.
+	Include   IncludeCampaign  // `campaign`: each purchase includes its campaign.
+	Cursor    ListCursor       // The `next_cursor` of the previous page of the same list.
+	Limit     Limit            // The maximum number of elements per page.
 }
 
 // GetPurchaseParams is the query of GetPurchase.
 type GetPurchaseParams struct {
-	Include IncludeCampaign // `campaign`: each purchase has its campaign.
+	Include IncludeCampaign // `campaign`: each purchase includes its campaign.
 }
 
 // ListWaitingRefundsParams is the query of ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
-	WaitingFor RefundsWaitingFor // The reason of their wait.
-	Cursor     Cursor            // The `next_cursor` of an earlier page.
-	Limit      Limit             // The most elements of a page.
+	WaitingFor RefundsWaitingFor // What the refunds wait for.
+	Cursor     Cursor            // The `next_cursor` of the previous page.
+	Limit      Limit             // The maximum number of elements per page.
 }
 
 // ListUserHoldsParams is the query of ListUserHolds.
 type ListUserHoldsParams struct {
-	State  HoldState  // Only holds that are so now.
-	Cursor ListCursor // The `next_cursor` of an earlier page of the same list.
-	Limit  Limit      // The most elements of a page.
+	State  HoldState  // Only holds in this state.
+	Cursor ListCursor // The `next_cursor` of the previous page of the same list.
+	Limit  Limit      // The maximum number of elements per page.
 }
 
 // ListPurchasesParams is the query of ListPurchases.
 type ListPurchasesParams struct {
 	CampaignID ID              // Only purchases in this campaign.
-	Include    IncludeCampaign // `campaign`: each purchase has its campaign.
-	Cursor     ListCursor      // The `next_cursor` of an earlier page of the same list.
-	Limit      Limit           // The most elements of a page.
+	Include    IncludeCampaign // `campaign`: each purchase includes its campaign.
+	Cursor     ListCursor      // The `next_cursor` of the previous page of the same list.
+	Limit      Limit           // The maximum number of elements per page.
 }
 
 // ListWalletsParams is the query of ListWallets.
 type ListWalletsParams struct {
-	OwnerID  UserID   // Whose wallets.
-	Currency Currency // Only the one in this currency.
-	Cursor   Cursor   // The `next_cursor` of an earlier page.
-	Limit    Limit    // The most elements of a page.
+	OwnerID  UserID   // The owner of the wallets.
+	Currency Currency // Only the wallet in this currency.
+	Cursor   Cursor   // The `next_cursor` of the previous page.
+	Limit    Limit    // The maximum number of elements per page.
 }
 
 // ListWalletEventsParams is the query of ListWalletEvents.
 type ListWalletEventsParams struct {
-	FromVersion int64  // Oldest first, from this version on.
-	Cursor      string // The `next_cursor` of an earlier page.
-	Limit       Limit  // The most elements of a page.
+	FromVersion int64  // Oldest first, starting at this version.
+	Cursor      string // The `next_cursor` of the previous page.
+	Limit       Limit  // The maximum number of elements per page.
 }
 
 // ListWebhookEndpointsParams is the query of ListWebhookEndpoints.
 type ListWebhookEndpointsParams struct {
-	Cursor Cursor // The `next_cursor` of an earlier page.
-	Limit  Limit  // The most elements of a page.
+	Cursor Cursor // The `next_cursor` of the previous page.
+	Limit  Limit  // The maximum number of elements per page.
 }
 
 // ListWebhookDeliveriesParams is the query of ListWebhookDeliveries.
 type ListWebhookDeliveriesParams struct {
 	State  WebhookDeliveryState // Only deliveries in this state.
 	Type   WebhookEventType     // Only deliveries of events of this type.
-	Cursor Cursor               // The `next_cursor` of an earlier page.
-	Limit  Limit                // The most elements of a page.
+	Cursor Cursor               // The `next_cursor` of the previous page.
+	Limit  Limit                // The maximum number of elements per page.
 }
 
 // Getter for additional properties for StripeEvent. Returns the specified
@@ -2800,7 +2801,7 @@ func (a StripeEvent) MarshalJSON() ([]byte, error) {
 
 // ListCampaigns is GET /v1/campaigns: list campaigns, newest first.
 //
-// All of them, or those in one state. For operators as they are now; for others the first page is at most half a second old.
+// All campaigns, or those in one state. Operators get the current state; for other callers the first page may be up to half a second old.
 //
 // For operator, app, user, viewer.
 func (c *Client) ListCampaigns(ctx context.Context, params ListCampaignsParams, options ...CallOption) (CampaignPage, error) {
@@ -2823,7 +2824,7 @@ func (c *Client) Campaigns(ctx context.Context, params ListCampaignsParams) iter
 
 // CreateCampaign is POST /v1/campaigns: create a campaign.
 //
-// It is `pending` until it is published, and everything in it can be changed until then; only operators see it, for all others it is 404. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
+// A campaign is `pending` until it is published. Until then, every field can be changed, and only operators see it; other callers get 404. With `base_length` the campaign is a triangle. For any other shape, each layer sets its number of `positions`: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
 //
 // For operator.
 func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options ...CallOption) (Campaign, error) {
@@ -2832,7 +2833,7 @@ func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options
 
 // GetCampaign is GET /v1/campaigns/{campaign}: read a campaign.
 //
-// Its state, with its counts in all and per layer, and from publication on its rules and commitment. For operators as it is now; for others at most half a second old.
+// State, counts in total and per layer, and, from publication on, rules and commitment. Operators get the current state; for other callers it may be up to half a second old.
 //
 // For operator, app, user, viewer.
 func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
@@ -2841,7 +2842,7 @@ func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options .
 
 // PatchCampaign is PATCH /v1/campaigns/{campaign}: change a campaign.
 //
-// While it is `pending` everything; while it is `active` the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change at all); afterwards the name. A member that is left out stays as it is; null removes the value.
+// While the campaign is `pending`, every field can change. While it is `active`: the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change). Afterwards, only the name. Omitted members stay unchanged; null removes the value.
 //
 // For operator.
 func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body CampaignPatch, options ...CallOption) (Campaign, error) {
@@ -2850,16 +2851,17 @@ func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body Ca
 
 // CancelCampaign is POST /v1/campaigns/{campaign}/cancel: cancel a campaign.
 //
-// Accepts the end of a campaign as a job of the kind `campaign-cancellation`. It works while the campaign is `pending`
-// or `active`, never from the start of the draw on (a draw that is stuck can be voided), and cannot be undone. The campaign is `cancelled` at once when
-// the job begins: nothing is sold any more, holds end, and payments that are not taken yet are given up. Then
-// every purchase is given back, by the way it was paid: to the wallet, to the card, or, when it was `external`, by the app, which
-// finds it among the refunds with the state `listed`.
+// Accepts the cancellation as a job of kind `campaign-cancellation`. A campaign can be cancelled while it is
+// `pending` or `active`, but not after the draw has begun (a stuck draw can be voided). A cancellation cannot
+// be undone. When the job starts, the campaign becomes `cancelled`: sales stop, holds end, and payments that
+// are not captured are cancelled. Then every purchase is refunded by its payment method: to the wallet, to the
+// card, or, if `external`, by the app, which finds it among the refunds with state `listed`.
 //
-// The job succeeds when every wallet is credited, and every card refund is made, or waits for an operator or for an action of its buyer. Its
-// `refunds` say how far it is; the campaign's event stream says it, too. While a wallet cannot take its money, `waiting` says which purchase waits
-// for it, and why. A failed job has one of these codes in `problem`:
-// `state-conflict` (it is being drawn, is over or is cancelled already), `not-found`, `internal-error`.
+// The job succeeds when every wallet is credited and every card refund has succeeded or waits for an operator
+// or for an action of its buyer. `refunds` in the job and in the campaign's event stream shows the progress.
+// If a wallet cannot be credited, `waiting` names the purchase and the reason. A failed job has one of these
+// codes in `problem`: `state-conflict` (the campaign is being drawn, is over, or is already cancelled),
+// `not-found`, `internal-error`.
 //
 // For operator.
 func (c *Client) CancelCampaign(ctx context.Context, campaign CampaignID, body CampaignCancellation, options ...CallOption) (Job, error) {
@@ -2868,9 +2870,9 @@ func (c *Client) CancelCampaign(ctx context.Context, campaign CampaignID, body C
 
 // GetDraw is GET /v1/campaigns/{campaign}/draw: read the draw.
 //
-// The commitment from publication on; the freeze record from the freeze on; the wait of a draw meanwhile; the secret and
-// the winners once drawn. `/draw/events` tells when it changes. Anybody may read it, without a key too, once
-// the campaign is published. Requests without a key are limited per address.
+// The commitment from publication on; the freeze record from the freeze on; what the draw waits for; the
+// secret and the winners when drawn. `/draw/events` reports changes. After publication anyone may read it,
+// also without a key. Requests without a key are limited per address.
 //
 // For operator, app, user, viewer.
 func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...CallOption) (Draw, error) {
@@ -2879,10 +2881,10 @@ func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...Ca
 
 // RequestDraw is POST /v1/campaigns/{campaign}/draw: draw the prizes.
 //
-// A campaign that is sold out, or whose sale has ended with `policies.unsold` `draw`, is drawn automatically; this is for operators who want to make sure. It is safe at any time.
-// While positions are left, the job fails with `not-sold-out` and changes nothing. After the draw it succeeds
-// with the result of the draw. Other codes in `problem`: `campaign-not-active`,
-// `state-conflict`, `not-found`, `internal-error`.
+// A campaign that is sold out, or whose sale has ended with `policies.unsold` `draw`, is drawn automatically.
+// Operators can request the draw at any time without harm. If positions are left, the job fails with
+// `not-sold-out` and changes nothing. After the draw it succeeds with the draw's result. Other codes in
+// `problem`: `campaign-not-active`, `state-conflict`, `not-found`, `internal-error`.
 //
 // For operator.
 func (c *Client) RequestDraw(ctx context.Context, campaign CampaignID, options ...CallOption) (Job, error) {
@@ -2894,12 +2896,13 @@ func streamDraw(campaign CampaignID) request {
 	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/events", campaign)}
 }
 
-// GetDrawLabels is GET /v1/campaigns/{campaign}/draw/labels: read what people call the positions.
+// GetDrawLabels is GET /v1/campaigns/{campaign}/draw/labels: read the labels of the positions.
 //
-// The proof of a draw has layers and columns only. This says what people call them: `triprize verify --labels` and the page
-// `/verify` show it beside. It is what the operator has written, and no part of the proof. It never changes after publication.
-// A position is called by the label of its layer and its column, `Row D 7`, or by its number where the layer has no label:
-// `first_number` + column - 1. Anybody may read it, without a key too.
+// The proof of a draw identifies positions by layer and column. This document has their labels, which
+// `triprize verify --labels` and the page `/verify` display. The operator writes the labels; they are not part
+// of the proof and never change after publication. A position is named by the label of its layer and its
+// column (`Row D 7`), or by its number if the layer has no label: `first_number` + column - 1. Anyone may read
+// them, also without a key.
 //
 // For operator, app, user, viewer.
 func (c *Client) GetDrawLabels(ctx context.Context, campaign CampaignID, options ...CallOption) (DrawLabels, error) {
@@ -2916,26 +2919,33 @@ func getDrawProof(campaign CampaignID) request {
 	return request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/proof", campaign)}
 }
 
-// SubmitDrawRound is POST /v1/campaigns/{campaign}/draw/round: bring the round of the beacon.
+// SubmitDrawRound is POST /v1/campaigns/{campaign}/draw/round: submit the beacon's round.
 //
-// For a draw whose relays are silent: anybody may bring the round of the beacon that its freeze record names, without a key too. The
-// signature is verified with the public key of the chain in its rules, so a wrong one changes nothing; the right one draws, half a minute later at most.
-// The same again is the same answer. 409 without a freeze record, without a beacon, or when the draw is void. Requests without a key are limited per address.
+// If the relays do not respond, anyone may submit the beacon round that the freeze record names, also without
+// a key. The signature is verified with the public key of the chain in the campaign's rules. An invalid
+// signature changes nothing. A valid one starts the draw within half a minute. Submitting it twice gets the
+// same response. The status is 409 without a freeze record, without a beacon, or if the draw is void. Requests
+// without a key are limited per address.
 //
 // For operator, app, user, viewer.
 func (c *Client) SubmitDrawRound(ctx context.Context, campaign CampaignID, body DrawRoundSignature, options ...CallOption) (DrawRound, error) {
 	return send[DrawRound](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/draw/round", campaign), body: body}, options)
 }
 
-// VoidDraw is POST /v1/campaigns/{campaign}/draw/void: void a draw that is stuck.
+// VoidDraw is POST /v1/campaigns/{campaign}/draw/void: void a stuck draw.
 //
-// A way out for a campaign that is `drawing` and does not come to its end: the campaign is cancelled, every purchase is given back as
-// after `POST /v1/campaigns/{campaign}/cancel`, and nothing can be drawn afterwards. It is accepted as a job of the kind `campaign-cancellation`, and cannot be undone.
+// For a campaign that stays `drawing`: the campaign is cancelled, every purchase is refunded as after
+// `POST /v1/campaigns/{campaign}/cancel`, and the campaign can never be drawn. Accepted as a job of kind
+// `campaign-cancellation`. It cannot be undone.
 //
-// Nobody may void a draw because of its outcome. Without a freeze record, or without a beacon, it works 24 hours after the draw began. With both,
-// somebody could know the outcome already. So it works only when the round of the beacon is overdue by 24 hours, and it is announced first: the job
-// waits until `voids_at` of the draw, seven days later. Until then anybody can bring the round (`POST /v1/campaigns/{campaign}/draw/round`). Then the draw takes place, and the job fails.
-// A failed job has one of these codes in `problem`: `state-conflict` (it is not drawing, its round is known, or it is too early: `retry_at` says when), `not-found`, `internal-error`.
+// A draw must not be voided because of its outcome. Without a freeze record, or without a beacon, the void
+// works 24 hours after the draw began. With both, the outcome may already be known. Then the void works only
+// when the beacon's round is 24 hours overdue, and it is announced first: the job waits seven days, until
+// `voids_at` of the draw. Until then anyone can submit the round (`POST /v1/campaigns/{campaign}/draw/round`).
+// If the round arrives, the campaign is drawn and the job fails.
+//
+// A failed job has one of these codes in `problem`: `state-conflict` (the campaign is not drawing, its round
+// is known, or it is too early; `retry_at` has the time), `not-found`, `internal-error`.
 //
 // For operator.
 func (c *Client) VoidDraw(ctx context.Context, campaign CampaignID, body CampaignCancellation, options ...CallOption) (Job, error) {
@@ -2951,15 +2961,17 @@ func streamCampaign(campaign CampaignID, params StreamCampaignParams) request {
 
 // CreateHold is POST /v1/campaigns/{campaign}/holds: hold positions.
 //
-// Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` free ones of a `layer` or of
-// the whole campaign, random or `adjacent`; all or nothing. Only this user can buy them then, with
-// `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
-// hold at a time is limited. So is for how long it keeps a position, in all its holds and unpaid card purchases of it together (20 minutes by
-// default, then a rest of 10), and after a release or an expiry its user cannot hold the same positions for some
-// seconds: `hold-limit-exceeded`, with `retry_at`.
+// Reserves positions for a user until `expires_at`: chosen `positions`, or a `quantity` of free positions,
+// random or `adjacent`, in one `layer` or in the whole campaign; all or none. Only this user can buy them,
+// with `selection.hold_id`. Held positions count towards the purchase limit.
 //
-// `position-taken` names the taken positions in `errors`. A refusal before the hold is tried is not recorded under
-// its key: the same request may succeed later.
+// The holds and held positions of a user are limited. So is the total time for which a user may occupy a
+// position, over all its holds and unpaid card purchases (by default 20 minutes, then not for 10). After a
+// release or expiry, the user cannot hold the same positions for some seconds. Both are rejected with
+// `hold-limit-exceeded` and `retry_at`.
+//
+// `position-taken` names the taken positions in `errors`. A request that is rejected before the hold is
+// attempted is not recorded under its key: the same request may succeed later.
 //
 // For app, user, operator.
 func (c *Client) CreateHold(ctx context.Context, campaign CampaignID, body HoldRequest, options ...CallOption) (Hold, error) {
@@ -2968,7 +2980,7 @@ func (c *Client) CreateHold(ctx context.Context, campaign CampaignID, body HoldR
 
 // PauseCampaign is POST /v1/campaigns/{campaign}/pause: pause a campaign.
 //
-// Purchases that are not final fail with `campaign-paused` until it is resumed. Pausing a paused campaign changes nothing.
+// Purchases that are not final fail with `campaign-paused` until the campaign is resumed. Pausing a paused campaign changes nothing.
 //
 // For operator.
 func (c *Client) PauseCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
@@ -2977,10 +2989,11 @@ func (c *Client) PauseCampaign(ctx context.Context, campaign CampaignID, options
 
 // ListPositions is GET /v1/campaigns/{campaign}/positions: read the board.
 //
-// Every position by layer and column, with its state; at most a second old, but the user's own positions are
-// current. Operators see who has each position; a user sees this only for its own. `board_version` says as of when
-// it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never
-// older. With `since` it has only what has changed since a version that you have seen.
+// Every position by layer and column, with its state. The board is at most a second old; the user's own
+// positions are current. Operators see the user of each position; users see only their own. `board_version` is
+// the version of the response. After a purchase, or an event with a version, send that version as
+// `min_version`: the response is never older. With `since` the response has only what changed after that
+// version.
 //
 // For operator, app, user, viewer.
 func (c *Client) ListPositions(ctx context.Context, campaign CampaignID, params ListPositionsParams, options ...CallOption) (Board, error) {
@@ -2992,7 +3005,7 @@ func (c *Client) ListPositions(ctx context.Context, campaign CampaignID, params 
 
 // BlockPositions is POST /v1/campaigns/{campaign}/positions/block: block positions.
 //
-// Keeps free positions from sale: all of them or none. Nobody can hold or buy a blocked position, until it is unblocked; what is blocked at the end of the sale is not drawn. It works for an active campaign, paused or not, before and during the sale, if its `policies.unsold` is `draw`: any other campaign is drawn when every position is sold. `position-taken` names the positions that are held, reserved, sold or blocked in `errors`.
+// Removes free positions from sale, all or none. Blocked positions cannot be held or bought until they are unblocked, and do not take part in the draw. The campaign must be active (paused or not, before or during the sale) and have `policies.unsold` `draw`, because any other campaign is drawn only when every position is sold. `position-taken` names the held, reserved, sold or blocked positions in `errors`.
 //
 // For operator.
 func (c *Client) BlockPositions(ctx context.Context, campaign CampaignID, body PositionsBlock, options ...CallOption) (Campaign, error) {
@@ -3001,7 +3014,7 @@ func (c *Client) BlockPositions(ctx context.Context, campaign CampaignID, body P
 
 // UnblockPositions is POST /v1/campaigns/{campaign}/positions/unblock: unblock positions.
 //
-// Puts blocked positions on sale again: all of them or none. `state-conflict` names those that are not blocked in `errors`.
+// Returns blocked positions to sale, all or none. `state-conflict` names those that are not blocked in `errors`.
 //
 // For operator.
 func (c *Client) UnblockPositions(ctx context.Context, campaign CampaignID, body PositionsUnblock, options ...CallOption) (Campaign, error) {
@@ -3010,7 +3023,7 @@ func (c *Client) UnblockPositions(ctx context.Context, campaign CampaignID, body
 
 // GetPosition is GET /v1/campaigns/{campaign}/positions/{layer}/{column}: read one position.
 //
-// As it is now, with the `board_version` at which it was read.
+// The current state, with the `board_version` of the read.
 //
 // For operator, app, user, viewer.
 func (c *Client) GetPosition(ctx context.Context, campaign CampaignID, layer LayerNumber, column ColumnNumber, options ...CallOption) (PositionNow, error) {
@@ -3019,7 +3032,7 @@ func (c *Client) GetPosition(ctx context.Context, campaign CampaignID, layer Lay
 
 // PublishCampaign is POST /v1/campaigns/{campaign}/publish: publish a campaign.
 //
-// Creates its positions, commits to the draw's secret, and opens the sale, at `sale_starts_at` if that is set. A `sale_ends_at` that is not in the future is refused with `state-conflict`.
+// Creates the positions, commits to the draw's secret and opens the sale, at `sale_starts_at` if set. A `sale_ends_at` that is not in the future is rejected with `state-conflict`.
 //
 // For operator.
 func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
@@ -3028,9 +3041,10 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 
 // ListCampaignPurchases is GET /v1/campaigns/{campaign}/purchases: list the purchases of a campaign, newest first.
 //
-// All of them, or those of a state, user, reference and payment method. With `Accept: text/csv` all pages at once, streamed: one
-// line for each purchase, as RFC 4180 says, with a header line. An answer that breaks off is cut on its connection, and is no
-// whole list. One server sends a few of them at a time only.
+// All purchases, or those that match a state, user, reference and payment method. With `Accept: text/csv` the
+// response streams all pages: a header line, then one line per purchase (RFC 4180). If the stream fails, the
+// server closes the connection: the list is incomplete. A server limits how many such streams it sends at the
+// same time.
 //
 // For operator, app.
 func (c *Client) ListCampaignPurchases(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams, options ...CallOption) (PurchaseList, error) {
@@ -3056,33 +3070,39 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 
 // RequestPurchase is POST /v1/campaigns/{campaign}/purchases: buy positions.
 //
-// Accepts a purchase as a job. `selection` asks for a `quantity` of free positions, random or `adjacent`, of one
-// layer, or of the whole campaign without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
-// has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
-// positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
-// `not-found`, `internal-error`; by card also
-// `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
-// `hold-limit-exceeded`, `decline-limit-exceeded`. A failed job is final: buy again
-// with a fresh key.
+// Accepts a purchase as a job. `selection` names one of: a `quantity` of free positions, random or `adjacent`,
+// in one `layer` or in the whole campaign; chosen `positions`; or all positions of a hold of this user. A
+// purchase gets all of its positions or none.
 //
-// Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
-// the code that its job would have, `sold-out` or `campaign-not-active`. So is a request for `adjacent` positions, with `none-available`,
-// for a second after as few or fewer were refused, because no free run was as long. Read `code` in a 409, `problem.code` in a failed job. A key that has a job
-// still gets it.
+// A failed job has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its
+// `errors` name the positions), `hold-expired`, `state-conflict` (the hold was used),
+// `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
+// `not-found`, `internal-error`. Card purchases also: `payment-declined` (with `decline_code` and `advice`),
+// `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
+// `hold-limit-exceeded`, `decline-limit-exceeded`. A failed job is final: buy again with a fresh key.
 //
-// `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
-// the user's wallet in the campaign's currency pays, in the same transaction: positions and money move
-// together, or the job fails with `insufficient-funds` and neither moves.
+// Some requests are rejected with 409 and create no job. If the campaign is drawing, completed or cancelled, a
+// request with a new key gets the code that its job would have: `sold-out` or `campaign-not-active`. A request
+// for `adjacent` positions gets `none-available` for one second after a request for as many or fewer failed
+// because no free run was long enough. Read `code` in a 409, `problem.code` in a failed job. A key that
+// already has a job still gets that job.
 //
-// With `card` the positions are reserved first, for 15 minutes by default. A user keeps a position for 20 minutes at most, by
-// default, in all its holds and unpaid reservations of it together, and leaves it to others for 10 then. With less than that left
-// the reservation is shorter; with less than 3 minutes left chosen positions are refused with `hold-limit-exceeded` and `retry_at`,
-// and random ones are others. From an active hold the buyer has 3 minutes at least. Then the payment provider is asked for the money, with
-// the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. So it is
-// after a decline: the buyer may bring another card, see `POST /v1/purchases/{purchase}/payment`; without one the job fails with `payment-declined`, and
-// a hold that was bought keeps its positions again for the rest of its time: `about` in the problem names it. The job
-// succeeds when the money is taken and the positions are sold; if it fails, no money is kept. Without a
-// payment provider the request is refused with `cards-not-accepted`, and with `overloaded` while cards wait for longer than a reservation lasts.
+// `payment.method` `external`: the app has collected the money; users cannot use it. `wallet`: the user's
+// wallet in the campaign's currency pays in the same transaction. Positions and money move together, or the
+// job fails with `insufficient-funds`.
+//
+// `card`: the positions are reserved first, for 15 minutes by default. By default, a user may occupy a
+// position for 20 minutes in total, over all its holds and unpaid reservations, and then not for 10 minutes.
+// If less of the 20 minutes is left, the reservation is shorter. If less than 3 minutes are left, chosen
+// positions are rejected with `hold-limit-exceeded` and `retry_at`, and random selection picks other
+// positions. A purchase from an active hold gets at least 3 minutes. Then the provider charges the buyer's
+// `payment_method`. If the buyer must authenticate, the job is `awaiting_action`, and `next_action` has the
+// address. After a decline the job is also `awaiting_action`: the buyer may use another card
+// (`POST /v1/purchases/{purchase}/payment`). Without one, the job fails with `payment-declined`, and a hold
+// that was used becomes active again for the rest of its time; `about` in the problem names it. The job
+// succeeds when the money is captured and the positions are sold. If it fails, no money is kept. Without a
+// payment provider the request is rejected with `cards-not-accepted`; while the backlog of card purchases
+// exceeds the reservation time, with `overloaded`.
 //
 // For app, user, operator.
 func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body PurchaseRequest, options ...CallOption) (Job, error) {
@@ -3091,7 +3111,7 @@ func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body 
 
 // ListRefunds is GET /v1/campaigns/{campaign}/refunds: list the refunds of a campaign.
 //
-// All of them, or those in one state, in the order in which they were requested. With `state=listed` an app finds what it has to pay back itself, for every cancelled purchase or part that was `external`; with `failed`, `canceled` and `requires_action` an operator finds what waits for somebody.
+// All refunds, or those in one state, in the order of their requests. With `state=listed` an app finds what it must pay back itself: cancelled `external` purchases or parts of them. With `failed`, `canceled` and `requires_action` an operator finds refunds that wait for an action.
 //
 // For operator, app.
 func (c *Client) ListRefunds(ctx context.Context, campaign CampaignID, params ListRefundsParams, options ...CallOption) (RefundPage, error) {
@@ -3112,9 +3132,9 @@ func (c *Client) Refunds(ctx context.Context, campaign CampaignID, params ListRe
 	})
 }
 
-// ResolveRefunds is POST /v1/campaigns/{campaign}/refunds/resolve: say that refunds of a campaign were made by hand.
+// ResolveRefunds is POST /v1/campaigns/{campaign}/refunds/resolve: mark refunds of a campaign as made by hand.
 //
-// Resolves up to 1,000 refunds of a campaign at once, with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat it with a fresh key while `more` is true.
+// Resolves up to 1,000 refunds of a campaign with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat with a fresh key while `more` is true.
 //
 // For app, operator.
 func (c *Client) ResolveRefunds(ctx context.Context, campaign CampaignID, body RefundResolutionRequest, options ...CallOption) (RefundsResolved, error) {
@@ -3132,7 +3152,7 @@ func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, option
 
 // ListHolds is GET /v1/holds: list the holds of a campaign, newest first.
 //
-// As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for a day at least.
+// In their current state: a hold after its time is `expired`. Users find only their own. Ended holds are retained for at least a day.
 //
 // For app, user, operator.
 func (c *Client) ListHolds(ctx context.Context, params ListHoldsParams, options ...CallOption) (HoldList, error) {
@@ -3156,7 +3176,7 @@ func (c *Client) Holds(ctx context.Context, params ListHoldsParams) iter.Seq2[Ho
 
 // ReleaseHold is DELETE /v1/holds/{hold}: release a hold.
 //
-// Releases all its positions. Releasing it again changes nothing; one that has expired (`hold-expired`) or was used (`state-conflict`) cannot be released.
+// Releases all positions of the hold. Releasing it twice changes nothing. An expired hold is rejected with `hold-expired`, a used one with `state-conflict`.
 //
 // For app, user, operator.
 func (c *Client) ReleaseHold(ctx context.Context, hold HoldID, options ...CallOption) error {
@@ -3166,7 +3186,7 @@ func (c *Client) ReleaseHold(ctx context.Context, hold HoldID, options ...CallOp
 
 // GetHold is GET /v1/holds/{hold}: read a hold.
 //
-// As it is now: `active`, `used` by a purchase, `released` or `expired`. A user sees its own. Ended holds are kept for a day.
+// The current state: `active`, `used` by a purchase, `released` or `expired`. Users see only their own holds. Ended holds are retained for a day.
 //
 // For app, user, operator.
 func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption) (Hold, error) {
@@ -3175,7 +3195,11 @@ func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption
 
 // ExtendHold is POST /v1/holds/{hold}/extend: extend a hold.
 //
-// It then ends `ttl_seconds` later than before, but never more than `holds.max_ttl` (10 minutes by default) from now, and never earlier than it would have: an extension adds to what is left. Where less can be added, by that bound, by the end of a sale that is drawn then, or because the user has held these positions before, the hold gets what can be had; `expires_at` says when it ends. When nothing can be added, it is refused with `hold-limit-exceeded`. Only while it is active, and only as often as the server allows: once by default.
+// Moves `expires_at` by `ttl_seconds`, to at most `holds.max_ttl` (10 minutes by default) from now, and never
+// to an earlier time. If that limit, the end of a sale with `policies.unsold` `draw`, or the user's total time
+// for these positions allows less, the hold gets what is allowed; `expires_at` has the result. If nothing can
+// be added, the request is rejected with `hold-limit-exceeded`. Only active holds can be extended, once by
+// default.
 //
 // For app, user, operator.
 func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension, options ...CallOption) (Hold, error) {
@@ -3184,8 +3208,8 @@ func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension
 
 // ListJobs is GET /v1/jobs: find jobs, newest first.
 //
-// Those of your client; operators find those of all. Commands leave jobs, too: their `kind` is a noun and a verb. A job is here as long as
-// its idempotency key is kept.
+// The jobs of your client; for operators, of all clients. Commands also create jobs: their `kind` is a noun
+// and a verb. A job is retained as long as its idempotency key.
 //
 // For app, user, operator.
 func (c *Client) ListJobs(ctx context.Context, params ListJobsParams, options ...CallOption) (JobList, error) {
@@ -3215,7 +3239,7 @@ func (c *Client) Jobs(ctx context.Context, params ListJobsParams) iter.Seq2[Job,
 
 // GetJob is GET /v1/jobs/{job}: read a job.
 //
-// Its client and operators see it. With `Prefer: wait=N` the answer comes when the job is final, or with 202 after N seconds, or as soon as it is `awaiting_action`. With `Prefer: wait=N; until=final` it goes on waiting while the buyer does what is awaited.
+// For the job's client and operators. With `Prefer: wait=N` the response comes when the job is final; or with 202 after N seconds, or when the job is `awaiting_action`. With `Prefer: wait=N; until=final` it also waits while the buyer acts.
 //
 // For app, user, operator.
 func (c *Client) GetJob(ctx context.Context, job JobID, params GetJobParams, options ...CallOption) (Job, error) {
@@ -3229,9 +3253,9 @@ func streamJob(job JobID) request {
 	return request{method: http.MethodGet, path: path("/v1/jobs/%s/events", job)}
 }
 
-// ListPaymentDifferences is GET /v1/payment-differences: list what the provider's books and ours disagree about.
+// ListPaymentDifferences is GET /v1/payment-differences: list discrepancies with the provider's balance.
 //
-// In the order in which it was found first. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds; an event can tell of a payment that our books do not know. What agrees again is `closed` by itself.
+// In the order of discovery. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds. A provider event can also report a payment that we do not know. A difference that no longer exists is `closed` automatically.
 //
 // For operator.
 func (c *Client) ListPaymentDifferences(ctx context.Context, params ListPaymentDifferencesParams, options ...CallOption) (PaymentDifferencePage, error) {
@@ -3252,18 +3276,18 @@ func (c *Client) PaymentDifferences(ctx context.Context, params ListPaymentDiffe
 	})
 }
 
-// ExplainPaymentDifference is POST /v1/payment-differences/{difference}/explain: say why a difference is none.
+// ExplainPaymentDifference is POST /v1/payment-differences/{difference}/explain: explain a difference.
 //
-// For one that is `open`. It is `explained`, with who says so and why, and counts in no alert. It changes no payment and no refund. Any other is refused with `state-conflict`.
+// An `open` difference becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A difference in another state is rejected with `state-conflict`.
 //
 // For operator.
 func (c *Client) ExplainPaymentDifference(ctx context.Context, difference PaymentDifferenceID, body PaymentDifferenceExplanationRequest, options ...CallOption) (PaymentDifference, error) {
 	return send[PaymentDifference](ctx, c, request{method: http.MethodPost, path: path("/v1/payment-differences/%s/explain", difference), body: body}, options)
 }
 
-// ListPayments is GET /v1/payments: list the payments that wait.
+// ListPayments is GET /v1/payments: list waiting payments.
 //
-// Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for 6 hours. When it answers, the last two go on by themselves.
+// Card payments that wait for the provider, for a provider key, or for an operator, in the order of their purchases. `waiting_for=operator` selects those that need a person: the provider reports an impossible state, rejects our key, or has not responded for 6 hours. In the last two cases the payment continues automatically when the provider responds.
 //
 // For operator.
 func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, options ...CallOption) (CardPaymentPage, error) {
@@ -3284,26 +3308,29 @@ func (c *Client) Payments(ctx context.Context, params ListPaymentsParams) iter.S
 	})
 }
 
-// ResolvePayment is POST /v1/payments/{purchase}/resolve: end a payment by hand.
+// ResolvePayment is POST /v1/payments/{purchase}/resolve: resolve a payment by hand.
 //
-// For a payment that waits for an operator (`waiting_for` is `operator`), by the id of its purchase, with what the operator has found
-// at the provider. The operator and the reason are in the timeline of the purchase. Then the payment ends as any other:
+// For a payment that waits for an operator (`waiting_for` is `operator`), identified by its purchase. The
+// outcome is what the operator found at the provider. The purchase's timeline records the operator and the
+// reason. Then the payment ends like any other:
 //
-//   - `unpaid`: nothing was paid, or what was is given back already. The positions are free, and the job fails with `payment-not-received`,
-//     or with the reason for which the payment was being given up.
-//   - `paid`: all of it was. The positions are sold. If the purchase cannot keep them, because it or the campaign was cancelled or they are free
-//     already, the money is refunded.
+//   - `unpaid`: nothing was paid, or the money was already returned. The positions are released, and the job
+//     fails with `payment-not-received`, or with the reason for which the payment was being cancelled.
 //
-// A payment that can still end by itself is refused with `state-conflict`: before its time is over, while it is just being looked at, or when it does not wait for an operator.
+//   - `paid`: the full amount was paid. The positions are sold. If the purchase cannot have them, because it or
+//     the campaign was cancelled or the positions were already released, the money is refunded.
+//
+// A payment that can still end without an operator is rejected with `state-conflict`: before its deadline,
+// while it is being checked, or when it does not wait for an operator.
 //
 // For operator.
 func (c *Client) ResolvePayment(ctx context.Context, purchase PurchaseID, body PaymentResolutionRequest, options ...CallOption) (CardPayment, error) {
 	return send[CardPayment](ctx, c, request{method: http.MethodPost, path: path("/v1/payments/%s/resolve", purchase), body: body}, options)
 }
 
-// RetryPayment is POST /v1/payments/{purchase}/retry: look at a payment again now.
+// RetryPayment is POST /v1/payments/{purchase}/retry: check a payment with the provider immediately.
 //
-// For a payment that waits for the provider or for an operator, by the id of its purchase: the provider is asked at once, and not only at the next look. One that does not wait is refused with `state-conflict`. So is one that waits for a key while cards are switched off: nobody could ask.
+// For a payment that waits for the provider or for an operator, identified by its purchase: the provider is queried now instead of at the next scheduled check. A payment that does not wait is rejected with `state-conflict`. So is a payment that waits for a key while cards are disabled.
 //
 // For operator.
 func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options ...CallOption) (CardPayment, error) {
@@ -3312,7 +3339,7 @@ func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options 
 
 // FindPurchases is GET /v1/purchases: find purchases by their reference, newest first.
 //
-// Those whose `payment.reference` is this, in all campaigns: your own reference of an external payment, or the id of a card payment at the provider. A user finds its own.
+// Purchases in all campaigns with this `payment.reference`: your reference of an external payment, or the id of a card payment at the provider. Users find only their own.
 //
 // For app, user, operator.
 func (c *Client) FindPurchases(ctx context.Context, params FindPurchasesParams, options ...CallOption) (PurchaseList, error) {
@@ -3336,7 +3363,7 @@ func (c *Client) PurchasesOf(ctx context.Context, params FindPurchasesParams) it
 
 // GetPurchase is GET /v1/purchases/{purchase}: read a purchase.
 //
-// With its positions, payment and timeline. A user sees its own.
+// With its positions, payment and timeline. Users see only their own purchases.
 //
 // For app, user, operator.
 func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, params GetPurchaseParams, options ...CallOption) (Purchase, error) {
@@ -3347,23 +3374,27 @@ func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, params Ge
 
 // CancelPurchase is POST /v1/purchases/{purchase}/cancel: cancel a purchase.
 //
-// Accepts the cancellation of a purchase as a job. When it succeeds, the positions are free for anybody,
-// no longer count towards the user's limit, and `result` says which they were and how much is to be refunded. Your
-// app refunds what was paid `external`; the money of a wallet is credited to it automatically, that of a card is refunded to it: the purchase is
-// `refunding` until the provider has done so.
+// Accepts the cancellation of a purchase as a job. When the job succeeds, the positions are free and no longer
+// count towards the user's limit, and `result` has the positions and the amount to refund. Your app refunds
+// `external` payments. Wallets are credited automatically. Cards are refunded automatically: the purchase is
+// `refunding` until the provider has made the refund.
 //
-// A `completed` purchase can be cancelled while the campaign is `active`; as soon as the last position is sold, the list of buyers is
-// frozen. With `policies.cancellation_until`, apps and users must send the request before that time, by the
-// server's clock, however long the job waits after that; operators can cancel later, too. A card purchase can also be
-// cancelled while it is `pending` or `awaiting_action`: it is then not charged, or, when the money is just being taken, refunded. A failed job has one of these codes in `problem`:
-// `state-conflict` (`detail` has the reason: the campaign, the deadline, the payment method, or that the purchase
-// is cancelled already), `purchase-disputed` (the bank has the money of the card, until it decides; an operator can
-// cancel the purchase, but its refund waits for an operator), `not-found`, `internal-error`.
+// A `completed` purchase can be cancelled while the campaign is `active`. When the last position is sold, the
+// list of buyers is frozen. With `policies.cancellation_until`, apps and users must send the request before
+// that time (server clock; the job may run later); operators can cancel after it. A card purchase can also be
+// cancelled while it is `pending` or `awaiting_action`: it is not charged, or it is refunded if the capture is
+// already under way.
 //
-// With `positions`, only these are cancelled, all or none, under the same conditions and of a `completed` purchase only: it stays `completed`
-// with the others, shows the cancelled ones in `partial_cancellations`, and gives back their price. A position that the purchase never had
-// is `invalid-request`; one that is cancelled already makes the job fail with `state-conflict`. When it names all positions
-// that are left, the whole purchase is cancelled.
+// With `positions`, only these positions of a `completed` purchase are cancelled, all or none, under the same
+// conditions. The purchase stays `completed` with the others, lists the cancelled ones in
+// `partial_cancellations`, and their price is refunded. A position that the purchase never had is rejected
+// with `invalid-request`; a position that is already cancelled makes the job fail with `state-conflict`.
+// Naming all remaining positions cancels the whole purchase.
+//
+// A failed job has one of these codes in `problem`: `state-conflict` (`detail` has the reason: the campaign,
+// the deadline, the payment method, or an earlier cancellation), `purchase-disputed` (the bank holds the money
+// until it decides; an operator can cancel the purchase, but its refund waits for an operator), `not-found`,
+// `internal-error`.
 //
 // For app, user, operator.
 func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body CancellationRequest, options ...CallOption) (Job, error) {
@@ -3372,32 +3403,35 @@ func (c *Client) CancelPurchase(ctx context.Context, purchase PurchaseID, body C
 
 // TryPayment is POST /v1/purchases/{purchase}/payment: pay a purchase with another card.
 //
-// After a decline, or instead of an authentication: while the purchase is `awaiting_action`. The positions stay reserved, and
-// the same job goes on: the answer is the job of the purchase. Four other payment methods may be brought for a purchase. They must come before
-// `next_action.expires_at`: after a decline that is 3 minutes, but never longer than the reservation.
+// After a decline, or instead of an authentication: while the purchase is `awaiting_action`. The positions
+// stay reserved, and the same job continues; the response is that job. A purchase accepts up to four further
+// payment methods, until `next_action.expires_at`: 3 minutes after a decline, but not after the end of the
+// reservation.
 //
-// A purchase that does not wait for its buyer is refused with `state-conflict`, for instance while a card is just being charged. A user
-// with 10 declines within an hour is refused with `decline-limit-exceeded`, and `retry_at` says until when; so are its new purchases by card.
+// A purchase that does not wait for its buyer is rejected with `state-conflict`, for example while a card is
+// being charged. A user with 10 declines within an hour is rejected with `decline-limit-exceeded` until
+// `retry_at`, here and for new card purchases.
 //
 // For app, user, operator.
 func (c *Client) TryPayment(ctx context.Context, purchase PurchaseID, body PaymentTry, options ...CallOption) (Job, error) {
 	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/purchases/%s/payment", purchase), body: body}, options)
 }
 
-// GetPurchaseProof is GET /v1/purchases/{purchase}/proof: prove that a purchase takes part in the draw.
+// GetPurchaseProof is GET /v1/purchases/{purchase}/proof: read the proof of a purchase.
 //
-// Its leaves of the frozen list, each with its path to the root, from the freeze on: `triprize verify proof.json --purchase` checks
-// them. With the nonces the buyer can show which lines of the published list are its own; so this is for the buyer only.
-// 409 before the freeze, and for a purchase that is not sold: one that was cancelled, refunded or never paid takes no part.
+// The purchase's leaves in the frozen list, each with its path to the root, from the freeze on. Check them
+// with `triprize verify proof.json --purchase`. The nonces prove which lines of the published list belong to
+// the purchase, so only its buyer should have them. The status is 409 before the freeze, and for a purchase
+// that is not sold: cancelled, refunded or unpaid purchases do not take part in the draw.
 //
 // For app, user, operator.
 func (c *Client) GetPurchaseProof(ctx context.Context, purchase PurchaseID, options ...CallOption) (PurchaseProof, error) {
 	return send[PurchaseProof](ctx, c, request{method: http.MethodGet, path: path("/v1/purchases/%s/proof", purchase)}, options)
 }
 
-// ListWaitingRefunds is GET /v1/refunds: list the refunds that wait for an operator.
+// ListWaitingRefunds is GET /v1/refunds: list refunds that wait for an operator.
 //
-// Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for 6 hours. One that needs an action from its buyer (`requires_action`) is not among them.
+// Card refunds of all campaigns that cannot proceed without an operator, in the order of their requests: the provider rejected the refund, returns no information about it, rejects our key, or has not responded for 6 hours. Refunds that need an action of the buyer (`requires_action`) are not included.
 //
 // For operator.
 func (c *Client) ListWaitingRefunds(ctx context.Context, params ListWaitingRefundsParams, options ...CallOption) (RefundPage, error) {
@@ -3420,25 +3454,25 @@ func (c *Client) WaitingRefunds(ctx context.Context, params ListWaitingRefundsPa
 
 // GetRefund is GET /v1/refunds/{refund}: read a refund.
 //
-// As it is now. A user sees its own.
+// The current state. Users see only their own refunds.
 //
 // For app, user, operator.
 func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
 	return send[Refund](ctx, c, request{method: http.MethodGet, path: path("/v1/refunds/%s", refund)}, options)
 }
 
-// ResolveRefund is POST /v1/refunds/{refund}/resolve: say that a refund was made by hand.
+// ResolveRefund is POST /v1/refunds/{refund}/resolve: mark a refund as made by hand.
 //
-// It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or tells nothing of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
+// The refund becomes `resolved`, with the caller and the reason. An app can resolve a `listed` refund of an `external` purchase. An operator can resolve a card refund whose `waiting_for` is `operator`, because the provider rejected it (`failed` or `canceled`) or returns no information about it, and the money was returned in another way. Any other refund is rejected with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) ResolveRefund(ctx context.Context, refund RefundID, body RefundResolutionRequest, options ...CallOption) (Refund, error) {
 	return send[Refund](ctx, c, request{method: http.MethodPost, path: path("/v1/refunds/%s/resolve", refund), body: body}, options)
 }
 
-// RetryRefund is POST /v1/refunds/{refund}/retry: try a refund again.
+// RetryRefund is POST /v1/refunds/{refund}/retry: retry a refund.
 //
-// For a card refund that the provider has refused: `failed` or `canceled`. It is `open` again, and made anew. One whose `waiting_for` is `operator` in another state is looked at again now. Any other is refused with `state-conflict`.
+// A card refund that the provider rejected (`failed` or `canceled`) is `open` again and is created anew at the provider. A refund in another state whose `waiting_for` is `operator` is checked again immediately. Any other refund is rejected with `state-conflict`.
 //
 // For operator.
 func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
@@ -3447,7 +3481,7 @@ func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...Ca
 
 // ListSweeps is GET /v1/sweeps: list the sweeps.
 //
-// With the interval at which the scheduler runs each, and the report of its last run, if Redis has one.
+// Each sweep with the interval at which the scheduler runs it and the report of its last run, if Redis has one.
 //
 // For operator.
 func (c *Client) ListSweeps(ctx context.Context, options ...CallOption) (SweepList, error) {
@@ -3456,7 +3490,7 @@ func (c *Client) ListSweeps(ctx context.Context, options ...CallOption) (SweepLi
 
 // RunSweep is POST /v1/sweeps/{sweep}: run a sweep now.
 //
-// A sweep may run several times at once, so this needs no Idempotency-Key. The answer is its report; when it failed, `error` is set. A run ends before the time limit of a request; with `more` it has left something to do.
+// Concurrent runs of a sweep are safe, so this needs no Idempotency-Key. The response is the report; if the run failed, `error` is set. A run ends before the request's time limit; `more` is true if work remains.
 //
 // For operator.
 func (c *Client) RunSweep(ctx context.Context, sweep SweepPath, options ...CallOption) (SweepReport, error) {
@@ -3465,7 +3499,7 @@ func (c *Client) RunSweep(ctx context.Context, sweep SweepPath, options ...CallO
 
 // Transfer is POST /v1/transfers: transfer money.
 //
-// From one wallet to another in the same currency, all or nothing. With `If-Match` only if the wallet `from` still has that version: 412 otherwise.
+// From one wallet to another in the same currency, in one transaction. With `If-Match`, only if the wallet `from` still has that version; otherwise 412.
 //
 // For app, operator.
 func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...CallOption) (Transfer, error) {
@@ -3474,7 +3508,7 @@ func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...Ca
 
 // ListUserHolds is GET /v1/users/{user}/holds: list a user's holds, newest first.
 //
-// In all campaigns, as they are now. A user sees its own.
+// Holds in all campaigns, in their current state. Users see only their own.
 //
 // For app, user, operator.
 func (c *Client) ListUserHolds(ctx context.Context, user UserParam, params ListUserHoldsParams, options ...CallOption) (HoldList, error) {
@@ -3497,7 +3531,7 @@ func (c *Client) UserHolds(ctx context.Context, user UserParam, params ListUserH
 
 // ListPurchases is GET /v1/users/{user}/purchases: list a user's purchases, newest first.
 //
-// A user sees its own.
+// Users see only their own.
 //
 // For app, user, operator.
 func (c *Client) ListPurchases(ctx context.Context, user UserParam, params ListPurchasesParams, options ...CallOption) (PurchaseList, error) {
@@ -3521,7 +3555,7 @@ func (c *Client) Purchases(ctx context.Context, user UserParam, params ListPurch
 
 // ListWallets is GET /v1/wallets: find the wallets of an owner.
 //
-// An app finds those at its client, one for each currency, a user its own, an operator those of all clients.
+// Apps find the wallets at their own client, one per currency; users their own; operators those of all clients.
 //
 // For app, user, operator.
 func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, options ...CallOption) (WalletList, error) {
@@ -3545,7 +3579,7 @@ func (c *Client) Wallets(ctx context.Context, params ListWalletsParams) iter.Seq
 
 // OpenWallet is POST /v1/wallets: open a wallet.
 //
-// An owner has at most one wallet per currency at a client. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
+// An owner has at most one wallet per currency and client. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
 //
 // For app, operator.
 func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...CallOption) (Wallet, error) {
@@ -3554,7 +3588,7 @@ func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...Ca
 
 // GetWallet is GET /v1/wallets/{wallet}: read a wallet.
 //
-// `available` is what it can spend: `balance` minus what authorizations hold. Its `version` is also the `ETag`, for `If-Match`. A user sees its own.
+// `available` is `balance` minus the amounts held by authorizations. `version` is also the `ETag`, for `If-Match`. Users see only their own wallets.
 //
 // For app, user, operator.
 func (c *Client) GetWallet(ctx context.Context, wallet WalletID, options ...CallOption) (Wallet, error) {
@@ -3563,7 +3597,7 @@ func (c *Client) GetWallet(ctx context.Context, wallet WalletID, options ...Call
 
 // Authorize is POST /v1/wallets/{wallet}/authorizations: authorize a payment.
 //
-// Holds money in the wallet until it is captured or voided, or `expires_at` has passed. Until then it is in the balance, but not available. With `If-Match` only at that version.
+// Holds money in the wallet until it is captured, voided or expired (`expires_at`). Until then it is part of the balance, but not available. With `If-Match`, only if the wallet has that version.
 //
 // For app, operator.
 func (c *Client) Authorize(ctx context.Context, wallet WalletID, body AuthorizationDraft, options ...CallOption) (Authorization, error) {
@@ -3572,7 +3606,7 @@ func (c *Client) Authorize(ctx context.Context, wallet WalletID, body Authorizat
 
 // GetAuthorization is GET /v1/wallets/{wallet}/authorizations/{authorization}: read an authorization.
 //
-// As it is now. A user sees those of its own wallets.
+// The current state. Users see only authorizations of their own wallets.
 //
 // For app, user, operator.
 func (c *Client) GetAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, options ...CallOption) (Authorization, error) {
@@ -3581,7 +3615,7 @@ func (c *Client) GetAuthorization(ctx context.Context, wallet WalletID, authoriz
 
 // CaptureAuthorization is POST /v1/wallets/{wallet}/authorizations/{authorization}/capture: capture an authorization.
 //
-// Pays out the rest that it holds, or a part of it; the remainder stays held. One that is captured, voided or expired is refused with `state-conflict`.
+// Pays out the held amount or a part of it; the rest stays held. A captured, voided or expired authorization is rejected with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) CaptureAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, body Capture, options ...CallOption) (Authorization, error) {
@@ -3590,7 +3624,7 @@ func (c *Client) CaptureAuthorization(ctx context.Context, wallet WalletID, auth
 
 // VoidAuthorization is POST /v1/wallets/{wallet}/authorizations/{authorization}/void: void an authorization.
 //
-// Releases what it still holds. One that is captured, voided or expired is refused with `state-conflict`.
+// Releases the held amount. A captured, voided or expired authorization is rejected with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) VoidAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, body Voiding, options ...CallOption) (Authorization, error) {
@@ -3599,7 +3633,7 @@ func (c *Client) VoidAuthorization(ctx context.Context, wallet WalletID, authori
 
 // CreditWallet is POST /v1/wallets/{wallet}/credit: credit a wallet.
 //
-// Adds money from outside. With `If-Match` only if the wallet still has that version: 412 otherwise. A client can use a `reference` only once.
+// Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
 //
 // For app, operator.
 func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {
@@ -3608,7 +3642,7 @@ func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movemen
 
 // DebitWallet is POST /v1/wallets/{wallet}/debit: debit a wallet.
 //
-// Pays money out. Never below what is available: 409 `insufficient-funds`. With `If-Match` only if the wallet still has that version: 412 otherwise. A client can use a `reference` only once.
+// Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
 //
 // For app, operator.
 func (c *Client) DebitWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {
@@ -3617,7 +3651,7 @@ func (c *Client) DebitWallet(ctx context.Context, wallet WalletID, body Movement
 
 // ListWalletEvents is GET /v1/wallets/{wallet}/events: read a wallet's history.
 //
-// Newest first, or from a version upward with `from_version`. An event is never changed.
+// Newest first, or upwards from a version with `from_version`. Events never change.
 //
 // For app, user, operator.
 func (c *Client) ListWalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams, options ...CallOption) (WalletEventPage, error) {
@@ -3640,7 +3674,7 @@ func (c *Client) WalletEvents(ctx context.Context, wallet WalletID, params ListW
 
 // ListWebhookEndpoints is GET /v1/webhook-endpoints: list the endpoints.
 //
-// In the order in which they were made. An app sees its own, operators those of every client.
+// In order of creation. Apps see their own endpoints, operators those of all clients.
 //
 // For app, operator.
 func (c *Client) ListWebhookEndpoints(ctx context.Context, params ListWebhookEndpointsParams, options ...CallOption) (WebhookEndpointPage, error) {
@@ -3660,12 +3694,12 @@ func (c *Client) WebhookEndpoints(ctx context.Context, params ListWebhookEndpoin
 	})
 }
 
-// CreateWebhookEndpoint is POST /v1/webhook-endpoints: have events sent to an address.
+// CreateWebhookEndpoint is POST /v1/webhook-endpoints: create a webhook endpoint.
 //
-// From now on the events that it asks for are sent to `url`. The answer has the `secret` that signs them: keep it. It is
-// shown in this answer only, and stored nowhere else; a repeated request with the same key is answered without it
-// (`POST …/rotate-secret` makes another). An endpoint hears of its own client's purchases, holds, jobs and wallets,
-// and of every campaign. A client has 16 endpoints at most, if the operator has not changed it; any more are refused with `state-conflict`.
+// Subscribes `url` to events from now on. The response has the `secret` that signs them. Store it: it is in
+// this response only, and a retry with the same key does not include it (`POST …/rotate-secret` creates
+// another). An endpoint gets the events of its client's purchases, holds, jobs and wallets, and of every
+// campaign. A client has at most 16 endpoints by default; more are rejected with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) CreateWebhookEndpoint(ctx context.Context, body WebhookEndpointDraft, options ...CallOption) (WebhookEndpoint, error) {
@@ -3674,7 +3708,7 @@ func (c *Client) CreateWebhookEndpoint(ctx context.Context, body WebhookEndpoint
 
 // DeleteWebhookEndpoint is DELETE /v1/webhook-endpoints/{endpoint}: delete an endpoint.
 //
-// With its secrets, deliveries and attempts. Undelivered events are never sent, except for a request that is under way at this moment.
+// Deletes the endpoint with its secrets, deliveries and attempts. Undelivered events are not sent, except in a request that is already under way.
 //
 // For app, operator.
 func (c *Client) DeleteWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) error {
@@ -3684,7 +3718,7 @@ func (c *Client) DeleteWebhookEndpoint(ctx context.Context, endpoint EndpointID,
 
 // GetWebhookEndpoint is GET /v1/webhook-endpoints/{endpoint}: read an endpoint.
 //
-// As it is now: whether it is enabled, and since when it fails. Never with its secret.
+// The current state: whether the endpoint is enabled, and since when its deliveries fail. The secret is not included.
 //
 // For app, operator.
 func (c *Client) GetWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
@@ -3693,16 +3727,16 @@ func (c *Client) GetWebhookEndpoint(ctx context.Context, endpoint EndpointID, op
 
 // PatchWebhookEndpoint is PATCH /v1/webhook-endpoints/{endpoint}: change an endpoint.
 //
-// A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; deliveries under way are still sent, to the new `url` if there is one.
+// Omitted members stay unchanged; null removes the description. New `events` apply to future events. Pending deliveries are still sent, to the new `url` if it changed.
 //
 // For app, operator.
 func (c *Client) PatchWebhookEndpoint(ctx context.Context, endpoint EndpointID, body WebhookEndpointPatch, options ...CallOption) (WebhookEndpoint, error) {
 	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPatch, path: path("/v1/webhook-endpoints/%s", endpoint), body: body}, options)
 }
 
-// ListWebhookDeliveries is GET /v1/webhook-endpoints/{endpoint}/deliveries: list what is sent to an endpoint.
+// ListWebhookDeliveries is GET /v1/webhook-endpoints/{endpoint}/deliveries: list the deliveries of an endpoint.
 //
-// The newest event first. All deliveries, those in one state, or those of one type. They are kept for 30 days, if the operator has not changed it.
+// The newest event first. All deliveries, those in one state, or those of one type. Retained for 30 days by default.
 //
 // For app, operator.
 func (c *Client) ListWebhookDeliveries(ctx context.Context, endpoint EndpointID, params ListWebhookDeliveriesParams, options ...CallOption) (WebhookDeliveryPage, error) {
@@ -3724,18 +3758,18 @@ func (c *Client) WebhookDeliveries(ctx context.Context, endpoint EndpointID, par
 	})
 }
 
-// GetWebhookDelivery is GET /v1/webhook-endpoints/{endpoint}/deliveries/{event}: read a delivery, with its attempts.
+// GetWebhookDelivery is GET /v1/webhook-endpoints/{endpoint}/deliveries/{event}: read a delivery with its attempts.
 //
-// Each attempt with its time, how long it took, and the status of the answer, or why there was none. The last 100 attempts.
+// Each attempt with its time, its duration, and the response's status or the reason why there was none. The last 100 attempts.
 //
 // For app, operator.
 func (c *Client) GetWebhookDelivery(ctx context.Context, endpoint EndpointID, event EventID, options ...CallOption) (WebhookDelivery, error) {
 	return send[WebhookDelivery](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-endpoints/%s/deliveries/%s", endpoint, event)}, options)
 }
 
-// ReplayWebhookDelivery is POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay: send one event again.
+// ReplayWebhookDelivery is POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay: replay one event.
 //
-// With its `webhook-id` and its body as they were, also one that was delivered, and one that the endpoint was not sent because it was disabled. A disabled endpoint is refused with `state-conflict`.
+// Sends the event again with the same `webhook-id` and body, even if it was delivered or was missed while the endpoint was disabled. A disabled endpoint is rejected with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) ReplayWebhookDelivery(ctx context.Context, endpoint EndpointID, event EventID, options ...CallOption) (WebhookDelivery, error) {
@@ -3744,34 +3778,34 @@ func (c *Client) ReplayWebhookDelivery(ctx context.Context, endpoint EndpointID,
 
 // DisableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/disable: disable an endpoint.
 //
-// Nothing is sent to it any more; deliveries that were pending are `failed`. Its events are stored, for `POST …/replay`. An endpoint that is disabled stays as it is.
+// Deliveries stop; pending deliveries are `failed`. Events are still stored for `POST …/replay`. Disabling a disabled endpoint changes nothing.
 //
 // For app, operator.
 func (c *Client) DisableWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
 	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/disable", endpoint)}, options)
 }
 
-// EnableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/enable: enable an endpoint again.
+// EnableWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/enable: enable an endpoint.
 //
-// It is sent events again, those from now on. Missed events come with `POST …/replay`. One that is `unverified` is sent another challenge, at most one in ten seconds. An endpoint that is enabled stays as it is.
+// The endpoint gets events from now on. `POST …/replay` sends missed events. An `unverified` endpoint gets another challenge, at most one per ten seconds. Enabling an enabled endpoint changes nothing.
 //
 // For app, operator.
 func (c *Client) EnableWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
 	return send[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/enable", endpoint)}, options)
 }
 
-// ReplayWebhookDeliveries is POST /v1/webhook-endpoints/{endpoint}/replay: send the events of a span again.
+// ReplayWebhookDeliveries is POST /v1/webhook-endpoints/{endpoint}/replay: replay events.
 //
-// Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request, and 20 a second for each endpoint, however many requests there are. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
+// Sends again every subscribed event from `from` up to, but not including, `to`, or only those of `types` and in `state`, with the same `webhook-id` and body. At most 1,000 events per request, and 20 per second and endpoint over all requests. If `more` is true, continue from `until`. A disabled endpoint is rejected with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) ReplayWebhookDeliveries(ctx context.Context, endpoint EndpointID, body WebhookReplay, options ...CallOption) (WebhookReplayed, error) {
 	return send[WebhookReplayed](ctx, c, request{method: http.MethodPost, path: path("/v1/webhook-endpoints/%s/replay", endpoint), body: body}, options)
 }
 
-// RotateWebhookSecret is POST /v1/webhook-endpoints/{endpoint}/rotate-secret: make a new secret.
+// RotateWebhookSecret is POST /v1/webhook-endpoints/{endpoint}/rotate-secret: rotate the secret.
 //
-// The answer has the new `secret`; it is shown in this answer only. The old ones sign too for `overlap_seconds`, so that a receiver can be changed at leisure; 0 ends them at once. A repeated request with the same key is answered without the secret and makes no other.
+// The response has the new `secret`; it is in this response only. The old secrets also sign for `overlap_seconds`, so that you can update the receiver; 0 ends them immediately. A retry with the same key has no secret and creates none.
 //
 // For app, operator.
 func (c *Client) RotateWebhookSecret(ctx context.Context, endpoint EndpointID, body WebhookRotation, options ...CallOption) (WebhookEndpoint, error) {
@@ -3780,7 +3814,7 @@ func (c *Client) RotateWebhookSecret(ctx context.Context, endpoint EndpointID, b
 
 // TestWebhookEndpoint is POST /v1/webhook-endpoints/{endpoint}/test: send a test event.
 //
-// An event `webhook-endpoint.test` to this endpoint only, with any `events`. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
+// Sends an event `webhook-endpoint.test` to this endpoint only, regardless of its `events`. `GET …/deliveries/{event}` shows the attempts. A disabled endpoint is rejected with `state-conflict`.
 //
 // For app, operator.
 func (c *Client) TestWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookDelivery, error) {
@@ -3789,7 +3823,7 @@ func (c *Client) TestWebhookEndpoint(ctx context.Context, endpoint EndpointID, o
 
 // GetWebhookEvent is GET /v1/webhook-events/{event}: read an event.
 //
-// What it is about, and what is sent of it: `message` is the body of the requests, null until it is sent first. An app sees events of its own and of campaigns. Events that no endpoint wants are not kept.
+// What the event is about and what is sent: `message` is the body of the requests, null before the first request. Apps see their own events and those of campaigns. Events without a subscribed endpoint are not stored.
 //
 // For app, operator.
 func (c *Client) GetWebhookEvent(ctx context.Context, event EventID, options ...CallOption) (WebhookEvent, error) {

@@ -14,13 +14,13 @@ export interface paths {
         };
         /**
          * List campaigns, newest first
-         * @description All of them, or those in one state. For operators as they are now; for others the first page is at most half a second old.
+         * @description All campaigns, or those in one state. Operators get the current state; for other callers the first page may be up to half a second old.
          */
         get: operations["listCampaigns"];
         put?: never;
         /**
          * Create a campaign
-         * @description It is `pending` until it is published, and everything in it can be changed until then; only operators see it, for all others it is 404. With `base_length` it is a triangle. For every other shape each layer says how many `positions` it has: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
+         * @description A campaign is `pending` until it is published. Until then, every field can be changed, and only operators see it; other callers get 404. With `base_length` the campaign is a triangle. For any other shape, each layer sets its number of `positions`: 120 seats in ten rows, or 10,000 tickets in one layer. A layer has at most as many prizes as positions, and may have none.
          */
         post: operations["createCampaign"];
         delete?: never;
@@ -38,7 +38,7 @@ export interface paths {
         };
         /**
          * Read a campaign
-         * @description Its state, with its counts in all and per layer, and from publication on its rules and commitment. For operators as it is now; for others at most half a second old.
+         * @description State, counts in total and per layer, and, from publication on, rules and commitment. Operators get the current state; for other callers it may be up to half a second old.
          */
         get: operations["getCampaign"];
         put?: never;
@@ -48,7 +48,7 @@ export interface paths {
         head?: never;
         /**
          * Change a campaign
-         * @description While it is `pending` everything; while it is `active` the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change at all); afterwards the name. A member that is left out stays as it is; null removes the value.
+         * @description While the campaign is `pending`, every field can change. While it is `active`: the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change). Afterwards, only the name. Omitted members stay unchanged; null removes the value.
          */
         patch: operations["patchCampaign"];
         trace?: never;
@@ -64,7 +64,7 @@ export interface paths {
         put?: never;
         /**
          * Publish a campaign
-         * @description Creates its positions, commits to the draw's secret, and opens the sale, at `sale_starts_at` if that is set. A `sale_ends_at` that is not in the future is refused with `state-conflict`.
+         * @description Creates the positions, commits to the draw's secret and opens the sale, at `sale_starts_at` if set. A `sale_ends_at` that is not in the future is rejected with `state-conflict`.
          */
         post: operations["publishCampaign"];
         delete?: never;
@@ -84,7 +84,7 @@ export interface paths {
         put?: never;
         /**
          * Pause a campaign
-         * @description Purchases that are not final fail with `campaign-paused` until it is resumed. Pausing a paused campaign changes nothing.
+         * @description Purchases that are not final fail with `campaign-paused` until the campaign is resumed. Pausing a paused campaign changes nothing.
          */
         post: operations["pauseCampaign"];
         delete?: never;
@@ -124,16 +124,17 @@ export interface paths {
         put?: never;
         /**
          * Cancel a campaign
-         * @description Accepts the end of a campaign as a job of the kind `campaign-cancellation`. It works while the campaign is `pending`
-         *     or `active`, never from the start of the draw on (a draw that is stuck can be voided), and cannot be undone. The campaign is `cancelled` at once when
-         *     the job begins: nothing is sold any more, holds end, and payments that are not taken yet are given up. Then
-         *     every purchase is given back, by the way it was paid: to the wallet, to the card, or, when it was `external`, by the app, which
-         *     finds it among the refunds with the state `listed`.
+         * @description Accepts the cancellation as a job of kind `campaign-cancellation`. A campaign can be cancelled while it is
+         *     `pending` or `active`, but not after the draw has begun (a stuck draw can be voided). A cancellation cannot
+         *     be undone. When the job starts, the campaign becomes `cancelled`: sales stop, holds end, and payments that
+         *     are not captured are cancelled. Then every purchase is refunded by its payment method: to the wallet, to the
+         *     card, or, if `external`, by the app, which finds it among the refunds with state `listed`.
          *
-         *     The job succeeds when every wallet is credited, and every card refund is made, or waits for an operator or for an action of its buyer. Its
-         *     `refunds` say how far it is; the campaign's event stream says it, too. While a wallet cannot take its money, `waiting` says which purchase waits
-         *     for it, and why. A failed job has one of these codes in `problem`:
-         *     `state-conflict` (it is being drawn, is over or is cancelled already), `not-found`, `internal-error`.
+         *     The job succeeds when every wallet is credited and every card refund has succeeded or waits for an operator
+         *     or for an action of its buyer. `refunds` in the job and in the campaign's event stream shows the progress.
+         *     If a wallet cannot be credited, `waiting` names the purchase and the reason. A failed job has one of these
+         *     codes in `problem`: `state-conflict` (the campaign is being drawn, is over, or is already cancelled),
+         *     `not-found`, `internal-error`.
          */
         post: operations["cancelCampaign"];
         delete?: never;
@@ -151,7 +152,7 @@ export interface paths {
         };
         /**
          * List the refunds of a campaign
-         * @description All of them, or those in one state, in the order in which they were requested. With `state=listed` an app finds what it has to pay back itself, for every cancelled purchase or part that was `external`; with `failed`, `canceled` and `requires_action` an operator finds what waits for somebody.
+         * @description All refunds, or those in one state, in the order of their requests. With `state=listed` an app finds what it must pay back itself: cancelled `external` purchases or parts of them. With `failed`, `canceled` and `requires_action` an operator finds refunds that wait for an action.
          */
         get: operations["listRefunds"];
         put?: never;
@@ -172,8 +173,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Say that refunds of a campaign were made by hand
-         * @description Resolves up to 1,000 refunds of a campaign at once, with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat it with a fresh key while `more` is true.
+         * Mark refunds of a campaign as made by hand
+         * @description Resolves up to 1,000 refunds of a campaign with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat with a fresh key while `more` is true.
          */
         post: operations["resolveRefunds"];
         delete?: never;
@@ -190,8 +191,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the refunds that wait for an operator
-         * @description Card refunds of all campaigns that go on only when an operator has seen to them, in the order in which they were requested: the provider has refused them, refuses to tell of them, refuses our key, or has not answered for 6 hours. One that needs an action from its buyer (`requires_action`) is not among them.
+         * List refunds that wait for an operator
+         * @description Card refunds of all campaigns that cannot proceed without an operator, in the order of their requests: the provider rejected the refund, returns no information about it, rejects our key, or has not responded for 6 hours. Refunds that need an action of the buyer (`requires_action`) are not included.
          */
         get: operations["listWaitingRefunds"];
         put?: never;
@@ -211,7 +212,7 @@ export interface paths {
         };
         /**
          * Read a refund
-         * @description As it is now. A user sees its own.
+         * @description The current state. Users see only their own refunds.
          */
         get: operations["getRefund"];
         put?: never;
@@ -232,8 +233,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Try a refund again
-         * @description For a card refund that the provider has refused: `failed` or `canceled`. It is `open` again, and made anew. One whose `waiting_for` is `operator` in another state is looked at again now. Any other is refused with `state-conflict`.
+         * Retry a refund
+         * @description A card refund that the provider rejected (`failed` or `canceled`) is `open` again and is created anew at the provider. A refund in another state whose `waiting_for` is `operator` is checked again immediately. Any other refund is rejected with `state-conflict`.
          */
         post: operations["retryRefund"];
         delete?: never;
@@ -252,8 +253,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Say that a refund was made by hand
-         * @description It is `resolved`, with who says so and why. An app says it of an `external` purchase that is `listed`; an operator of a card refund whose `waiting_for` is `operator`: the provider has refused it (`failed` or `canceled`), or tells nothing of it, and the money was given back in another way. Otherwise it is refused with `state-conflict`.
+         * Mark a refund as made by hand
+         * @description The refund becomes `resolved`, with the caller and the reason. An app can resolve a `listed` refund of an `external` purchase. An operator can resolve a card refund whose `waiting_for` is `operator`, because the provider rejected it (`failed` or `canceled`) or returns no information about it, and the money was returned in another way. Any other refund is rejected with `state-conflict`.
          */
         post: operations["resolveRefund"];
         delete?: never;
@@ -270,8 +271,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the payments that wait
-         * @description Payments by card that wait for the provider, for a key of a provider, or for an operator, in the order of their purchases. With `waiting_for=operator` an operator finds those that need a person: the provider says what cannot be, refuses our key, or has not answered for 6 hours. When it answers, the last two go on by themselves.
+         * List waiting payments
+         * @description Card payments that wait for the provider, for a provider key, or for an operator, in the order of their purchases. `waiting_for=operator` selects those that need a person: the provider reports an impossible state, rejects our key, or has not responded for 6 hours. In the last two cases the payment continues automatically when the provider responds.
          */
         get: operations["listPayments"];
         put?: never;
@@ -290,8 +291,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what the provider's books and ours disagree about
-         * @description In the order in which it was found first. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds; an event can tell of a payment that our books do not know. What agrees again is `closed` by itself.
+         * List discrepancies with the provider's balance
+         * @description In the order of discovery. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds. A provider event can also report a payment that we do not know. A difference that no longer exists is `closed` automatically.
          */
         get: operations["listPaymentDifferences"];
         put?: never;
@@ -312,8 +313,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Say why a difference is none
-         * @description For one that is `open`. It is `explained`, with who says so and why, and counts in no alert. It changes no payment and no refund. Any other is refused with `state-conflict`.
+         * Explain a difference
+         * @description An `open` difference becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A difference in another state is rejected with `state-conflict`.
          */
         post: operations["explainPaymentDifference"];
         delete?: never;
@@ -332,8 +333,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Look at a payment again now
-         * @description For a payment that waits for the provider or for an operator, by the id of its purchase: the provider is asked at once, and not only at the next look. One that does not wait is refused with `state-conflict`. So is one that waits for a key while cards are switched off: nobody could ask.
+         * Check a payment with the provider immediately
+         * @description For a payment that waits for the provider or for an operator, identified by its purchase: the provider is queried now instead of at the next scheduled check. A payment that does not wait is rejected with `state-conflict`. So is a payment that waits for a key while cards are disabled.
          */
         post: operations["retryPayment"];
         delete?: never;
@@ -352,16 +353,19 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End a payment by hand
-         * @description For a payment that waits for an operator (`waiting_for` is `operator`), by the id of its purchase, with what the operator has found
-         *     at the provider. The operator and the reason are in the timeline of the purchase. Then the payment ends as any other:
+         * Resolve a payment by hand
+         * @description For a payment that waits for an operator (`waiting_for` is `operator`), identified by its purchase. The
+         *     outcome is what the operator found at the provider. The purchase's timeline records the operator and the
+         *     reason. Then the payment ends like any other:
          *
-         *     - `unpaid`: nothing was paid, or what was is given back already. The positions are free, and the job fails with `payment-not-received`,
-         *       or with the reason for which the payment was being given up.
-         *     - `paid`: all of it was. The positions are sold. If the purchase cannot keep them, because it or the campaign was cancelled or they are free
-         *       already, the money is refunded.
+         *     - `unpaid`: nothing was paid, or the money was already returned. The positions are released, and the job
+         *       fails with `payment-not-received`, or with the reason for which the payment was being cancelled.
          *
-         *     A payment that can still end by itself is refused with `state-conflict`: before its time is over, while it is just being looked at, or when it does not wait for an operator.
+         *     - `paid`: the full amount was paid. The positions are sold. If the purchase cannot have them, because it or
+         *       the campaign was cancelled or the positions were already released, the money is refunded.
+         *
+         *     A payment that can still end without an operator is rejected with `state-conflict`: before its deadline,
+         *     while it is being checked, or when it does not wait for an operator.
          */
         post: operations["resolvePayment"];
         delete?: never;
@@ -379,41 +383,48 @@ export interface paths {
         };
         /**
          * List the purchases of a campaign, newest first
-         * @description All of them, or those of a state, user, reference and payment method. With `Accept: text/csv` all pages at once, streamed: one
-         *     line for each purchase, as RFC 4180 says, with a header line. An answer that breaks off is cut on its connection, and is no
-         *     whole list. One server sends a few of them at a time only.
+         * @description All purchases, or those that match a state, user, reference and payment method. With `Accept: text/csv` the
+         *     response streams all pages: a header line, then one line per purchase (RFC 4180). If the stream fails, the
+         *     server closes the connection: the list is incomplete. A server limits how many such streams it sends at the
+         *     same time.
          */
         get: operations["listCampaignPurchases"];
         put?: never;
         /**
          * Buy positions
-         * @description Accepts a purchase as a job. `selection` asks for a `quantity` of free positions, random or `adjacent`, of one
-         *     layer, or of the whole campaign without `layer`; for chosen `positions`; or for all positions of a hold of this user: all or nothing. A failed job
-         *     has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its `errors` name the
-         *     positions), `hold-expired`, `state-conflict` (the hold was used), `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
-         *     `not-found`, `internal-error`; by card also
-         *     `payment-declined` (with `decline_code` and `advice`), `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
-         *     `hold-limit-exceeded`, `decline-limit-exceeded`. A failed job is final: buy again
-         *     with a fresh key.
+         * @description Accepts a purchase as a job. `selection` names one of: a `quantity` of free positions, random or `adjacent`,
+         *     in one `layer` or in the whole campaign; chosen `positions`; or all positions of a hold of this user. A
+         *     purchase gets all of its positions or none.
          *
-         *     Once the campaign is drawing, completed or cancelled, a request with a new key makes no job: it is refused at once, with
-         *     the code that its job would have, `sold-out` or `campaign-not-active`. So is a request for `adjacent` positions, with `none-available`,
-         *     for a second after as few or fewer were refused, because no free run was as long. Read `code` in a 409, `problem.code` in a failed job. A key that has a job
-         *     still gets it.
+         *     A failed job has one of these codes in `problem`: `sold-out`, `none-available`, `position-taken` (its
+         *     `errors` name the positions), `hold-expired`, `state-conflict` (the hold was used),
+         *     `purchase-limit-exceeded`, `sale-not-open`, `campaign-paused`, `campaign-not-active`, `insufficient-funds`,
+         *     `not-found`, `internal-error`. Card purchases also: `payment-declined` (with `decline_code` and `advice`),
+         *     `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
+         *     `hold-limit-exceeded`, `decline-limit-exceeded`. A failed job is final: buy again with a fresh key.
          *
-         *     `payment.method` `external` says that the app has collected the money itself; users cannot use it. With `wallet`
-         *     the user's wallet in the campaign's currency pays, in the same transaction: positions and money move
-         *     together, or the job fails with `insufficient-funds` and neither moves.
+         *     Some requests are rejected with 409 and create no job. If the campaign is drawing, completed or cancelled, a
+         *     request with a new key gets the code that its job would have: `sold-out` or `campaign-not-active`. A request
+         *     for `adjacent` positions gets `none-available` for one second after a request for as many or fewer failed
+         *     because no free run was long enough. Read `code` in a 409, `problem.code` in a failed job. A key that
+         *     already has a job still gets that job.
          *
-         *     With `card` the positions are reserved first, for 15 minutes by default. A user keeps a position for 20 minutes at most, by
-         *     default, in all its holds and unpaid reservations of it together, and leaves it to others for 10 then. With less than that left
-         *     the reservation is shorter; with less than 3 minutes left chosen positions are refused with `hold-limit-exceeded` and `retry_at`,
-         *     and random ones are others. From an active hold the buyer has 3 minutes at least. Then the payment provider is asked for the money, with
-         *     the `payment_method` that the buyer gave it. When the buyer must authenticate, the job is `awaiting_action`, and `next_action` says where. So it is
-         *     after a decline: the buyer may bring another card, see `POST /v1/purchases/{purchase}/payment`; without one the job fails with `payment-declined`, and
-         *     a hold that was bought keeps its positions again for the rest of its time: `about` in the problem names it. The job
-         *     succeeds when the money is taken and the positions are sold; if it fails, no money is kept. Without a
-         *     payment provider the request is refused with `cards-not-accepted`, and with `overloaded` while cards wait for longer than a reservation lasts.
+         *     `payment.method` `external`: the app has collected the money; users cannot use it. `wallet`: the user's
+         *     wallet in the campaign's currency pays in the same transaction. Positions and money move together, or the
+         *     job fails with `insufficient-funds`.
+         *
+         *     `card`: the positions are reserved first, for 15 minutes by default. By default, a user may occupy a
+         *     position for 20 minutes in total, over all its holds and unpaid reservations, and then not for 10 minutes.
+         *     If less of the 20 minutes is left, the reservation is shorter. If less than 3 minutes are left, chosen
+         *     positions are rejected with `hold-limit-exceeded` and `retry_at`, and random selection picks other
+         *     positions. A purchase from an active hold gets at least 3 minutes. Then the provider charges the buyer's
+         *     `payment_method`. If the buyer must authenticate, the job is `awaiting_action`, and `next_action` has the
+         *     address. After a decline the job is also `awaiting_action`: the buyer may use another card
+         *     (`POST /v1/purchases/{purchase}/payment`). Without one, the job fails with `payment-declined`, and a hold
+         *     that was used becomes active again for the rest of its time; `about` in the problem names it. The job
+         *     succeeds when the money is captured and the positions are sold. If it fails, no money is kept. Without a
+         *     payment provider the request is rejected with `cards-not-accepted`; while the backlog of card purchases
+         *     exceeds the reservation time, with `overloaded`.
          */
         post: operations["requestPurchase"];
         delete?: never;
@@ -433,15 +444,17 @@ export interface paths {
         put?: never;
         /**
          * Hold positions
-         * @description Keeps positions for a user until `expires_at`: the chosen `positions`, or `quantity` free ones of a `layer` or of
-         *     the whole campaign, random or `adjacent`; all or nothing. Only this user can buy them then, with
-         *     `selection.hold_id`. Held positions count towards the purchase limit. How many holds and positions a user may
-         *     hold at a time is limited. So is for how long it keeps a position, in all its holds and unpaid card purchases of it together (20 minutes by
-         *     default, then a rest of 10), and after a release or an expiry its user cannot hold the same positions for some
-         *     seconds: `hold-limit-exceeded`, with `retry_at`.
+         * @description Reserves positions for a user until `expires_at`: chosen `positions`, or a `quantity` of free positions,
+         *     random or `adjacent`, in one `layer` or in the whole campaign; all or none. Only this user can buy them,
+         *     with `selection.hold_id`. Held positions count towards the purchase limit.
          *
-         *     `position-taken` names the taken positions in `errors`. A refusal before the hold is tried is not recorded under
-         *     its key: the same request may succeed later.
+         *     The holds and held positions of a user are limited. So is the total time for which a user may occupy a
+         *     position, over all its holds and unpaid card purchases (by default 20 minutes, then not for 10). After a
+         *     release or expiry, the user cannot hold the same positions for some seconds. Both are rejected with
+         *     `hold-limit-exceeded` and `retry_at`.
+         *
+         *     `position-taken` names the taken positions in `errors`. A request that is rejected before the hold is
+         *     attempted is not recorded under its key: the same request may succeed later.
          */
         post: operations["createHold"];
         delete?: never;
@@ -459,14 +472,14 @@ export interface paths {
         };
         /**
          * Read a hold
-         * @description As it is now: `active`, `used` by a purchase, `released` or `expired`. A user sees its own. Ended holds are kept for a day.
+         * @description The current state: `active`, `used` by a purchase, `released` or `expired`. Users see only their own holds. Ended holds are retained for a day.
          */
         get: operations["getHold"];
         put?: never;
         post?: never;
         /**
          * Release a hold
-         * @description Releases all its positions. Releasing it again changes nothing; one that has expired (`hold-expired`) or was used (`state-conflict`) cannot be released.
+         * @description Releases all positions of the hold. Releasing it twice changes nothing. An expired hold is rejected with `hold-expired`, a used one with `state-conflict`.
          */
         delete: operations["releaseHold"];
         options?: never;
@@ -485,7 +498,11 @@ export interface paths {
         put?: never;
         /**
          * Extend a hold
-         * @description It then ends `ttl_seconds` later than before, but never more than `holds.max_ttl` (10 minutes by default) from now, and never earlier than it would have: an extension adds to what is left. Where less can be added, by that bound, by the end of a sale that is drawn then, or because the user has held these positions before, the hold gets what can be had; `expires_at` says when it ends. When nothing can be added, it is refused with `hold-limit-exceeded`. Only while it is active, and only as often as the server allows: once by default.
+         * @description Moves `expires_at` by `ttl_seconds`, to at most `holds.max_ttl` (10 minutes by default) from now, and never
+         *     to an earlier time. If that limit, the end of a sale with `policies.unsold` `draw`, or the user's total time
+         *     for these positions allows less, the hold gets what is allowed; `expires_at` has the result. If nothing can
+         *     be added, the request is rejected with `hold-limit-exceeded`. Only active holds can be extended, once by
+         *     default.
          */
         post: operations["extendHold"];
         delete?: never;
@@ -503,18 +520,18 @@ export interface paths {
         };
         /**
          * Read the draw
-         * @description The commitment from publication on; the freeze record from the freeze on; the wait of a draw meanwhile; the secret and
-         *     the winners once drawn. `/draw/events` tells when it changes. Anybody may read it, without a key too, once
-         *     the campaign is published. Requests without a key are limited per address.
+         * @description The commitment from publication on; the freeze record from the freeze on; what the draw waits for; the
+         *     secret and the winners when drawn. `/draw/events` reports changes. After publication anyone may read it,
+         *     also without a key. Requests without a key are limited per address.
          */
         get: operations["getDraw"];
         put?: never;
         /**
          * Draw the prizes
-         * @description A campaign that is sold out, or whose sale has ended with `policies.unsold` `draw`, is drawn automatically; this is for operators who want to make sure. It is safe at any time.
-         *     While positions are left, the job fails with `not-sold-out` and changes nothing. After the draw it succeeds
-         *     with the result of the draw. Other codes in `problem`: `campaign-not-active`,
-         *     `state-conflict`, `not-found`, `internal-error`.
+         * @description A campaign that is sold out, or whose sale has ended with `policies.unsold` `draw`, is drawn automatically.
+         *     Operators can request the draw at any time without harm. If positions are left, the job fails with
+         *     `not-sold-out` and changes nothing. After the draw it succeeds with the draw's result. Other codes in
+         *     `problem`: `campaign-not-active`, `state-conflict`, `not-found`, `internal-error`.
          */
         post: operations["requestDraw"];
         delete?: never;
@@ -533,14 +550,19 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Void a draw that is stuck
-         * @description A way out for a campaign that is `drawing` and does not come to its end: the campaign is cancelled, every purchase is given back as
-         *     after `POST /v1/campaigns/{campaign}/cancel`, and nothing can be drawn afterwards. It is accepted as a job of the kind `campaign-cancellation`, and cannot be undone.
+         * Void a stuck draw
+         * @description For a campaign that stays `drawing`: the campaign is cancelled, every purchase is refunded as after
+         *     `POST /v1/campaigns/{campaign}/cancel`, and the campaign can never be drawn. Accepted as a job of kind
+         *     `campaign-cancellation`. It cannot be undone.
          *
-         *     Nobody may void a draw because of its outcome. Without a freeze record, or without a beacon, it works 24 hours after the draw began. With both,
-         *     somebody could know the outcome already. So it works only when the round of the beacon is overdue by 24 hours, and it is announced first: the job
-         *     waits until `voids_at` of the draw, seven days later. Until then anybody can bring the round (`POST /v1/campaigns/{campaign}/draw/round`). Then the draw takes place, and the job fails.
-         *     A failed job has one of these codes in `problem`: `state-conflict` (it is not drawing, its round is known, or it is too early: `retry_at` says when), `not-found`, `internal-error`.
+         *     A draw must not be voided because of its outcome. Without a freeze record, or without a beacon, the void
+         *     works 24 hours after the draw began. With both, the outcome may already be known. Then the void works only
+         *     when the beacon's round is 24 hours overdue, and it is announced first: the job waits seven days, until
+         *     `voids_at` of the draw. Until then anyone can submit the round (`POST /v1/campaigns/{campaign}/draw/round`).
+         *     If the round arrives, the campaign is drawn and the job fails.
+         *
+         *     A failed job has one of these codes in `problem`: `state-conflict` (the campaign is not drawing, its round
+         *     is known, or it is too early; `retry_at` has the time), `not-found`, `internal-error`.
          */
         post: operations["voidDraw"];
         delete?: never;
@@ -559,10 +581,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bring the round of the beacon
-         * @description For a draw whose relays are silent: anybody may bring the round of the beacon that its freeze record names, without a key too. The
-         *     signature is verified with the public key of the chain in its rules, so a wrong one changes nothing; the right one draws, half a minute later at most.
-         *     The same again is the same answer. 409 without a freeze record, without a beacon, or when the draw is void. Requests without a key are limited per address.
+         * Submit the beacon's round
+         * @description If the relays do not respond, anyone may submit the beacon round that the freeze record names, also without
+         *     a key. The signature is verified with the public key of the chain in the campaign's rules. An invalid
+         *     signature changes nothing. A valid one starts the draw within half a minute. Submitting it twice gets the
+         *     same response. The status is 409 without a freeze record, without a beacon, or if the draw is void. Requests
+         *     without a key are limited per address.
          */
         post: operations["submitDrawRound"];
         delete?: never;
@@ -580,10 +604,13 @@ export interface paths {
         };
         /**
          * Read the proof of a draw
-         * @description Everything that it takes to redo the draw offline, in one document: `triprize verify`, or the page `/verify`. It is canonical
-         *     JSON (RFC 8785) and the same bytes for ever; it has no personal data. Anybody may read it, without a key too. Before the draw it is 409.
-         *     It may be long, one line for each sold position. An answer that breaks off is no proof: the connection is cut when
-         *     what is read does not fit what was frozen. Compressed with gzip for who accepts that. One server sends a few proofs at a time only.
+         * @description One document with everything needed to repeat the draw offline, with `triprize verify` or the page
+         *     `/verify`. It is canonical JSON (RFC 8785), never changes, and has no personal data. Anyone may read it,
+         *     also without a key. Before the draw the status is 409.
+         *
+         *     The document has one line per sold position and may be long. If what the server reads does not match what
+         *     was frozen, it closes the connection: an incomplete response is no proof. Sent with gzip to clients that
+         *     accept it. A server limits how many proofs it sends at the same time.
          */
         get: operations["getDrawProof"];
         put?: never;
@@ -603,11 +630,14 @@ export interface paths {
         };
         /**
          * Read the frozen list
-         * @description The sold positions that the prizes are drawn from, from the freeze on: with it, the freeze record and the round, anybody
-         *     computes the outcome. It is canonical JSON (RFC 8785) and the same bytes for ever; it has no personal data. Anybody may read
-         *     it, without a key too. Before the freeze it is 409. It is there too when the draw is void.
-         *     It may be long, one line for each sold position. An answer that breaks off is no list: the connection is cut when
-         *     what is read does not fit what was frozen. Compressed with gzip for who accepts that. One server sends a few proofs and lists at a time only.
+         * @description The sold positions from which the prizes are drawn, from the freeze on. From this list, the freeze record
+         *     and the beacon's round, anyone can compute the outcome. It is canonical JSON (RFC 8785), never changes, and
+         *     has no personal data. Anyone may read it, also without a key. Before the freeze the status is 409. The list
+         *     remains if the draw is voided.
+         *
+         *     The document has one line per sold position and may be long. If what the server reads does not match what
+         *     was frozen, it closes the connection: an incomplete response is no list. Sent with gzip to clients that
+         *     accept it. A server limits how many proofs and lists it sends at the same time.
          */
         get: operations["getDrawList"];
         put?: never;
@@ -627,13 +657,15 @@ export interface paths {
         };
         /**
          * Follow a draw
-         * @description Server-sent events named `draw`: what is public of the draw at once, and whenever it changes: the commitment, the freeze
-         *     record with its hash and the round, the wait, the secret and the winners. Note `freeze.hash` before `round_due_at`: the proof has
-         *     the same. Nobody's `user_id` is in it. Anybody may follow a published campaign, without a key too: a few streams per address.
-         *     Reconnect with `Last-Event-ID`, and an event that you have seen is not repeated.
+         * @description Server-sent events named `draw`: the public state of the draw at the start and after each change: the
+         *     commitment, the freeze record with its hash and the round, what the draw waits for, the secret and the
+         *     winners. Record `freeze.hash` before `round_due_at`, and compare it with the proof. Events have no
+         *     `user_id`. After publication anyone may subscribe, also without a key, with a few streams per address.
+         *     Reconnect with `Last-Event-ID` to skip events that you have seen.
          *
-         *     The last event is named `end`; its data is a StreamEnd with the reason. A stream without it was cut. It ends
-         *     after some minutes, and when the campaign is completed or cancelled. A browser reconnects by itself.
+         *     The last event is named `end`; its data is a StreamEnd with the reason. A stream without it was interrupted.
+         *     The stream ends after some minutes, and when the campaign is completed or cancelled. Browsers reconnect
+         *     automatically.
          */
         get: operations["streamDraw"];
         put?: never;
@@ -652,11 +684,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read what people call the positions
-         * @description The proof of a draw has layers and columns only. This says what people call them: `triprize verify --labels` and the page
-         *     `/verify` show it beside. It is what the operator has written, and no part of the proof. It never changes after publication.
-         *     A position is called by the label of its layer and its column, `Row D 7`, or by its number where the layer has no label:
-         *     `first_number` + column - 1. Anybody may read it, without a key too.
+         * Read the labels of the positions
+         * @description The proof of a draw identifies positions by layer and column. This document has their labels, which
+         *     `triprize verify --labels` and the page `/verify` display. The operator writes the labels; they are not part
+         *     of the proof and never change after publication. A position is named by the label of its layer and its
+         *     column (`Row D 7`), or by its number if the layer has no label: `first_number` + column - 1. Anyone may read
+         *     them, also without a key.
          */
         get: operations["getDrawLabels"];
         put?: never;
@@ -676,10 +709,11 @@ export interface paths {
         };
         /**
          * Read the board
-         * @description Every position by layer and column, with its state; at most a second old, but the user's own positions are
-         *     current. Operators see who has each position; a user sees this only for its own. `board_version` says as of when
-         *     it is. After a purchase, or an event that tells of a version, ask for that as `min_version`: the answer is never
-         *     older. With `since` it has only what has changed since a version that you have seen.
+         * @description Every position by layer and column, with its state. The board is at most a second old; the user's own
+         *     positions are current. Operators see the user of each position; users see only their own. `board_version` is
+         *     the version of the response. After a purchase, or an event with a version, send that version as
+         *     `min_version`: the response is never older. With `since` the response has only what changed after that
+         *     version.
          */
         get: operations["listPositions"];
         put?: never;
@@ -701,7 +735,7 @@ export interface paths {
         put?: never;
         /**
          * Block positions
-         * @description Keeps free positions from sale: all of them or none. Nobody can hold or buy a blocked position, until it is unblocked; what is blocked at the end of the sale is not drawn. It works for an active campaign, paused or not, before and during the sale, if its `policies.unsold` is `draw`: any other campaign is drawn when every position is sold. `position-taken` names the positions that are held, reserved, sold or blocked in `errors`.
+         * @description Removes free positions from sale, all or none. Blocked positions cannot be held or bought until they are unblocked, and do not take part in the draw. The campaign must be active (paused or not, before or during the sale) and have `policies.unsold` `draw`, because any other campaign is drawn only when every position is sold. `position-taken` names the held, reserved, sold or blocked positions in `errors`.
          */
         post: operations["blockPositions"];
         delete?: never;
@@ -721,7 +755,7 @@ export interface paths {
         put?: never;
         /**
          * Unblock positions
-         * @description Puts blocked positions on sale again: all of them or none. `state-conflict` names those that are not blocked in `errors`.
+         * @description Returns blocked positions to sale, all or none. `state-conflict` names those that are not blocked in `errors`.
          */
         post: operations["unblockPositions"];
         delete?: never;
@@ -739,7 +773,7 @@ export interface paths {
         };
         /**
          * Read one position
-         * @description As it is now, with the `board_version` at which it was read.
+         * @description The current state, with the `board_version` of the read.
          */
         get: operations["getPosition"];
         put?: never;
@@ -759,16 +793,16 @@ export interface paths {
         };
         /**
          * Follow a campaign
-         * @description Server-sent events named `campaign`: a snapshot of state, counts and board version at once, and whenever any of
-         *     them changes: by a hold, its release or expiry, a sale, a cancellation. A slow reader may miss some events, but
-         *     not the newest state. Reconnect with `Last-Event-ID`, and events that you have seen are not repeated.
+         * @description Server-sent events named `campaign`: state, counts and board version at the start and after each change by a
+         *     hold, its release or expiry, a sale, or a cancellation. A slow reader may miss intermediate events, but
+         *     always gets the newest state. Reconnect with `Last-Event-ID` to skip events that you have seen.
          *
-         *     With `positions=true` every event brings `board`: first the whole board, then what has changed since the event
-         *     before. Nobody's `user_id` is in it.
+         *     With `positions=true` every event has `board`: first the whole board, then the changes since the previous
+         *     event. Events have no `user_id`.
          *
-         *     The last event is named `end`; its data is a StreamEnd with the reason. A stream without it was cut. It ends
-         *     after some minutes, when the campaign is completed, and when it is cancelled and its purchases are given back: `refunds`
-         *     say how far that is. A browser reconnects by itself.
+         *     The last event is named `end`; its data is a StreamEnd with the reason. A stream without it was interrupted.
+         *     The stream ends after some minutes, when the campaign is completed, and when it is cancelled and its
+         *     purchases are refunded (`refunds` shows the progress). Browsers reconnect automatically.
          */
         get: operations["streamCampaign"];
         put?: never;
@@ -788,7 +822,7 @@ export interface paths {
         };
         /**
          * Read a purchase
-         * @description With its positions, payment and timeline. A user sees its own.
+         * @description With its positions, payment and timeline. Users see only their own purchases.
          */
         get: operations["getPurchase"];
         put?: never;
@@ -807,10 +841,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Prove that a purchase takes part in the draw
-         * @description Its leaves of the frozen list, each with its path to the root, from the freeze on: `triprize verify proof.json --purchase` checks
-         *     them. With the nonces the buyer can show which lines of the published list are its own; so this is for the buyer only.
-         *     409 before the freeze, and for a purchase that is not sold: one that was cancelled, refunded or never paid takes no part.
+         * Read the proof of a purchase
+         * @description The purchase's leaves in the frozen list, each with its path to the root, from the freeze on. Check them
+         *     with `triprize verify proof.json --purchase`. The nonces prove which lines of the published list belong to
+         *     the purchase, so only its buyer should have them. The status is 409 before the freeze, and for a purchase
+         *     that is not sold: cancelled, refunded or unpaid purchases do not take part in the draw.
          */
         get: operations["getPurchaseProof"];
         put?: never;
@@ -832,12 +867,14 @@ export interface paths {
         put?: never;
         /**
          * Pay a purchase with another card
-         * @description After a decline, or instead of an authentication: while the purchase is `awaiting_action`. The positions stay reserved, and
-         *     the same job goes on: the answer is the job of the purchase. Four other payment methods may be brought for a purchase. They must come before
-         *     `next_action.expires_at`: after a decline that is 3 minutes, but never longer than the reservation.
+         * @description After a decline, or instead of an authentication: while the purchase is `awaiting_action`. The positions
+         *     stay reserved, and the same job continues; the response is that job. A purchase accepts up to four further
+         *     payment methods, until `next_action.expires_at`: 3 minutes after a decline, but not after the end of the
+         *     reservation.
          *
-         *     A purchase that does not wait for its buyer is refused with `state-conflict`, for instance while a card is just being charged. A user
-         *     with 10 declines within an hour is refused with `decline-limit-exceeded`, and `retry_at` says until when; so are its new purchases by card.
+         *     A purchase that does not wait for its buyer is rejected with `state-conflict`, for example while a card is
+         *     being charged. A user with 10 declines within an hour is rejected with `decline-limit-exceeded` until
+         *     `retry_at`, here and for new card purchases.
          */
         post: operations["tryPayment"];
         delete?: never;
@@ -857,23 +894,27 @@ export interface paths {
         put?: never;
         /**
          * Cancel a purchase
-         * @description Accepts the cancellation of a purchase as a job. When it succeeds, the positions are free for anybody,
-         *     no longer count towards the user's limit, and `result` says which they were and how much is to be refunded. Your
-         *     app refunds what was paid `external`; the money of a wallet is credited to it automatically, that of a card is refunded to it: the purchase is
-         *     `refunding` until the provider has done so.
+         * @description Accepts the cancellation of a purchase as a job. When the job succeeds, the positions are free and no longer
+         *     count towards the user's limit, and `result` has the positions and the amount to refund. Your app refunds
+         *     `external` payments. Wallets are credited automatically. Cards are refunded automatically: the purchase is
+         *     `refunding` until the provider has made the refund.
          *
-         *     A `completed` purchase can be cancelled while the campaign is `active`; as soon as the last position is sold, the list of buyers is
-         *     frozen. With `policies.cancellation_until`, apps and users must send the request before that time, by the
-         *     server's clock, however long the job waits after that; operators can cancel later, too. A card purchase can also be
-         *     cancelled while it is `pending` or `awaiting_action`: it is then not charged, or, when the money is just being taken, refunded. A failed job has one of these codes in `problem`:
-         *     `state-conflict` (`detail` has the reason: the campaign, the deadline, the payment method, or that the purchase
-         *     is cancelled already), `purchase-disputed` (the bank has the money of the card, until it decides; an operator can
-         *     cancel the purchase, but its refund waits for an operator), `not-found`, `internal-error`.
+         *     A `completed` purchase can be cancelled while the campaign is `active`. When the last position is sold, the
+         *     list of buyers is frozen. With `policies.cancellation_until`, apps and users must send the request before
+         *     that time (server clock; the job may run later); operators can cancel after it. A card purchase can also be
+         *     cancelled while it is `pending` or `awaiting_action`: it is not charged, or it is refunded if the capture is
+         *     already under way.
          *
-         *     With `positions`, only these are cancelled, all or none, under the same conditions and of a `completed` purchase only: it stays `completed`
-         *     with the others, shows the cancelled ones in `partial_cancellations`, and gives back their price. A position that the purchase never had
-         *     is `invalid-request`; one that is cancelled already makes the job fail with `state-conflict`. When it names all positions
-         *     that are left, the whole purchase is cancelled.
+         *     With `positions`, only these positions of a `completed` purchase are cancelled, all or none, under the same
+         *     conditions. The purchase stays `completed` with the others, lists the cancelled ones in
+         *     `partial_cancellations`, and their price is refunded. A position that the purchase never had is rejected
+         *     with `invalid-request`; a position that is already cancelled makes the job fail with `state-conflict`.
+         *     Naming all remaining positions cancels the whole purchase.
+         *
+         *     A failed job has one of these codes in `problem`: `state-conflict` (`detail` has the reason: the campaign,
+         *     the deadline, the payment method, or an earlier cancellation), `purchase-disputed` (the bank holds the money
+         *     until it decides; an operator can cancel the purchase, but its refund waits for an operator), `not-found`,
+         *     `internal-error`.
          */
         post: operations["cancelPurchase"];
         delete?: never;
@@ -891,13 +932,13 @@ export interface paths {
         };
         /**
          * Find the wallets of an owner
-         * @description An app finds those at its client, one for each currency, a user its own, an operator those of all clients.
+         * @description Apps find the wallets at their own client, one per currency; users their own; operators those of all clients.
          */
         get: operations["listWallets"];
         put?: never;
         /**
          * Open a wallet
-         * @description An owner has at most one wallet per currency at a client. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
+         * @description An owner has at most one wallet per currency and client. `initial_balance` is a first credit. 409 `wallet-exists` has the id of the existing wallet in `about`.
          */
         post: operations["openWallet"];
         delete?: never;
@@ -915,7 +956,7 @@ export interface paths {
         };
         /**
          * Read a wallet
-         * @description `available` is what it can spend: `balance` minus what authorizations hold. Its `version` is also the `ETag`, for `If-Match`. A user sees its own.
+         * @description `available` is `balance` minus the amounts held by authorizations. `version` is also the `ETag`, for `If-Match`. Users see only their own wallets.
          */
         get: operations["getWallet"];
         put?: never;
@@ -935,7 +976,7 @@ export interface paths {
         };
         /**
          * Read a wallet's history
-         * @description Newest first, or from a version upward with `from_version`. An event is never changed.
+         * @description Newest first, or upwards from a version with `from_version`. Events never change.
          */
         get: operations["listWalletEvents"];
         put?: never;
@@ -957,7 +998,7 @@ export interface paths {
         put?: never;
         /**
          * Credit a wallet
-         * @description Adds money from outside. With `If-Match` only if the wallet still has that version: 412 otherwise. A client can use a `reference` only once.
+         * @description Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
          */
         post: operations["creditWallet"];
         delete?: never;
@@ -977,7 +1018,7 @@ export interface paths {
         put?: never;
         /**
          * Debit a wallet
-         * @description Pays money out. Never below what is available: 409 `insufficient-funds`. With `If-Match` only if the wallet still has that version: 412 otherwise. A client can use a `reference` only once.
+         * @description Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
          */
         post: operations["debitWallet"];
         delete?: never;
@@ -997,7 +1038,7 @@ export interface paths {
         put?: never;
         /**
          * Authorize a payment
-         * @description Holds money in the wallet until it is captured or voided, or `expires_at` has passed. Until then it is in the balance, but not available. With `If-Match` only at that version.
+         * @description Holds money in the wallet until it is captured, voided or expired (`expires_at`). Until then it is part of the balance, but not available. With `If-Match`, only if the wallet has that version.
          */
         post: operations["authorize"];
         delete?: never;
@@ -1015,7 +1056,7 @@ export interface paths {
         };
         /**
          * Read an authorization
-         * @description As it is now. A user sees those of its own wallets.
+         * @description The current state. Users see only authorizations of their own wallets.
          */
         get: operations["getAuthorization"];
         put?: never;
@@ -1037,7 +1078,7 @@ export interface paths {
         put?: never;
         /**
          * Capture an authorization
-         * @description Pays out the rest that it holds, or a part of it; the remainder stays held. One that is captured, voided or expired is refused with `state-conflict`.
+         * @description Pays out the held amount or a part of it; the rest stays held. A captured, voided or expired authorization is rejected with `state-conflict`.
          */
         post: operations["captureAuthorization"];
         delete?: never;
@@ -1057,7 +1098,7 @@ export interface paths {
         put?: never;
         /**
          * Void an authorization
-         * @description Releases what it still holds. One that is captured, voided or expired is refused with `state-conflict`.
+         * @description Releases the held amount. A captured, voided or expired authorization is rejected with `state-conflict`.
          */
         post: operations["voidAuthorization"];
         delete?: never;
@@ -1077,7 +1118,7 @@ export interface paths {
         put?: never;
         /**
          * Transfer money
-         * @description From one wallet to another in the same currency, all or nothing. With `If-Match` only if the wallet `from` still has that version: 412 otherwise.
+         * @description From one wallet to another in the same currency, in one transaction. With `If-Match`, only if the wallet `from` still has that version; otherwise 412.
          */
         post: operations["transfer"];
         delete?: never;
@@ -1095,7 +1136,7 @@ export interface paths {
         };
         /**
          * List a user's purchases, newest first
-         * @description A user sees its own.
+         * @description Users see only their own.
          */
         get: operations["listPurchases"];
         put?: never;
@@ -1115,7 +1156,7 @@ export interface paths {
         };
         /**
          * Read a job
-         * @description Its client and operators see it. With `Prefer: wait=N` the answer comes when the job is final, or with 202 after N seconds, or as soon as it is `awaiting_action`. With `Prefer: wait=N; until=final` it goes on waiting while the buyer does what is awaited.
+         * @description For the job's client and operators. With `Prefer: wait=N` the response comes when the job is final; or with 202 after N seconds, or when the job is `awaiting_action`. With `Prefer: wait=N; until=final` it also waits while the buyer acts.
          */
         get: operations["getJob"];
         put?: never;
@@ -1135,7 +1176,7 @@ export interface paths {
         };
         /**
          * Follow a job
-         * @description Server-sent events named `job`: the job as it is now, then whenever its state changes, or what it awaits, waits for or has done of its refunds. The stream ends after the event that shows the job final; its last event is named `end`, and its data is a StreamEnd with the reason.
+         * @description Server-sent events named `job`: the current job, then the job after each change of its state, `next_action`, `waiting` or `refunds`. After the event with the final job comes the last event, named `end`; its data is a StreamEnd with the reason.
          */
         get: operations["streamJob"];
         put?: never;
@@ -1155,8 +1196,8 @@ export interface paths {
         };
         /**
          * Find jobs, newest first
-         * @description Those of your client; operators find those of all. Commands leave jobs, too: their `kind` is a noun and a verb. A job is here as long as
-         *     its idempotency key is kept.
+         * @description The jobs of your client; for operators, of all clients. Commands also create jobs: their `kind` is a noun
+         *     and a verb. A job is retained as long as its idempotency key.
          */
         get: operations["listJobs"];
         put?: never;
@@ -1176,7 +1217,7 @@ export interface paths {
         };
         /**
          * Find purchases by their reference, newest first
-         * @description Those whose `payment.reference` is this, in all campaigns: your own reference of an external payment, or the id of a card payment at the provider. A user finds its own.
+         * @description Purchases in all campaigns with this `payment.reference`: your reference of an external payment, or the id of a card payment at the provider. Users find only their own.
          */
         get: operations["findPurchases"];
         put?: never;
@@ -1196,7 +1237,7 @@ export interface paths {
         };
         /**
          * List the holds of a campaign, newest first
-         * @description As they are now: a hold whose time is over is `expired`. A user finds its own. A hold that has ended is here for a day at least.
+         * @description In their current state: a hold after its time is `expired`. Users find only their own. Ended holds are retained for at least a day.
          */
         get: operations["listHolds"];
         put?: never;
@@ -1216,7 +1257,7 @@ export interface paths {
         };
         /**
          * List a user's holds, newest first
-         * @description In all campaigns, as they are now. A user sees its own.
+         * @description Holds in all campaigns, in their current state. Users see only their own.
          */
         get: operations["listUserHolds"];
         put?: never;
@@ -1236,7 +1277,7 @@ export interface paths {
         };
         /**
          * List the sweeps
-         * @description With the interval at which the scheduler runs each, and the report of its last run, if Redis has one.
+         * @description Each sweep with the interval at which the scheduler runs it and the report of its last run, if Redis has one.
          */
         get: operations["listSweeps"];
         put?: never;
@@ -1258,7 +1299,7 @@ export interface paths {
         put?: never;
         /**
          * Run a sweep now
-         * @description A sweep may run several times at once, so this needs no Idempotency-Key. The answer is its report; when it failed, `error` is set. A run ends before the time limit of a request; with `more` it has left something to do.
+         * @description Concurrent runs of a sweep are safe, so this needs no Idempotency-Key. The response is the report; if the run failed, `error` is set. A run ends before the request's time limit; `more` is true if work remains.
          */
         post: operations["runSweep"];
         delete?: never;
@@ -1276,16 +1317,16 @@ export interface paths {
         };
         /**
          * List the endpoints
-         * @description In the order in which they were made. An app sees its own, operators those of every client.
+         * @description In order of creation. Apps see their own endpoints, operators those of all clients.
          */
         get: operations["listWebhookEndpoints"];
         put?: never;
         /**
-         * Have events sent to an address
-         * @description From now on the events that it asks for are sent to `url`. The answer has the `secret` that signs them: keep it. It is
-         *     shown in this answer only, and stored nowhere else; a repeated request with the same key is answered without it
-         *     (`POST …/rotate-secret` makes another). An endpoint hears of its own client's purchases, holds, jobs and wallets,
-         *     and of every campaign. A client has 16 endpoints at most, if the operator has not changed it; any more are refused with `state-conflict`.
+         * Create a webhook endpoint
+         * @description Subscribes `url` to events from now on. The response has the `secret` that signs them. Store it: it is in
+         *     this response only, and a retry with the same key does not include it (`POST …/rotate-secret` creates
+         *     another). An endpoint gets the events of its client's purchases, holds, jobs and wallets, and of every
+         *     campaign. A client has at most 16 endpoints by default; more are rejected with `state-conflict`.
          */
         post: operations["createWebhookEndpoint"];
         delete?: never;
@@ -1303,21 +1344,21 @@ export interface paths {
         };
         /**
          * Read an endpoint
-         * @description As it is now: whether it is enabled, and since when it fails. Never with its secret.
+         * @description The current state: whether the endpoint is enabled, and since when its deliveries fail. The secret is not included.
          */
         get: operations["getWebhookEndpoint"];
         put?: never;
         post?: never;
         /**
          * Delete an endpoint
-         * @description With its secrets, deliveries and attempts. Undelivered events are never sent, except for a request that is under way at this moment.
+         * @description Deletes the endpoint with its secrets, deliveries and attempts. Undelivered events are not sent, except in a request that is already under way.
          */
         delete: operations["deleteWebhookEndpoint"];
         options?: never;
         head?: never;
         /**
          * Change an endpoint
-         * @description A member that is left out stays as it is; null removes the description. Another `events` counts for events from now on; deliveries under way are still sent, to the new `url` if there is one.
+         * @description Omitted members stay unchanged; null removes the description. New `events` apply to future events. Pending deliveries are still sent, to the new `url` if it changed.
          */
         patch: operations["patchWebhookEndpoint"];
         trace?: never;
@@ -1332,8 +1373,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Enable an endpoint again
-         * @description It is sent events again, those from now on. Missed events come with `POST …/replay`. One that is `unverified` is sent another challenge, at most one in ten seconds. An endpoint that is enabled stays as it is.
+         * Enable an endpoint
+         * @description The endpoint gets events from now on. `POST …/replay` sends missed events. An `unverified` endpoint gets another challenge, at most one per ten seconds. Enabling an enabled endpoint changes nothing.
          */
         post: operations["enableWebhookEndpoint"];
         delete?: never;
@@ -1353,7 +1394,7 @@ export interface paths {
         put?: never;
         /**
          * Disable an endpoint
-         * @description Nothing is sent to it any more; deliveries that were pending are `failed`. Its events are stored, for `POST …/replay`. An endpoint that is disabled stays as it is.
+         * @description Deliveries stop; pending deliveries are `failed`. Events are still stored for `POST …/replay`. Disabling a disabled endpoint changes nothing.
          */
         post: operations["disableWebhookEndpoint"];
         delete?: never;
@@ -1372,8 +1413,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Make a new secret
-         * @description The answer has the new `secret`; it is shown in this answer only. The old ones sign too for `overlap_seconds`, so that a receiver can be changed at leisure; 0 ends them at once. A repeated request with the same key is answered without the secret and makes no other.
+         * Rotate the secret
+         * @description The response has the new `secret`; it is in this response only. The old secrets also sign for `overlap_seconds`, so that you can update the receiver; 0 ends them immediately. A retry with the same key has no secret and creates none.
          */
         post: operations["rotateWebhookSecret"];
         delete?: never;
@@ -1393,7 +1434,7 @@ export interface paths {
         put?: never;
         /**
          * Send a test event
-         * @description An event `webhook-endpoint.test` to this endpoint only, with any `events`. Its attempts are at `GET …/deliveries/{event}`. A disabled endpoint is refused with `state-conflict`.
+         * @description Sends an event `webhook-endpoint.test` to this endpoint only, regardless of its `events`. `GET …/deliveries/{event}` shows the attempts. A disabled endpoint is rejected with `state-conflict`.
          */
         post: operations["testWebhookEndpoint"];
         delete?: never;
@@ -1412,8 +1453,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Send the events of a span again
-         * @description Every event from `from` on and before `to` that the endpoint wants, or only those of `types` and in `state`, is sent again, with its `webhook-id` and its body as they were: 1,000 at most in one request, and 20 a second for each endpoint, however many requests there are. `more` says that there are others: go on from the time in `until`. A disabled endpoint is refused with `state-conflict`.
+         * Replay events
+         * @description Sends again every subscribed event from `from` up to, but not including, `to`, or only those of `types` and in `state`, with the same `webhook-id` and body. At most 1,000 events per request, and 20 per second and endpoint over all requests. If `more` is true, continue from `until`. A disabled endpoint is rejected with `state-conflict`.
          */
         post: operations["replayWebhookDeliveries"];
         delete?: never;
@@ -1430,8 +1471,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what is sent to an endpoint
-         * @description The newest event first. All deliveries, those in one state, or those of one type. They are kept for 30 days, if the operator has not changed it.
+         * List the deliveries of an endpoint
+         * @description The newest event first. All deliveries, those in one state, or those of one type. Retained for 30 days by default.
          */
         get: operations["listWebhookDeliveries"];
         put?: never;
@@ -1450,8 +1491,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read a delivery, with its attempts
-         * @description Each attempt with its time, how long it took, and the status of the answer, or why there was none. The last 100 attempts.
+         * Read a delivery with its attempts
+         * @description Each attempt with its time, its duration, and the response's status or the reason why there was none. The last 100 attempts.
          */
         get: operations["getWebhookDelivery"];
         put?: never;
@@ -1472,8 +1513,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Send one event again
-         * @description With its `webhook-id` and its body as they were, also one that was delivered, and one that the endpoint was not sent because it was disabled. A disabled endpoint is refused with `state-conflict`.
+         * Replay one event
+         * @description Sends the event again with the same `webhook-id` and body, even if it was delivered or was missed while the endpoint was disabled. A disabled endpoint is rejected with `state-conflict`.
          */
         post: operations["replayWebhookDelivery"];
         delete?: never;
@@ -1491,7 +1532,7 @@ export interface paths {
         };
         /**
          * Read an event
-         * @description What it is about, and what is sent of it: `message` is the body of the requests, null until it is sent first. An app sees events of its own and of campaigns. Events that no endpoint wants are not kept.
+         * @description What the event is about and what is sent: `message` is the body of the requests, null before the first request. Apps see their own events and those of campaigns. Events without a subscribed endpoint are not stored.
          */
         get: operations["getWebhookEvent"];
         put?: never;
@@ -1512,10 +1553,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take an event of Stripe
-         * @description For Stripe, or its sandbox, only. The signature in `Stripe-Signature` is the proof, and it covers the body byte
-         *     for byte. 200 means that the event is stored; the same event again gets 200 and changes nothing.
-         *     After anything else Stripe sends it again. Events that nobody here needs are kept and ignored. It costs nobody's rate limit.
+         * Receive a Stripe event
+         * @description For Stripe, or its sandbox, only. `Stripe-Signature` authenticates the exact bytes of the body. 200: the
+         *     event is stored. The same event again gets 200 and changes nothing. After any other status Stripe retries.
+         *     Events that are not needed are stored and ignored. No rate limit applies.
          */
         post: operations["stripeWebhook"];
         delete?: never;
@@ -1532,8 +1573,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Is the process alive?
-         * @description It answers without asking Postgres or Redis.
+         * Liveness probe
+         * @description Does not query Postgres or Redis.
          */
         get: operations["healthz"];
         put?: never;
@@ -1552,8 +1593,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Can the process do its work?
-         * @description Ready with Postgres and the right schema. A starting process waits for both (setting `postgres.start_wait`) and says what it waits for. `degraded` is a 200: requests are accepted, but Redis is away, or one of `causes` holds for the whole system. 503 is about this process alone.
+         * Readiness probe
+         * @description Ready with Postgres and the right schema. A starting process waits for both (setting `postgres.start_wait`) and reports which one it waits for. `degraded` is a 200: requests are accepted, but Redis is unavailable, or one of `causes` applies to the whole system. 503 is about this process alone.
          */
         get: operations["readyz"];
         put?: never;
@@ -1577,7 +1618,7 @@ export interface webhooks {
         put?: never;
         /**
          * A purchase
-         * @description Of your client: its buyer has something to do, it was sold, has failed, was cancelled, wholly or in part, its money has gone back, or a bank disputes its payment: then `dispute` says how.
+         * @description A purchase of your client: its buyer must act, or it was sold, has failed, was cancelled in whole or in part, was refunded, or is disputed (`dispute` has the details).
          */
         post: operations["purchaseWebhook"];
         delete?: never;
@@ -1597,7 +1638,7 @@ export interface webhooks {
         put?: never;
         /**
          * A refund
-         * @description Of a purchase of your client: the provider has refused it, or it waits for a person (`waiting_for`).
+         * @description A refund of a purchase of your client: the provider rejected it, or it waits for an operator (`waiting_for`).
          */
         post: operations["refundWebhook"];
         delete?: never;
@@ -1617,7 +1658,7 @@ export interface webhooks {
         put?: never;
         /**
          * A hold
-         * @description Of your client: it was made, released or used by a purchase, or has run out unused.
+         * @description A hold of your client: it was created, released, used by a purchase, or has expired.
          */
         post: operations["holdWebhook"];
         delete?: never;
@@ -1637,7 +1678,7 @@ export interface webhooks {
         put?: never;
         /**
          * A campaign
-         * @description Of anybody: its sale was paused or goes on, its last position was sold, its draw has begun, its list is frozen (`freeze` has the record), the void of its draw is announced (`voids_at`), its prizes are drawn, or it was cancelled.
+         * @description Any campaign: its sale was paused or resumed, its last position was sold, its draw has begun, its list is frozen (`freeze` has the record), a void of its draw is announced (`voids_at`), its prizes are drawn, or it was cancelled.
          */
         post: operations["campaignWebhook"];
         delete?: never;
@@ -1657,7 +1698,7 @@ export interface webhooks {
         put?: never;
         /**
          * A job
-         * @description Of your client: an accepted request that has failed. `problem` says why.
+         * @description A job of your client that failed. `problem` has the reason.
          */
         post: operations["jobWebhook"];
         delete?: never;
@@ -1676,8 +1717,8 @@ export interface webhooks {
         get?: never;
         put?: never;
         /**
-         * Whether an address wants events
-         * @description Sent to a new address, once and up to four times more. No events are sent to it until it has answered 2xx with the challenge: as text, or as member `challenge` of a JSON object.
+         * A challenge
+         * @description Sent to a new address, once and up to four more times. The address gets no events until it responds with 2xx and the challenge: as text, or as member `challenge` of a JSON object.
          */
         post: operations["webhookVerificationWebhook"];
         delete?: never;
@@ -1697,7 +1738,7 @@ export interface webhooks {
         put?: never;
         /**
          * A movement
-         * @description Of a wallet of your client: one event for each wallet that an entry of the ledger moves.
+         * @description A wallet of your client: one event for each wallet that a ledger entry changes.
          */
         post: operations["walletWebhook"];
         delete?: never;
@@ -1717,7 +1758,7 @@ export interface webhooks {
         put?: never;
         /**
          * An endpoint
-         * @description Of your client: another endpoint was disabled, because it has failed for days or is gone; or a test of this one.
+         * @description Another endpoint of your client was disabled, because it has failed for days or is gone; or a test of this endpoint.
          */
         post: operations["webhookEndpointWebhook"];
         delete?: never;
@@ -1746,7 +1787,7 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A code of ISO 4217, list one, that has minor units.
+         * @description An ISO 4217 code (list one) with minor units.
          * @example JPY
          */
         Currency: string;
@@ -1763,7 +1804,7 @@ export interface components {
          */
         Time: string;
         /**
-         * @description What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+         * @description An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
          * @example {
          *       "order": "4711"
          *     }
@@ -1772,12 +1813,12 @@ export interface components {
             [key: string]: string;
         };
         /**
-         * @description pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+         * @description pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
          * @enum {string}
          */
         CampaignState: "pending" | "active" | "drawing" | "completed" | "cancelled";
         /**
-         * @description `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+         * @description `blocked`: an operator has removed it from sale. `unsold`: it was free when the sale ended for good: the campaign is `drawing`, `completed` or `cancelled`.
          * @enum {string}
          */
         PositionState: "available" | "held" | "reserved" | "sold" | "blocked" | "unsold";
@@ -1786,23 +1827,23 @@ export interface components {
             name: components["schemas"]["Name"];
             count: number;
         };
-        /** @description How many positions a layer has, what they cost and what can be won in it. */
+        /** @description The number of positions of a layer, their price and the prizes to be won. */
         LayerDraft: {
             layer: number;
-            /** @description How many positions the layer has. In a triangle (with `base_length`) it is the layer's number, and can be left out. */
+            /** @description The number of positions. In a triangle (with `base_length`) it is the layer's number and can be omitted. */
             positions?: number;
-            /** @description What people call the layer, such as `Row C`. Its positions are then `Row C 1`, `Row C 2`, …; without it a position is called by its number. */
+            /** @description The name of the layer, such as `Row C`. Its positions are `Row C 1`, `Row C 2`, …; without a label a position is named by its number. */
             label?: string;
-            /** @description Columns behind which an aisle is, in order: positions on both sides of it are not side by side (`adjacent`). `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. It is no part of the rules of the draw. */
+            /** @description Columns followed by an aisle, in order: positions on both sides of an aisle are not `adjacent`. `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. Aisles are not part of the draw's rules. */
             aisles?: number[];
             /**
              * Format: int64
-             * @description Of each position, in minor units. Providers refuse small charges by card.
+             * @description Price of each position, in minor units. Providers reject small card charges.
              */
             price: number;
             prizes?: components["schemas"]["PrizeGroup"][];
         };
-        /** @description Rules for special cases; members that are left out have their defaults. */
+        /** @description Rules for special cases. Omitted members have their defaults. */
         PoliciesDraft: {
             /**
              * @description What happens to a payment that arrives after its reservation expired.
@@ -1811,28 +1852,28 @@ export interface components {
              */
             late_payment?: "refund" | "reassign";
             /**
-             * @description What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
+             * @description What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
              * @default stay
              * @enum {string}
              */
             unsold?: "stay" | "cancel" | "draw";
             /**
              * Format: date-time
-             * @description Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
+             * @description Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
              */
             cancellation_until?: string | null;
-            /** @description Whether the draw waits for public randomness that nobody can choose or know before (drand), published after the list of buyers is frozen. Without it the draw rests on trust in the operator. Left out, it is what the installation says: true, if its operator has not changed that. An installation that asks no beacon refuses true. */
+            /** @description Whether the draw waits for public randomness (drand) that nobody can choose or predict, published after the list of buyers is frozen. Without it, participants must trust the operator. Default: the setting of the installation, normally true. An installation without a beacon rejects true. */
             beacon?: boolean;
         };
         /** @description A campaign to be created. */
         CampaignDraft: {
             name: components["schemas"]["Name"];
-            /** @description For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`. */
+            /** @description For a triangle, whose layer k has k positions: the number of layers. Omit it for another shape, and give each layer its `positions`. */
             base_length?: number;
             currency: components["schemas"]["Currency"];
-            /** @description Every layer from 1 on once, in order. Together they may have 10,000 positions by default. */
+            /** @description Every layer from 1, once, in order. At most 10,000 positions in total by default. */
             layers: components["schemas"]["LayerDraft"][];
-            /** @description Positions a user may have; null for no limit. */
+            /** @description Maximum positions per user; null for no limit. */
             purchase_limit?: number | null;
             /** Format: date-time */
             sale_starts_at?: string | null;
@@ -1844,7 +1885,7 @@ export interface components {
         /** @description The changes; at least one field. */
         CampaignPatch: {
             name?: components["schemas"]["Name"];
-            /** @description As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say. */
+            /** @description As in a draft. New `layers` with `positions`, sent without `base_length`, define the shape. */
             base_length?: number;
             currency?: components["schemas"]["Currency"];
             layers?: components["schemas"]["LayerDraft"][];
@@ -1854,7 +1895,7 @@ export interface components {
             /** Format: date-time */
             sale_ends_at?: string | null;
             policies?: components["schemas"]["PoliciesDraft"];
-            /** @description Replaces the metadata as a whole, in any state of the campaign; null: none. As in Metadata. */
+            /** @description Replaces the metadata as a whole, in any state of the campaign; null removes it. As in Metadata. */
             metadata?: {
                 [key: string]: string;
             } | null;
@@ -1862,12 +1903,12 @@ export interface components {
         /** @description Positions by state. */
         Counts: {
             total: number;
-            /** @description Free. When the sale is over for ever, they are `unsold`. */
+            /** @description Free. After the final end of the sale they are `unsold`. */
             available: number;
             /** @description Held, or reserved for a payment. */
             reserved: number;
             sold: number;
-            /** @description Kept from sale by an operator. */
+            /** @description Removed from sale by an operator. */
             blocked: number;
         };
         Policies: {
@@ -1877,7 +1918,7 @@ export interface components {
             unsold: "stay" | "cancel" | "draw";
             /**
              * Format: date-time
-             * @description Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
+             * @description Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
              */
             cancellation_until: string | null;
             /** @description Whether the draw waits for public randomness. */
@@ -1885,9 +1926,9 @@ export interface components {
         };
         Layer: {
             layer: number;
-            /** @description What people call it; null: it has no label. */
+            /** @description The name of the layer; null: none. */
             label: string | null;
-            /** @description Columns behind which an aisle is, in order. */
+            /** @description Columns followed by an aisle, in order. */
             aisles: number[];
             price: components["schemas"]["Money"];
             prizes: components["schemas"]["PrizeGroup"][];
@@ -1896,7 +1937,7 @@ export interface components {
         CampaignSummary: {
             id: components["schemas"]["ID"];
             name: string;
-            /** @description The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`. */
+            /** @description The number of layers of a triangle. Null: another shape, see the `positions` of each of its `layers`. */
             base_length: number | null;
             currency: components["schemas"]["Currency"];
             purchase_limit: number | null;
@@ -1908,7 +1949,7 @@ export interface components {
             sale_ends_at: string | null;
             /**
              * Format: date-time
-             * @description The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+             * @description The end of the sale, when the sold positions are drawn (`policies.unsold` `draw`; set from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: the campaign is drawn only when sold out.
              */
             draws_at: string | null;
             policies: components["schemas"]["Policies"];
@@ -1922,16 +1963,16 @@ export interface components {
             draw_completed_at: string | null;
             /** Format: date-time */
             cancelled_at: string | null;
-            /** @description Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only. */
+            /** @description Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only. */
             cancelled_by?: string;
             cancel_reason: string | null;
-            /** @description What it waits for after its sale: payments, or its draw. Null: for nothing. */
+            /** @description What the campaign waits for after its sale: payments, or its draw. Null: nothing. */
             waiting: components["schemas"]["CampaignWait"] | null;
             metadata?: components["schemas"]["Metadata"];
         };
         /** @description Why a campaign is cancelled. */
         CampaignCancellation: {
-            /** @description For the records; everybody can read it. */
+            /** @description For the records; public. */
             reason: string;
         };
         /** @description A campaign in full. */
@@ -1943,37 +1984,37 @@ export interface components {
             } | null;
             /** @description The commitment to the draw's secret, in hex; null before publication. */
             commitment: string | null;
-            /** @description Only in the webhook `campaign.frozen`; elsewhere the draw has it. */
+            /** @description Only in the webhook `campaign.frozen`; otherwise see the draw. */
             freeze?: components["schemas"]["Freeze"];
             /**
              * Format: date-time
-             * @description Only in the webhook `campaign.void_announced`; elsewhere the draw has it.
+             * @description Only in the webhook `campaign.void_announced`; otherwise see the draw.
              */
             voids_at?: string;
         };
-        /** @description The data of an event of a campaign's stream. */
+        /** @description The data of an event in a campaign's stream. */
         CampaignEvent: {
             state: components["schemas"]["CampaignState"];
             paused: boolean;
             positions: components["schemas"]["Counts"];
             /**
              * Format: int64
-             * @description Grows with every change of a position. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
+             * @description Increases with every change of a position. When a hold expires, `positions` changes first. When either changes, read the board again with this as `min_version`.
              */
             board_version: number;
-            /** @description What it waits for after its sale; null: for nothing. */
+            /** @description What the campaign waits for after its sale; null: nothing. */
             waiting: components["schemas"]["CampaignWait"] | null;
-            /** @description How much of a cancelled campaign is given back; null when it is not cancelled, or nothing had begun. */
+            /** @description Progress of the refunds of a cancelled campaign; null if it is not cancelled or the refunds have not begun. */
             refunds: components["schemas"]["RefundProgress"] | null;
-            /** @description How far the draw is, while the campaign is `drawing`; null before the freeze (see `waiting`), and when the campaign is completed: then read the draw. */
+            /** @description Progress of the draw while the campaign is `drawing`. Null before the freeze (see `waiting`) and when the campaign is completed: then read the draw. */
             draw: components["schemas"]["DrawProgress"] | null;
-            /** @description With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`. */
+            /** @description With `positions=true`: the whole board if its `since` is null, otherwise the changes since that version. Null if the changes are too large for an event. Then, and if its `since` is above your version, read the board, with your version as `since` and the event's `board_version` as `min_version`. */
             board?: components["schemas"]["Board"] | null;
         };
         /** @description The data of the event `end` of a stream. */
         StreamEnd: {
             /**
-             * @description `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
+             * @description `over`: no more events will come. `age`: reconnect. `shutdown`: the server stops; reconnect, and another server responds. `revoked`: the API key is revoked; reconnect with another key.
              * @enum {string}
              */
             reason: "over" | "age" | "shutdown" | "revoked";
@@ -1990,34 +2031,34 @@ export interface components {
             label: components["schemas"]["PositionLabel"];
             price: components["schemas"]["Money"];
             state: components["schemas"]["PositionState"];
-            /** @description The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name. */
+            /** @description The number of the prize that it won, after the campaign is `completed`; omitted if none. The draw has its name. */
             prize?: number;
-            /** @description Whose it is: for operators, and for the user itself. */
+            /** @description The user who holds, reserved or bought it: for operators, and for that user. */
             user_id?: string;
             /**
              * Format: date-time
-             * @description When a hold or reservation ends: for operators, and for the user itself.
+             * @description When a hold or reservation ends: for operators, and for its user.
              */
             expires_at?: string;
-            /** @description Why it is blocked, if a reason was given: for operators only. */
+            /** @description The reason for the block, if one was given. Operators only. */
             block_reason?: string;
         };
-        /** @description Free positions that are to be kept from sale. */
+        /** @description Free positions to remove from sale. */
         PositionsBlock: {
             /** @description Distinct. */
             positions: components["schemas"]["PlaceDraft"][];
             /**
-             * @description For operators only.
+             * @description Operators only.
              * @example wheelchair
              */
             reason?: string;
         };
-        /** @description Blocked positions that are to be on sale again. */
+        /** @description Blocked positions to return to sale. */
         PositionsUnblock: {
             /** @description Distinct. */
             positions: components["schemas"]["PlaceDraft"][];
         };
-        /** @description A position, and as of when it is. */
+        /** @description A position, with the board version of the read. */
         PositionNow: components["schemas"]["Position"] & {
             /**
              * Format: int64
@@ -2028,12 +2069,12 @@ export interface components {
         Board: {
             /**
              * Format: int64
-             * @description Grows with every change of a position.
+             * @description Increases with every change of a position.
              */
             board_version: number;
             /**
              * Format: int64
-             * @description Null: `positions` is the whole board. A version: it is what has changed since then, and every other position is as it was.
+             * @description Null: `positions` is the whole board. A version: only the positions that changed after it.
              */
             since: number | null;
             positions: components["schemas"]["Position"][];
@@ -2044,27 +2085,27 @@ export interface components {
             payment: components["schemas"]["PaymentDraft"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign. */
+        /** @description What to hold, all or none: chosen `positions`, or a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign. */
         HoldRequest: {
             user_id: components["schemas"]["UserID"];
-            /** @description Distinct; the server allows 20 by default. */
+            /** @description Distinct; at most 20 by default. */
             positions?: components["schemas"]["PlaceDraft"][];
-            /** @description With quantity; left out for the whole campaign. */
+            /** @description With `quantity`; omit it for the whole campaign. */
             layer?: number;
-            /** @description The server allows 20 by default. */
+            /** @description At most 20 by default. */
             quantity?: number;
             /**
-             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
+             * @description With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
              * @default false
              */
             adjacent?: boolean;
             ttl_seconds?: components["schemas"]["TTLSeconds"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description How much time to add to what is left. */
+        /** @description How much time to add. */
         HoldExtension: {
             /**
-             * @description How much to add, in seconds; 120 by default. The server allows 1 to 600 by default.
+             * @description Seconds to add; 120 by default. The server allows 1 to 600 by default.
              * @example 120
              */
             ttl_seconds?: number;
@@ -2074,7 +2115,7 @@ export interface components {
          * @example 120
          */
         TTLSeconds: number;
-        /** @description Positions that are kept for a user. */
+        /** @description Positions held for a user. */
         Hold: {
             id: components["schemas"]["ID"];
             campaign_id: components["schemas"]["ID"];
@@ -2085,7 +2126,7 @@ export interface components {
             currency: components["schemas"]["Currency"];
             /**
              * Format: date-time
-             * @description By the server's clock. From then on its positions are free.
+             * @description Server clock. From then on its positions are free.
              */
             expires_at: string;
             /** @description How often it was extended. */
@@ -2098,57 +2139,57 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /**
              * Format: date-time
-             * @description When it was used or released, or found to be over.
+             * @description When it was used or released, or when its expiry was recorded.
              */
             ended_at: string | null;
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description From 1 to the number of all positions, in the order of layer and column. */
+        /** @description From 1 to the number of positions of the campaign, ordered by layer and column. */
         PositionNumber: number;
-        /** @description What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label. */
+        /** @description The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label. */
         PositionLabel: string;
-        /** @description A position by its place: `layer` and `column`, or its `number` alone. */
+        /** @description A position: `layer` and `column`, or `number` alone. */
         PlaceDraft: {
             layer?: number;
-            /** @description At most as many as the layer has positions. */
+            /** @description At most the number of positions of the layer. */
             column?: number;
-            /** @description Of the position, 1 to n over the campaign. */
+            /** @description The number of the position, 1 to n over the campaign. */
             number?: number;
         };
-        /** @description Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`). */
+        /** @description Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`). */
         Selection: {
-            /** @description With quantity; left out for the whole campaign. */
+            /** @description With `quantity`; omit it for the whole campaign. */
             layer?: number;
-            /** @description The server allows 100 by default. */
+            /** @description At most 100 by default. */
             quantity?: number;
             /**
-             * @description With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
+             * @description With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
              * @default false
              */
             adjacent?: boolean;
-            /** @description Distinct; the server allows 100 by default. */
+            /** @description Distinct; at most 100 by default. */
             positions?: components["schemas"]["PlaceDraft"][];
             hold_id?: components["schemas"]["ID"];
         };
-        /** @description How it is paid. */
+        /** @description How the purchase is paid. */
         PaymentDraft: {
             /**
-             * @description `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
+             * @description `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider charges the card.
              * @enum {string}
              */
             method: "external" | "wallet" | "card";
-            /** @description The app's own reference of the payment; not with `card`. */
+            /** @description The app's reference of the payment; not with `card`. */
             reference?: string;
-            /** @description With `card`, and only then: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers. */
+            /** @description Only with `card`: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers. */
             payment_method?: string;
-            /** @description With `card`: where the buyer's browser goes after an authentication. Left out: the server's own. */
+            /** @description With `card`: where the buyer's browser goes after an authentication. Default: the server's address for it. */
             return_url?: string;
         };
         /** @description Another payment method for a purchase by card. */
         PaymentTry: {
             /** @description The id of the payment method at the provider, `pm_…`. Never send card numbers. */
             payment_method: string;
-            /** @description Where the buyer's browser goes after an authentication. Left out: as before. */
+            /** @description Where the buyer's browser goes after an authentication. Default: as before. */
             return_url?: string;
         };
         PricedPosition: {
@@ -2160,7 +2201,7 @@ export interface components {
         };
         /** @description What to cancel, and why; optional. */
         CancellationRequest: {
-            /** @description Only these of a `completed` purchase, all or none. Left out, or all that it has: the whole purchase. */
+            /** @description Only these of a `completed` purchase, all or none. Omitted, or all of its positions: the whole purchase. */
             positions?: components["schemas"]["PlaceDraft"][];
             /** @description For the records; the buyer can read it. */
             reason?: string;
@@ -2171,7 +2212,7 @@ export interface components {
             by: string;
             reason: string | null;
         };
-        /** @description The cancellation of some positions of a purchase, which kept others. */
+        /** @description The cancellation of some positions of a purchase. */
         PartialCancellation: {
             job_id: components["schemas"]["ID"];
             at: components["schemas"]["Time"];
@@ -2187,33 +2228,33 @@ export interface components {
             user_id: string;
             job_id: components["schemas"]["ID"];
             state: components["schemas"]["PurchaseState"];
-            /** @description The code of the problem that ended it; null if none did. */
+            /** @description The problem code with which it ended; null if none. */
             failure: components["schemas"]["ProblemCode"] | null;
-            /** @description When it was cancelled, by whom and why; null if it was not, or only in part. */
+            /** @description When the whole purchase was cancelled, by whom and why; null if it was not. */
             cancellation: components["schemas"]["Cancellation"] | null;
-            /** @description Of some of its positions, while it kept others; the oldest first. */
+            /** @description Cancellations of some of its positions, the oldest first. */
             partial_cancellations: components["schemas"]["PartialCancellation"][];
-            /** @description Of all that was bought, also when a part was cancelled. */
+            /** @description The price of all positions bought, including cancelled ones. */
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
-            /** @description Those that it has, or had when it ended. Those of partial cancellations are there. */
+            /** @description The positions that it has, or had when it ended. Partially cancelled positions are in `partial_cancellations`. */
             positions: components["schemas"]["PricedPosition"][];
             payment: components["schemas"]["Payment"];
             /**
              * Format: int64
-             * @description How much of `amount` is back with the buyer, in minor units: the refunds that have succeeded or were resolved, together.
+             * @description The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
              */
             amount_refunded: number;
             /**
              * Format: int64
-             * @description How much of `amount` the buyer's bank has taken back for good, in minor units: the disputes that are `lost`, together. It is beside `amount_refunded`. A dispute in another currency than the purchase's does not count.
+             * @description The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
              */
             amount_disputed: number;
-            /** @description What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, makes one. */
+            /** @description All refunds, the oldest first: those of Triprize, and those made at the provider by others (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, creates one. */
             refunds: components["schemas"]["Refund"][];
-            /** @description What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one. */
+            /** @description The dispute of the payment; null if there is none. The positions stay sold. If there are several, one that forbids a refund comes first. */
             dispute: components["schemas"]["Dispute"] | null;
-            /** @description Proves the owner's leaf in the published list; in hex. */
+            /** @description Proves which leaf of the published list belongs to the owner; hex. */
             nonce: string;
             /** @description The steps of the purchase, the oldest first. */
             timeline: components["schemas"]["TimelineEntry"][];
@@ -2223,18 +2264,18 @@ export interface components {
         };
         Payment: {
             method: components["schemas"]["PaymentMethod"];
-            /** @description External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one. */
+            /** @description External: the app's reference. Card: the id of the payment at the provider, `pi_…`, when it is known. */
             reference: string | null;
             /** @description Card: the id of the payment method at the provider. */
             payment_method: string | null;
             /**
              * Format: date-time
-             * @description Card: until when its positions are reserved; null when it is not waiting for the payment any more.
+             * @description Card: until when its positions are reserved; null when it no longer waits for the payment.
              */
             expires_at: string | null;
             /** @description Card: why it was declined; null if it was not. */
             decline: components["schemas"]["Decline"] | null;
-            /** @description Card: false when the provider is in test mode, where no money moves. Left out until the provider has told. */
+            /** @description Card: false if the provider is in test mode, where no money moves. Omitted until the provider has reported it. */
             livemode?: boolean;
         };
         /** @description Why a card was declined, in the provider's words. */
@@ -2248,26 +2289,26 @@ export interface components {
             /** @description A sentence for the buyer. */
             message?: string;
         };
-        /** @description A dispute of a card payment, as the provider has it. */
+        /** @description A dispute of a card payment, as reported by the provider. */
         Dispute: {
             id: string;
             /** @description Such as `needs_response`, `won`, `lost`. */
             status: string;
             /** @description Such as `fraudulent`. */
             reason: string;
-            /** @description What the buyer wants back. */
+            /** @description The disputed amount. */
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
             /**
              * Format: int64
-             * @description What the provider takes for it, in minor units of `fee_currency`; null: nothing yet. Users do not see it.
+             * @description The provider's fee for it, in minor units of `fee_currency`; null: none yet. Not shown to users.
              */
             fee: number | null;
-            /** @description That of the provider's balance. */
+            /** @description The currency of the provider's balance. */
             fee_currency: string | null;
             /**
              * Format: date-time
-             * @description When it became known here.
+             * @description When Triprize received it.
              */
             at: string;
         };
@@ -2275,25 +2316,25 @@ export interface components {
             at: components["schemas"]["Time"];
             /** @enum {string} */
             event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "payment-method-changed" | "released" | "held-again" | "payment-late" | "payment-resolved" | "reassigned" | "completed" | "partially-cancelled" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
-            /** @description For people; left out when the event says it all. */
+            /** @description Human-readable; omitted if the event needs none. */
             detail?: string;
         };
         /**
-         * @description `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+         * @description `cancelled`: the purchase, or some of its positions, were cancelled. `campaign-cancelled`: the campaign was cancelled. `late-payment`: the money arrived after the reservation. `out-of-band`: the refund was made at the provider, not by Triprize; its `state` is what the provider reports, and no action is needed.
          * @enum {string}
          */
         RefundReason: "cancelled" | "campaign-cancelled" | "late-payment" | "out-of-band";
         /**
-         * @description Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
+         * @description Card: open → pending, requires_action → succeeded, failed or canceled. A failed or canceled refund waits for an operator, who retries it (open) or resolves it by hand (resolved). A refund that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
          * @enum {string}
          */
         RefundState: "open" | "pending" | "requires_action" | "succeeded" | "failed" | "canceled" | "listed" | "resolved";
         /**
-         * @description Who must see to a refund before it goes on.
+         * @description Who must act before the refund can proceed.
          * @enum {string}
          */
         RefundsWaitingFor: "operator";
-        /** @description Money of a purchase that goes back to its buyer. A card purchase may have several. */
+        /** @description Money of a purchase that is returned to its buyer. A card purchase may have several refunds. */
         Refund: {
             id: components["schemas"]["ID"];
             purchase_id: components["schemas"]["ID"];
@@ -2303,7 +2344,7 @@ export interface components {
             method: "wallet" | "card" | "external";
             /**
              * Format: int64
-             * @description What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back what is left of all that was cancelled; 0 when nothing was left.
+             * @description The amount in minor units. If a part was already refunded at the provider by others, a card refund has the remainder of the cancelled amount; 0 if nothing remained.
              */
             amount: number;
             currency: components["schemas"]["Currency"];
@@ -2311,14 +2352,14 @@ export interface components {
             state: components["schemas"]["RefundState"];
             /** @description The id of a card refund at the provider, `re_…`. */
             reference: string | null;
-            /** @description Why the provider has refused it, why it waits, or how much was paid twice although it was resolved. */
+            /** @description Why the provider rejected it, why it waits, or how much was paid twice despite the resolution. */
             failure: string | null;
             /**
-             * @description `operator`: an operator has to see to it, or to the key of the provider. Null otherwise.
+             * @description `operator`: an operator must act, on the refund or on the provider's key. Otherwise null.
              * @enum {string|null}
              */
             waiting_for: "operator" | null;
-            /** @description Who resolved it by hand and why; null if nobody did. */
+            /** @description Who resolved it by hand and why; null if it was not resolved by hand. */
             resolution: components["schemas"]["RefundResolution"] | null;
             created_at: components["schemas"]["Time"];
             /**
@@ -2327,22 +2368,22 @@ export interface components {
              */
             finished_at: string | null;
         };
-        /** @description What somebody says about a refund that was made by hand. */
+        /** @description An operator's or app's report of a refund made by hand. */
         RefundResolution: {
             /** @description `role:client`. Users see only the role. */
             by: string;
             reason: string;
         };
-        /** @description How the money was given back. */
+        /** @description How the money was returned. */
         RefundResolutionRequest: {
-            /** @description For the records; the buyer can read it. */
+            /** @description For the records; visible to the buyer. */
             reason: string;
         };
         RefundsResolved: {
             campaign_id: components["schemas"]["ID"];
             /** @description How many refunds were resolved. */
             resolved: number;
-            /** @description There may be more. */
+            /** @description Whether more refunds may be left. */
             more: boolean;
         };
         RefundPage: {
@@ -2351,11 +2392,11 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * @description `operator`: for a person, since the provider says what cannot be, refuses our key, or has not answered for long. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
+         * @description `operator`: a person must act: the provider reports an impossible state, rejects our key, or has not responded for long. `key`: cards are disabled, because no provider key is set. `provider`: it does not respond, or is busy.
          * @enum {string}
          */
         WaitingFor: "operator" | "key" | "provider";
-        /** @description A payment by card, as operators see it. */
+        /** @description A card payment, as operators see it. */
         CardPayment: {
             purchase_id: components["schemas"]["ID"];
             campaign_id: components["schemas"]["ID"];
@@ -2363,30 +2404,30 @@ export interface components {
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
             payment_method: string;
-            /** @description The id of its intent at the provider, `pi_…`. */
+            /** @description The id of its payment intent at the provider, `pi_…`. */
             reference: string | null;
             /**
-             * @description How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+             * @description The phase of the payment. Nothing is taken, and the payment can still expire: `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may use another card), `processing` (a slow method). `capturing`: the money may be taken at any moment. `captured`: it is taken, and the purchase is settled next. `expiring`: the payment is being cancelled. `late`: it was cancelled, and its positions are free. `ended`: nothing was taken, and the purchase is settled next. `settled`: the positions are sold. `refund_due`: the money is refunded. `cancelled`: nothing was taken.
              * @enum {string}
              */
             phase: "reserved" | "creating" | "confirming" | "action" | "declined" | "processing" | "capturing" | "captured" | "expiring" | "late" | "ended" | "settled" | "refund_due" | "cancelled";
-            /** @description What the provider has said of the intent last. */
+            /** @description The last status of the intent that the provider reported. */
             status: string | null;
             /**
-             * @description As in the query of the list. Null: it waits for nothing but its buyer, its method or a time.
+             * @description As in the list's query. Null: it waits only for its buyer, its method or a deadline.
              * @enum {string|null}
              */
             waiting_for: "operator" | "key" | "provider" | null;
-            /** @description Why it waits, for people: what the provider has said, if it said something. */
+            /** @description Why it waits, human-readable: the provider's message, if there is one. */
             reason: string | null;
             /**
              * Format: date-time
-             * @description When somebody looks at it next, if nothing happens before.
+             * @description When it is checked next, if no event arrives first.
              */
             next_look_at: string | null;
-            /** @description Until when its reservation lasts. */
+            /** @description When its reservation ends. */
             expires_at: components["schemas"]["Time"];
-            /** @description Who ended it by hand, how and why; null if nobody did. */
+            /** @description Who resolved it by hand, how and why; null if it was not resolved by hand. */
             resolution: components["schemas"]["PaymentResolution"] | null;
             created_at: components["schemas"]["Time"];
         };
@@ -2401,7 +2442,7 @@ export interface components {
             by: string;
             reason: string;
         };
-        /** @description What an operator has found out about a payment. */
+        /** @description What an operator found at the provider. */
         PaymentResolutionRequest: {
             outcome: components["schemas"]["PaymentOutcome"];
             /** @description For the records. */
@@ -2413,43 +2454,43 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * @description `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+         * @description `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
          * @enum {string}
          */
         PaymentDifferenceState: "open" | "explained" | "closed";
-        /** @description Something that the provider's books and ours disagree about. */
+        /** @description A discrepancy between the provider's balance and our payments and refunds. */
         PaymentDifference: {
             id: components["schemas"]["ID"];
             /**
-             * @description `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency, purchase or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+             * @description `unknown-here`: only the provider has it. `unknown-there`: only we have it; the provider's balance does not. `differs`: another amount, currency, purchase or outcome. `unknown-category`: this release does not know the category of the money. Kinds may be added.
              * @enum {string}
              */
             kind: "unknown-here" | "unknown-there" | "differs" | "unknown-category";
             state: components["schemas"]["PaymentDifferenceState"];
-            /** @description The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if that is not known. */
+            /** @description The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if the object is unknown. */
             reference: string;
-            /** @description The balance transaction that shows it, `txn_…`. */
+            /** @description The provider's balance transaction, `txn_…`. */
             transaction: string | null;
             /**
              * Format: uuid
-             * @description The purchase of the payment, or the one that its metadata name.
+             * @description The purchase of the payment, or the purchase in its metadata.
              */
             purchase_id: string | null;
             here: components["schemas"]["PaymentDifferenceSide"];
             there: components["schemas"]["PaymentDifferenceSide"];
-            /** @description In words. */
+            /** @description Human-readable. */
             detail: string;
-            /** @description An operator says why it is none; null if nobody does. */
+            /** @description The operator's explanation; null if there is none. */
             explanation: components["schemas"]["PaymentDifferenceExplanation"] | null;
             found_at: components["schemas"]["Time"];
             /** Format: date-time */
             closed_at: string | null;
         };
-        /** @description What one side has of it; both are null when it has nothing. */
+        /** @description What one side has; both members are null if it has nothing. */
         PaymentDifferenceSide: {
             /**
              * Format: int64
-             * @description Minor units. What leaves the balance can be negative in an unknown category.
+             * @description Minor units. Amounts that leave the balance can be negative in an unknown category.
              */
             amount: number | null;
             currency: string | null;
@@ -2460,7 +2501,7 @@ export interface components {
             reason: string;
             at: components["schemas"]["Time"];
         };
-        /** @description Why it is no difference. */
+        /** @description The reason for the difference. */
         PaymentDifferenceExplanationRequest: {
             /** @description For the records. */
             reason: string;
@@ -2470,12 +2511,12 @@ export interface components {
             /** Format: uuid */
             next_cursor: string | null;
         };
-        /** @description How far the cancellation of a campaign is, in purchases. */
+        /** @description Progress of the refunds of a cancelled campaign, in purchases. */
         RefundProgress: {
             total: number;
-            /** @description Given back, or listed for an app to do. */
+            /** @description Refunded, or listed for an app to refund. */
             done: number;
-            /** @description Whose card refund waits for an operator, or needs an action from its buyer. The job waits for none of them. */
+            /** @description Card refunds that wait for an operator or an action of their buyer. The job does not wait for them. */
             waiting: number;
         };
         /**
@@ -2489,7 +2530,7 @@ export interface components {
          */
         PlainKey: string;
         /**
-         * @description pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+         * @description pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
          * @enum {string}
          */
         PurchaseState: "pending" | "awaiting_action" | "completed" | "failed" | "cancelled" | "refunding" | "refunded";
@@ -2499,7 +2540,7 @@ export interface components {
          */
         PaymentMethod: "external" | "wallet" | "card";
         /**
-         * @description active until it is used, released or its time is over.
+         * @description active until it is used, released or expired.
          * @enum {string}
          */
         HoldState: "active" | "used" | "released" | "expired";
@@ -2509,16 +2550,16 @@ export interface components {
          */
         JobState: "queued" | "awaiting_action" | "succeeded" | "failed";
         /**
-         * @description The resource that is shown with a job.
+         * @description A resource to include with a job.
          * @enum {string}
          */
         WithJob: "purchase";
         /**
-         * @description The resource that is shown with a purchase.
+         * @description A resource to include with a purchase.
          * @enum {string}
          */
         WithPurchase: "campaign";
-        /** @description Where the next page begins; null on the last one. */
+        /** @description The cursor of the next page; null on the last page. */
         NextCursor: string | null;
         PurchaseList: {
             purchases: components["schemas"]["Purchase"][];
@@ -2539,12 +2580,12 @@ export interface components {
          */
         Amount: number;
         /**
-         * @description What the money is for; kept with the entry.
+         * @description What the money is for; stored with the entry.
          * @example top-up
          */
         Description: string;
         /**
-         * @description Your own reference; a client can use each only once.
+         * @description Your reference; a client can use each once.
          * @example till-4711
          */
         Reference: string;
@@ -2552,7 +2593,7 @@ export interface components {
         WalletDraft: {
             owner_id: components["schemas"]["UserID"];
             currency: components["schemas"]["Currency"];
-            /** @description Whose wallet it is, and whose purchases it pays: for operators only. The client of the request, if it is left out. */
+            /** @description The client of the wallet, whose purchases it pays. Operators only. Default: the caller's client. */
             client?: string;
             /**
              * Format: int64
@@ -2569,7 +2610,7 @@ export interface components {
             balance: components["schemas"]["Money"];
             /**
              * Format: int64
-             * @description By active authorizations.
+             * @description Held by active authorizations.
              */
             held: number;
             /**
@@ -2582,7 +2623,7 @@ export interface components {
              * @description The version of its last event; 0 if there is none.
              */
             version: number;
-            /** @description Whose wallet it is: for apps and operators. */
+            /** @description The client of the wallet: for apps and operators. */
             client?: string;
             metadata?: components["schemas"]["Metadata"];
         };
@@ -2591,14 +2632,14 @@ export interface components {
             /** Format: uuid */
             next_cursor: string | null;
         };
-        /** @description Money to be moved. */
+        /** @description Money to move. */
         Movement: {
             amount: components["schemas"]["Amount"];
             description?: components["schemas"]["Description"];
             reference?: components["schemas"]["Reference"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description Money to be held. */
+        /** @description Money to hold. */
         AuthorizationDraft: {
             amount: components["schemas"]["Amount"];
             /**
@@ -2616,7 +2657,7 @@ export interface components {
             amount: components["schemas"]["Money"];
             /**
              * Format: int64
-             * @description How much of it was paid out.
+             * @description The amount that was paid out.
              */
             captured: number;
             /** @enum {string} */
@@ -2626,11 +2667,11 @@ export interface components {
             created_at: components["schemas"]["Time"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description How much of it to pay out. */
+        /** @description How much to pay out. */
         Capture: {
             /**
              * Format: int64
-             * @description In minor units; default: all that is left.
+             * @description In minor units. Default: all that is left.
              */
             amount?: number;
             description?: components["schemas"]["Description"];
@@ -2643,7 +2684,7 @@ export interface components {
             reference?: components["schemas"]["Reference"];
             metadata?: components["schemas"]["Metadata"];
         };
-        /** @description Money to be moved between two wallets. */
+        /** @description Money to move between two wallets. */
         TransferDraft: {
             from: components["schemas"]["ID"];
             to: components["schemas"]["ID"];
@@ -2659,7 +2700,7 @@ export interface components {
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
             description: string;
-            /** @description The reference of the request, or the id of the transfer. */
+            /** @description The request's reference, or the id of the transfer. */
             reference: string;
             created_at: components["schemas"]["Time"];
             metadata?: components["schemas"]["Metadata"];
@@ -2677,7 +2718,7 @@ export interface components {
             delta_held: number;
             /**
              * Format: int64
-             * @description After it.
+             * @description After the entry.
              */
             balance: number;
             /**
@@ -2685,15 +2726,16 @@ export interface components {
              * @description After it.
              */
             held: number;
-            /** @description A wallet, or an account of the system: funding, sales, refunds. */
+            /** @description A wallet, or a system account: funding, sales, refunds. */
             from: string;
             /** @description As from. */
             to: string;
             amount: components["schemas"]["Money"];
             /**
-             * @description Each is used once. That of the request, or else the id of the entry. Triprize's own, by kind: `purchase:` and the id of the purchase's
-             *     job; `refund:` and the id of the purchase, for a part with `:` and the id of the job that cancels it; `expire/` and the id of the
-             *     authorization. Find an entry of a purchase by `purchase_id`, not by the form of its reference.
+             * @description Used once. The request's reference, or the id of the entry. References of Triprize, by kind: `purchase:`
+             *     and the id of the purchase's job; `refund:` and the id of the purchase, and for a part `:` and the id of
+             *     the cancelling job; `expire/` and the id of the authorization. To find the entries of a purchase use
+             *     `purchase_id`, not the form of the reference.
              */
             reference: string;
             description: string;
@@ -2701,11 +2743,11 @@ export interface components {
             authorization_id: string | null;
             /**
              * Format: uuid
-             * @description The purchase that was paid, or given back in whole or in part; null: another kind.
+             * @description The purchase that was paid, or refunded in whole or in part; null: another kind.
              */
             purchase_id: string | null;
             /**
-             * @description Who asked for it: `role:client`, and `/user` when one was signed in, such as `app:shop` or `user:shop/mina`; `system`: nobody, as for an `expire`. Users see the role only.
+             * @description Who requested it: `role:client`, and `/user` if a user was signed in, such as `app:shop` or `user:shop/mina`; `system`: automatic, such as an `expire`. Users see only the role.
              * @example app:shop
              */
             actor: string;
@@ -2724,11 +2766,11 @@ export interface components {
             state: components["schemas"]["JobState"];
             /** Format: uuid */
             campaign_id: string | null;
-            /** @description For which user it was asked for; left out if for none. */
+            /** @description The user for whom it was requested; omitted if none. */
             user_id?: string;
             /**
              * Format: uuid
-             * @description Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
+             * @description Of a purchase or a cancellation, as soon as it is known: by card, from the reservation on.
              */
             purchase_id: string | null;
             attempts: number;
@@ -2737,23 +2779,23 @@ export interface components {
             finished_at: string | null;
             /**
              * Format: date-time
-             * @description When a payment is tried again; as in `waiting`.
+             * @description When a payment is retried; as in `waiting`.
              */
             retry_at: string | null;
-            /** @description Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment; of a `payment-try` the Payment. */
+            /** @description The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment. */
             result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["RefundsResolved"] | components["schemas"]["CardPayment"] | components["schemas"]["Payment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
             problem: components["schemas"]["Problem"] | null;
-            /** @description What a payment needs from the buyer, while the state is `awaiting_action`. */
+            /** @description What the buyer must do, while the state is `awaiting_action`. */
             next_action: components["schemas"]["NextAction"] | null;
-            /** @description Why it waits and until when, for instance while the payment provider is away; null if it does not. */
+            /** @description Why the job waits and until when, for example while the payment provider is unavailable; null if it does not wait. */
             waiting: components["schemas"]["Waiting"] | null;
-            /** @description Of a campaign-cancellation that has begun, how far it is. */
+            /** @description Progress of a campaign-cancellation that has begun. */
             refunds: components["schemas"]["RefundProgress"] | null;
-            /** @description Only with `include=purchase`, and only when there is one. */
+            /** @description Only with `include=purchase`, and only if there is one. */
             purchase?: components["schemas"]["Purchase"];
         } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
-         * @description What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+         * @description What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
          * @enum {string}
          */
         JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "difference-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
@@ -2769,38 +2811,38 @@ export interface components {
              */
             board_version: number;
         };
-        /** @description The positions that a cancellation has freed, and the money to refund. */
+        /** @description The positions that a cancellation released, and the amount to refund. */
         CancellationResult: {
             purchase_id: components["schemas"]["ID"];
             /**
-             * @description Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
+             * @description The state of the purchase. `refunding`: by card, until the provider has refunded it. `completed`: it still has other positions.
              * @enum {string}
              */
             state: "cancelled" | "refunding" | "completed";
-            /** @description Those that were cancelled. */
+            /** @description The cancelled positions. */
             positions: components["schemas"]["PricedPosition"][];
             amount: components["schemas"]["Money"];
             currency: components["schemas"]["Currency"];
             /**
              * Format: int64
-             * @description A board that has reached it shows them free, unless they are sold again.
+             * @description A board that has reached it shows them as free, unless they are sold again.
              */
             board_version: number;
         };
-        /** @description The purchases that the cancellation of a campaign has taken back. */
+        /** @description The purchases that the cancellation of a campaign has ended. */
         CampaignCancellationResult: {
             campaign_id: components["schemas"]["ID"];
             /** @enum {string} */
             state: "cancelled";
-            /** @description Given back, by the way they were paid. */
+            /** @description Refunded, by payment method. */
             refunded: {
                 wallet: number;
-                /** @description Without those in `waiting`. */
+                /** @description Not including those in `waiting`. */
                 card: number;
-                /** @description Listed for an app to give back. */
+                /** @description Listed for an app to refund. */
                 external: number;
             };
-            /** @description Whose card refund waits for an operator, or needs an action from its buyer. */
+            /** @description Card refunds that wait for an operator or an action of their buyer. */
             waiting: number;
         };
         /** @description The result of a draw. `GET /v1/campaigns/{campaign}/draw` has the details. */
@@ -2813,37 +2855,37 @@ export interface components {
             winners: components["schemas"]["Winner"][];
             executed_at: components["schemas"]["Time"];
         };
-        /** @description The step that the buyer has to take. */
+        /** @description What the buyer must do. */
         NextAction: {
             /**
-             * @description `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
+             * @description `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined (`decline` has the reason); send another one with `POST /v1/purchases/{purchase}/payment`.
              * @enum {string}
              */
             type: "redirect" | "payment_method";
             /**
              * Format: uri
-             * @description Only with `redirect`: a page of the buyer's bank, or of the provider.
+             * @description Only with `redirect`: a page of the buyer's bank or of the provider.
              */
             url?: string;
             /** @description Only with `payment_method`. */
             decline?: components["schemas"]["Decline"];
             /**
              * Format: date-time
-             * @description Until when the buyer can do that. The positions are reserved at least as long.
+             * @description The buyer's deadline. The positions are reserved at least until then.
              */
             expires_at: string;
         };
         /** @description Why a job waits. */
         Waiting: {
-            /** @description For people. */
+            /** @description Human-readable. */
             reason: string;
             /**
              * Format: date-time
-             * @description When it goes on.
+             * @description When the job continues.
              */
             retry_at: string;
         };
-        /** @description An event as Stripe sends it; only its signature decides whether it is believed. */
+        /** @description An event as Stripe sends it. Only its signature authenticates it. */
         StripeEvent: {
             /** @example evt_1 */
             id: string;
@@ -2860,58 +2902,58 @@ export interface components {
             /** @description The number of the prize. */
             prize: number;
             layer: number;
-            /** @description Null when the layer had no candidate left. */
+            /** @description Null if the layer had no candidate left. */
             column: number | null;
-            /** @description Of the position that has won, 1 to n over the campaign; null as `column` is. */
+            /** @description The number of the winning position, 1 to n over the campaign; null as `column` is. */
             number: number | null;
-            /** @description What people call the position; null as `column` is. */
+            /** @description The name of the position; null as `column` is. */
             label: string | null;
             /** Format: uuid */
             purchase_id: string | null;
             name: string;
-            /** @description Who has won it: for operators, and for the app and the user whose purchase it is. */
+            /** @description The winner: for operators, and for the app and the user of the purchase. */
             user_id?: string;
         };
         Draw: {
             state: components["schemas"]["CampaignState"];
             /**
-             * @description `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
+             * @description `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not; a person who knows the secret could buy last.
              * @enum {string|null}
              */
             trust: "operator" | "beacon" | null;
-            /** @description Hex, from publication on. */
+            /** @description Hex; from publication on. */
             commitment: string | null;
-            /** @description The Merkle root of the buyers, in hex; once the sale is frozen. */
+            /** @description The Merkle root of the buyers in hex; from the freeze on. */
             root: string | null;
-            /** @description Hex, once drawn; with a beacon once frozen. */
+            /** @description Hex; after the draw, or with a beacon from the freeze on. */
             secret: string | null;
             winners: components["schemas"]["Winner"][];
             /** Format: date-time */
             executed_at: string | null;
-            /** @description What is drawn from; null before the freeze. It never changes. */
+            /** @description What the draw is computed from; null before the freeze. It never changes. */
             freeze: components["schemas"]["Freeze"] | null;
             /**
              * Format: int64
-             * @description The round of the beacon that the draw takes; null without a beacon, and before the freeze.
+             * @description The beacon round that the draw uses; null without a beacon, and before the freeze.
              */
             round: number | null;
             /**
              * Format: date-time
-             * @description When that round is due: nobody can know it before.
+             * @description When that round is due. Nobody can know it earlier.
              */
             round_due_at: string | null;
             /**
              * Format: date-time
-             * @description When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
+             * @description When the draw is voided if its round does not arrive; announced seven days ahead. Null: no void is announced.
              */
             voids_at: string | null;
-            /** @description What the campaign waits for after its sale; null: for nothing. */
+            /** @description What the campaign waits for after its sale; null: nothing. */
             waiting: components["schemas"]["CampaignWait"] | null;
             /** @description The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds. */
             rules: {
                 [key: string]: unknown;
             } | null;
-            /** @description The beacon that the rules name, from publication on: anybody can verify its rounds with it. Null without a beacon. */
+            /** @description The beacon that the rules name, from publication on; anyone can verify its rounds. Null without a beacon. */
             chain: components["schemas"]["BeaconChain"] | null;
         };
         /** @description A chain of public randomness. */
@@ -2932,9 +2974,9 @@ export interface components {
         };
         /** @description The freeze record of a campaign, with its hash. */
         Freeze: {
-            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex: note it before the round, and compare it with the proof. */
+            /** @description H("triprize-draw/1 freeze" || 0x00 || record) in hex. Record it before the round, and compare it with the proof. */
             hash: string;
-            /** @description `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes. */
+            /** @description `{version, campaign_id, commitment, root, count, frozen_at, round, secret}` as canonical JSON (RFC 8785): hash these bytes. */
             record: {
                 [key: string]: unknown;
             };
@@ -2942,23 +2984,23 @@ export interface components {
         /** @description What a campaign waits for after its sale. */
         CampaignWait: {
             /**
-             * @description `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+             * @description `payments`: the sale has ended, and some purchases are not paid. `draw`: the draw waits for the beacon's round, or to retry.
              * @enum {string}
              */
             kind: "payments" | "draw";
-            /** @description For people. */
+            /** @description Human-readable. */
             reason: string;
-            /** @description With `payments`: how many purchases. */
+            /** @description With `payments`: the number of unpaid purchases. */
             count: number | null;
             /**
              * Format: date-time
-             * @description With `payments`: by then all of them are paid or given up; later only while the provider does not answer, and null while money is being taken. With `draw`: when it goes on, or tries again.
+             * @description With `payments`: when all of them are paid or cancelled; later only while the provider does not respond; null while money is being captured. With `draw`: when it continues or retries.
              */
             until: string | null;
         };
-        /** @description How far the draw of a sold-out campaign is. */
+        /** @description Progress of the draw of a campaign. */
         DrawProgress: {
-            /** @description Of the freeze record, in hex. */
+            /** @description Hash of the freeze record, in hex. */
             freeze_hash: string;
             /** Format: int64 */
             round: number | null;
@@ -2966,12 +3008,12 @@ export interface components {
             round_due_at: string | null;
             /**
              * Format: date-time
-             * @description When the draw is voided, if its round does not come before; null: that is not announced.
+             * @description When the draw is voided if its round does not arrive; null: no void is announced.
              */
             voids_at: string | null;
         };
         DrawRoundSignature: {
-            /** @description Of the round that the freeze record names: 48 bytes in lower-case hex. */
+            /** @description The signature of the round that the freeze record names: 48 bytes in lower-case hex. */
             signature: string;
         };
         /** @description A verified round of the beacon. */
@@ -2984,21 +3026,21 @@ export interface components {
         };
         /** @description 32 bytes in lower-case hex. */
         Hash: string;
-        /** @description What people call the positions of a campaign. */
+        /** @description The labels of the positions of a campaign. */
         DrawLabels: {
             campaign_id: components["schemas"]["ID"];
             layers: components["schemas"]["LayerLabel"][];
         };
         LayerLabel: {
             layer: number;
-            /** @description How many it has. */
+            /** @description The number of its positions. */
             positions: number;
             /** @description The number of its first position. */
             first_number: number;
-            /** @description Null: its positions are called by their number. */
+            /** @description Null: its positions are named by their number. */
             label: string | null;
         };
-        /** @description The list document of triprize-draw/1. docs/draw.md has every step. */
+        /** @description The list document of triprize-draw/1, as defined in docs/draw.md. */
         DrawList: {
             campaign_id: components["schemas"]["ID"];
             count: number;
@@ -3006,12 +3048,12 @@ export interface components {
             /** @description By layer and column. */
             sold: components["schemas"]["SoldLine"][];
         };
-        /** @description The proof document of triprize-draw/1. docs/draw.md has every step. */
+        /** @description The proof document of triprize-draw/1, as defined in docs/draw.md. */
         DrawProof: {
             /** @constant */
             version: "triprize-draw/1";
             campaign_id: components["schemas"]["ID"];
-            /** @description As they were published, canonical JSON. */
+            /** @description As published: canonical JSON. */
             rules: {
                 [key: string]: unknown;
             };
@@ -3022,7 +3064,7 @@ export interface components {
             root: components["schemas"]["Hash"];
             count: number;
             /**
-             * @description RFC 3339 in UTC with six digits of the second.
+             * @description RFC 3339 in UTC with microseconds.
              * @example 2026-11-22T09:30:00.123456Z
              */
             frozen_at: string;
@@ -3034,7 +3076,7 @@ export interface components {
             /** @enum {string} */
             trust: "operator" | "beacon";
         };
-        /** @description A sold position. It does not show who the buyer is. */
+        /** @description A sold position, without its buyer. */
         SoldLine: {
             layer: number;
             column: number;
@@ -3042,7 +3084,7 @@ export interface components {
             /** @description H(nonce || user_id). */
             holder: components["schemas"]["Hash"];
         };
-        /** @description The round of the beacon, and the chain that it belongs to. */
+        /** @description The beacon's round, and its chain. */
         ProofBeacon: {
             chain_hash: components["schemas"]["Hash"];
             /** @description Hex. */
@@ -3062,7 +3104,7 @@ export interface components {
             signature: string;
             randomness: components["schemas"]["Hash"];
         };
-        /** @description The outcome of a prize. One that is not awarded has `awarded` false, and no column and purchase. */
+        /** @description The outcome of a prize. If it is not awarded, `awarded` is false, and `column` and purchase are absent. */
         ProofWinner: {
             prize: number;
             name: string;
@@ -3072,11 +3114,11 @@ export interface components {
             /** @constant */
             awarded?: false;
         };
-        /** @description Where the positions of a purchase stand in the frozen list. */
+        /** @description The leaves of a purchase in the frozen list. */
         PurchaseProof: {
             campaign_id: components["schemas"]["ID"];
             root: components["schemas"]["Hash"];
-            /** @description Leaves under the root. */
+            /** @description The number of leaves under the root. */
             count: number;
             leaves: components["schemas"]["ProofLeaf"][];
         };
@@ -3084,7 +3126,7 @@ export interface components {
             layer: number;
             column: number;
             purchase_id: components["schemas"]["ID"];
-            /** @description Secret: with it, one can show whose line this is. */
+            /** @description Secret: it proves whose line this is. */
             nonce: string;
             user_id: components["schemas"]["UserID"];
             /** @description From 0, in the order of layer and column. */
@@ -3093,82 +3135,82 @@ export interface components {
             path: components["schemas"]["Hash"][];
         };
         /**
-         * @description An event.
+         * @description A type of event.
          * @enum {string}
          */
         WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
         /**
-         * @description A type of events, or with a star all of a family; `*` is all.
+         * @description A type of events, or a family with a star; `*` is all.
          * @enum {string}
          */
         WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
         /**
-         * @description Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+         * @description Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
          * @example https://shop.example/triprize
          */
         WebhookURL: string;
-        /** @description An endpoint to be made. */
+        /** @description An endpoint to create. */
         WebhookEndpointDraft: {
             url: components["schemas"]["WebhookURL"];
-            /** @description What is sent to it. */
+            /** @description The subscribed events. */
             events: components["schemas"]["WebhookFilter"][];
-            /** @description For people. */
+            /** @description Human-readable. */
             description?: string;
-            /** @description Whose events it hears: for operators only. The client of the request, if it is left out. `GET` shows the client of an endpoint. */
+            /** @description The client whose events it gets. Operators only. Default: the caller's client. `GET` shows the client of an endpoint. */
             client?: string;
         };
-        /** @description Changes of an endpoint. */
+        /** @description Changes to an endpoint. */
         WebhookEndpointPatch: {
             url?: components["schemas"]["WebhookURL"];
             events?: components["schemas"]["WebhookFilter"][];
             /** @description For people. */
             description?: string | null;
         };
-        /** @description A secret that signs, without the secret. */
+        /** @description A signing secret, without its value. */
         WebhookSecret: {
             id: components["schemas"]["ID"];
             created_at: components["schemas"]["Time"];
             /**
              * Format: date-time
-             * @description Until when it signs, beside the newest; null: it is the newest.
+             * @description Until when it signs beside the newest secret; null: it is the newest.
              */
             expires_at: string | null;
         };
-        /** @description An address that events are sent to. */
+        /** @description An address to which events are sent. */
         WebhookEndpoint: {
             id: components["schemas"]["ID"];
-            /** @description Whose purchases, holds, jobs and wallets it hears of. */
+            /** @description The client whose purchases, holds, jobs and wallets it gets events of. */
             client: string;
             url: string;
             events: components["schemas"]["WebhookFilter"][];
             description: string | null;
             /**
-             * @description `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+             * @description `unverified`: its address has not returned a challenge since the endpoint was created or its `url` changed. Its events wait. After five failed challenges it is disabled; `POST …/enable` starts again. Addresses in `webhooks.allow_networks` need no challenge.
              * @enum {string}
              */
             state: "enabled" | "unverified" | "disabled";
             /**
              * Format: date-time
-             * @description When the address has echoed a challenge; null: it has not.
+             * @description When the address returned a challenge; null: it has not.
              */
             verified_at: string | null;
-            /** @description Why the last challenge was in vain: the status of the answer, `timeout`, `tls`, `unreachable`, or an answer without the challenge. */
+            /** @description Why the last challenge failed: the response's status, `timeout`, `tls`, `unreachable`, or a response without the challenge. */
             verification_error: string | null;
             /** Format: date-time */
             disabled_at: string | null;
             /**
-             * @description `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded. `unverified`: it has echoed no challenge. `revoked`: the key that has made it, or has changed its address or enabled it last, was revoked.
+             * @description `asked`: by request. `gone`: it responded with 410. `failing`: no attempt has succeeded for days. `unverified`: it returned no challenge. `revoked`: the API key that created it, or last changed its address or enabled it, was revoked.
              * @enum {string|null}
              */
             disabled_reason: "asked" | "gone" | "failing" | "unverified" | "revoked" | null;
             /**
              * Format: date-time
-             * @description Since when every attempt has failed; null if the last one has not.
+             * @description Since when every attempt has failed; null if the last one succeeded.
              */
             failing_since: string | null;
-            /** @description Those that sign now, the newest first. */
+            /** @description The current signing secrets, the newest first. */
             secrets: components["schemas"]["WebhookSecret"][];
-            /** @description `whsec_…`: verifies signatures. Only in the answers that make one, and not when they are repeated. */
+            /** @description `whsec_…`: verifies signatures. Only in the response that creates it, not in its replays. */
             secret?: string;
             created_at: components["schemas"]["Time"];
         };
@@ -3177,28 +3219,28 @@ export interface components {
             /** Format: uuid */
             next_cursor: string | null;
         };
-        /** @description How secrets are changed. */
+        /** @description How to rotate the secret. */
         WebhookRotation: {
             /**
-             * @description How long the old secrets sign too, at most; 0 ends all of them at once.
+             * @description How long the old secrets also sign, at most; 0 ends them immediately.
              * @default 86400
              */
             overlap_seconds?: number;
         };
         /**
-         * @description `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+         * @description `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt got 2xx. `failed`: all attempts of three days failed, or the endpoint is disabled. A replay makes it `pending` again.
          * @enum {string}
          */
         WebhookDeliveryState: "pending" | "delivered" | "failed";
         WebhookAttempt: {
             at: components["schemas"]["Time"];
             duration_ms: number;
-            /** @description Of the answer; null if there was none. */
+            /** @description Of the response; null if there was none. */
             status: number | null;
-            /** @description Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people. */
+            /** @description Why it failed; null if it did not. For apps: the response's status, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0). For operators: with details, human-readable. */
             error: string | null;
         };
-        /** @description An event on its way to an endpoint. */
+        /** @description An event and its delivery to an endpoint. */
         WebhookDelivery: {
             endpoint_id: components["schemas"]["ID"];
             /** @description The `webhook-id` of its requests. */
@@ -3206,17 +3248,17 @@ export interface components {
             type: components["schemas"]["WebhookEventType"];
             /**
              * Format: uuid
-             * @description The id of what the event is about; of `wallet.*` the wallet.
+             * @description The id of the event's resource; for `wallet.*` the wallet.
              */
             subject: string;
             /** Format: uuid */
             campaign_id: string | null;
             state: components["schemas"]["WebhookDeliveryState"];
-            /** @description Since the event happened, or was replayed. */
+            /** @description Since the event or its last replay. */
             attempt_count: number;
             /**
              * Format: date-time
-             * @description Not before this; null when it is not pending.
+             * @description No attempt before this time; null if it is not pending.
              */
             next_attempt_at: string | null;
             /**
@@ -3226,7 +3268,7 @@ export interface components {
             at: string;
             /**
              * Format: date-time
-             * @description When it was delivered, or given up.
+             * @description When it was delivered, or failed.
              */
             finished_at: string | null;
             /** @description The newest first, 100 at most; not in lists. */
@@ -3237,53 +3279,53 @@ export interface components {
             /** Format: uuid */
             next_cursor: string | null;
         };
-        /** @description The events to send again. */
+        /** @description The events to replay. */
         WebhookReplay: {
             /**
              * Format: date-time
-             * @description Events from this time on.
+             * @description The start of the time range, inclusive.
              */
             from: string;
             /**
              * Format: date-time
-             * @description Events before this time.
+             * @description The end of the time range, exclusive.
              */
             to: string;
-            /** @description Only these; all that the endpoint wants, if it is left out. */
+            /** @description Only these types. Default: all that the endpoint subscribes to. */
             types?: components["schemas"]["WebhookEventType"][];
             /**
-             * @description Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
+             * @description Only events that were `delivered`, `failed`, or `missed` while the endpoint was disabled. Default: all. Pending events are sent anyway.
              * @enum {string}
              */
             state?: "delivered" | "failed" | "missed";
         };
         WebhookReplayed: {
-            /** @description How many events are sent again. */
+            /** @description How many events are replayed. */
             replayed: number;
-            /** @description There are more in the span. */
+            /** @description Whether the time range has more events. */
             more: boolean;
-            /** @description Up to here events were looked at: the `from` of the next request. */
+            /** @description The end of the range that was processed: the `from` of the next request. */
             until: components["schemas"]["Time"];
         };
-        /** @description Something that has happened, and that endpoints are told of. */
+        /** @description Something that happened, and what is sent to endpoints. */
         WebhookEvent: {
             /** @description The `webhook-id`. */
             id: components["schemas"]["ID"];
             type: components["schemas"]["WebhookEventType"];
-            /** @description Whose it is; null: of a campaign, which everybody hears of. */
+            /** @description The client of the event; null: a campaign's event, sent to all clients. */
             client: string | null;
             /**
              * Format: uuid
-             * @description The id of what it is about; of `wallet.*` the wallet.
+             * @description The id of the event's resource; for `wallet.*` the wallet.
              */
             subject: string;
             /** Format: uuid */
             campaign_id: string | null;
             at: components["schemas"]["Time"];
-            /** @description What is sent, byte for byte but for white space; null until it is sent first. */
+            /** @description The body of the requests, identical except for white space; null before the first request. */
             message: components["schemas"]["WebhookMessage"] | null;
         };
-        /** @description What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer. */
+        /** @description The body of a webhook request. `data` is the resource as an app sees it, by type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It shows the state of the first request: as of the event, or newer. */
         WebhookMessage: {
             type: components["schemas"]["WebhookEventType"];
             /**
@@ -3291,12 +3333,12 @@ export interface components {
              * @description When it happened.
              */
             timestamp: string;
-            /** @description The resource. One of more than 256 KiB is only its `id` and `truncated: true`: read it with GET. */
+            /** @description The resource. If it exceeds 256 KiB, only its `id` and `truncated: true`: read it with GET. */
             data: {
                 [key: string]: unknown;
             };
         };
-        /** @description The effect of one ledger entry on a wallet, and the wallet as it is now. */
+        /** @description The effect of one ledger entry on a wallet, and the wallet in its current state. */
         WebhookWallet: {
             wallet: components["schemas"]["Wallet"];
             event: components["schemas"]["WalletEvent"];
@@ -3306,9 +3348,9 @@ export interface components {
             pointer: string;
             detail: string;
         };
-        /** @description RFC 9457. */
+        /** @description An RFC 9457 problem. */
         Problem: {
-            /** @description The address that says what happened and what to do: `/problems#` and the code. */
+            /** @description A link to the cause and the remedy: `/problems#` and the code. */
             type: string;
             title: string;
             status: number;
@@ -3318,21 +3360,21 @@ export interface components {
             instance?: string;
             code: components["schemas"]["ProblemCode"];
             request_id?: string;
-            /** @description The fields at fault. */
+            /** @description The invalid fields. */
             errors?: components["schemas"]["FieldError"][];
-            /** @description The resource in the way: with `wallet-exists` the wallet, with `position-taken` the user's own hold of one of the positions, or its purchase that is not paid yet, with `insufficient-funds` the wallet, with `idempotency-key-reused` the job of the key; with `state-conflict` the purchase that has used the hold, or the ledger entry that has the reference; of a failed purchase the hold that keeps the positions again. Left out where none has an id that the caller may know. */
+            /** @description The related resource. `wallet-exists`: the wallet. `position-taken`: the user's own hold or unpaid purchase of one of the positions. `insufficient-funds`: the wallet. `idempotency-key-reused`: the job of the key. `state-conflict`: the purchase that used the hold, or the ledger entry that has the reference. A failed purchase: the hold that is active again. Omitted if there is no such resource that the caller may see. */
             about?: components["schemas"]["About"];
             /**
              * Format: date-time
-             * @description When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when the holds and unpaid reservations of them end, if nobody buys them.
+             * @description When the request may succeed, if known. `hold-limit-exceeded`: when the user may hold the positions again, or reserve them for a card. `decline-limit-exceeded`: when the user may pay by card again. `position-taken`: when the holds and unpaid reservations of the positions end, if they are not bought.
              */
             retry_at?: string;
-            /** @description With `payment-declined`: why, in the provider's words, such as `insufficient_funds`. */
+            /** @description With `payment-declined`: the provider's reason, such as `insufficient_funds`. */
             decline_code?: string;
-            /** @description With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`. */
+            /** @description With `payment-declined`: the provider's advice for the buyer: `try_again_later`, `do_not_try_again`, `confirm_card_data`. */
             advice?: string;
         };
-        /** @description A resource that is in the way of a request. */
+        /** @description A resource related to a problem. */
         About: {
             /**
              * @description `entry`: of a wallet's ledger.
@@ -3340,11 +3382,11 @@ export interface components {
              */
             kind: "hold" | "purchase" | "job" | "wallet" | "entry";
             id: string;
-            /** @description Of a purchase that is not paid yet: its job says what the buyer must do. */
+            /** @description The job of an unpaid purchase: it shows what the buyer must do. */
             job_id?: string;
         };
         /**
-         * @description What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+         * @description Act on the code; its meaning never changes. Codes may be added: treat an unknown code by its `status`.
          * @example sold-out
          * @enum {string}
          */
@@ -3368,13 +3410,13 @@ export interface components {
             started_at: components["schemas"]["Time"];
             /** Format: int64 */
             duration_ms: number;
-            /** @description What it found and did, by name. */
+            /** @description Results by name. */
             counts: {
                 [key: string]: number;
             };
-            /** @description True when the run of `old-records` ended before it was done, because of its time limit or a shutdown: run it again. The scheduler does so by itself. Other sweeps do not tell. */
+            /** @description True if a run of `old-records` ended early, because of its time limit or a shutdown: run it again. The scheduler does so automatically. Other sweeps do not report it. */
             more?: boolean;
-            /** @description Why it failed; its changes before that remain. */
+            /** @description Why it failed; earlier changes of the run remain. */
             error?: string;
         };
         Health: {
@@ -3389,25 +3431,25 @@ export interface components {
              * @enum {string}
              */
             waiting_for?: "postgres" | "migrations";
-            /** @description `migrations`, of `postgres`: it answers, and its schema is older than this program (`triprize migrate up`). */
+            /** @description `migrations`, for `postgres`: it responds, but its schema is older than this program (`triprize migrate up`). */
             checks: {
                 [key: string]: "ok" | "unavailable" | "migrations";
             };
-            /** @description What degrades the whole system, not this process alone; left out when nothing does. It is never a reason for 503. */
+            /** @description What degrades the whole system, not only this process; omitted if nothing does. Never a reason for 503. */
             causes?: components["schemas"]["DegradationCause"][];
-            /** @description Causes of which it is not known whether they hold: without Redis nobody knows which processes there are, without Postgres nobody knows what waits. Left out when all are known, some seconds after the start. */
+            /** @description Causes that cannot be evaluated: without Redis the live processes are unknown, without Postgres the backlog. Omitted if all are known, some seconds after the start. */
             unknown?: components["schemas"]["DegradationCause"][];
-            /** @description Of the payment provider: false when it is in test mode, where purchases by card cost nothing. Left out by a process without a provider. */
+            /** @description Of the payment provider: false in test mode, where card purchases cost nothing. Omitted by a process without a provider. */
             livemode?: boolean;
         };
         /**
-         * @description `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres answers.
+         * @description `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds.
          * @enum {string}
          */
         DegradationCause: "draw_key_wrong" | "draw_failing" | "no_scheduler" | "no_worker" | "sales_stuck" | "worker_frozen" | "writes_failing";
     };
     responses: {
-        /** @description Nothing has changed since the answer with this ETag. */
+        /** @description Nothing has changed since the response with this ETag. */
         NotModified: {
             headers: {
                 ETag: components["headers"]["ETag"];
@@ -3436,7 +3478,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description There is no key or token, or it is not valid (any more). */
+        /** @description The key or token is missing or not valid. */
         Unauthenticated: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3447,7 +3489,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The caller is known and may not do this. */
+        /** @description The caller is authenticated, but may not do this. */
         Forbidden: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3457,7 +3499,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description There is no such resource, or none that the caller may see. */
+        /** @description The resource does not exist, or the caller may not see it. */
         NotFound: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3497,7 +3539,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description Too many requests: wait as long as Retry-After says. */
+        /** @description Too many requests: wait for the time in Retry-After. */
         Limited: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3510,7 +3552,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description A defect of this system. It has been recorded under the request id. */
+        /** @description A defect of this system. The log has it under the request id. */
         InternalError: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3531,7 +3573,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The signature is missing, wrong or too old, or the body is no event. It was not looked at any further. */
+        /** @description The signature is missing, wrong or too old, or the body is not an event. The event was not processed. */
         WebhookInvalid: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3551,7 +3593,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description Refused without a job. The campaign never sells again, no run of free positions was long enough a moment ago, or this installation has no payment provider. */
+        /** @description Rejected without a job. The campaign never sells again, no free run of positions was long enough a moment ago, or this installation has no payment provider. */
         PurchaseRefused: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3571,7 +3613,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The present state does not allow this. */
+        /** @description The current state does not allow this. */
         StateConflict: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3601,7 +3643,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The hold is no longer active, or was extended as often as is allowed. */
+        /** @description The hold is no longer active, or has no extension left. */
         ExtensionRefused: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3611,7 +3653,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The owner has a wallet in this currency. */
+        /** @description The owner already has a wallet in this currency. */
         WalletExists: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3621,7 +3663,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description There is not enough money, or the reference was used. */
+        /** @description There is not enough money, or the reference was already used. */
         MovementRefused: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3631,7 +3673,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The reference was used. */
+        /** @description The reference was already used. */
         ReferenceTaken: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -3682,7 +3724,7 @@ export interface components {
         /** @description The id of an event: its `webhook-id`. */
         EventID: components["schemas"]["ID"];
         /**
-         * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+         * @description The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
          * @example "7"
          */
         IfMatch: string;
@@ -3697,66 +3739,66 @@ export interface components {
         /** @description The column in the layer, from 1. */
         ColumnNumber: number;
         /**
-         * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+         * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
          * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
          */
         IdempotencyKey: string;
         /**
-         * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+         * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
          * @example wait=10
          */
         Prefer: string;
-        /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+        /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
         IfNoneMatch: string;
-        /** @description The id of the last event that was seen; browsers send it when they reconnect. */
+        /** @description The id of the last event received; browsers send it when they reconnect. */
         LastEventID: string;
-        /** @description The `next_cursor` of an earlier page. */
+        /** @description The `next_cursor` of the previous page. */
         Cursor: string;
-        /** @description The most elements of a page. */
+        /** @description The maximum number of elements per page. */
         Limit: number;
-        /** @description The `next_cursor` of an earlier page of the same list. */
+        /** @description The `next_cursor` of the previous page of the same list. */
         ListCursor: string;
         /** @description Only those of this user. */
         OfUser: components["schemas"]["UserID"];
-        /** @description `purchase`: each job has its purchase, if there is one, as you may see it. */
+        /** @description `purchase`: each job includes its purchase, if it has one, as far as the caller may see it. */
         IncludePurchase: components["schemas"]["WithJob"];
-        /** @description `campaign`: each purchase has its campaign. */
+        /** @description `campaign`: each purchase includes its campaign. */
         IncludeCampaign: components["schemas"]["WithPurchase"];
     };
     requestBodies: never;
     headers: {
         /**
-         * @description The id under which the request is found in the log.
+         * @description The request's id in the log.
          * @example 0e2b7c1e-9d0f-4c55-8a51-0a4f6d7f2b11
          */
         RequestID: string;
         /**
-         * @description Where the resource is.
+         * @description The address of the resource.
          * @example /v1/jobs/01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e
          */
         Location: string;
         /**
-         * @description When to ask again, in seconds.
+         * @description When to retry or poll again, in seconds.
          * @example 1
          */
         RetryAfter: number;
         /**
-         * @description `true` when this is the answer to an earlier request with the same key.
+         * @description `true` if this is the response to an earlier request with the same key.
          * @example true
          */
         IdempotentReplayed: boolean;
         /**
-         * @description The wait that was granted.
+         * @description The wait that the server granted.
          * @example wait=10
          */
         PreferenceApplied: string;
         /**
-         * @description Changes whenever the content does. That of a board or a position begins with its `board_version`.
+         * @description Changes when the content changes. That of a board or a position begins with its `board_version`.
          * @example W/"5d3c9f0a"
          */
         ETag: string;
         /**
-         * @description The document never changes, so a client that has it with this tag has it for ever. With gzip the tag is weak (`W/`).
+         * @description The document never changes: a client that has it with this tag need not request it again. With gzip the tag is weak (`W/`).
          * @example "9f86d081884c7d659a2feaa0c55ad015"
          */
         ProofTag: string;
@@ -3766,12 +3808,12 @@ export interface components {
          */
         VersionTag: string;
         /**
-         * @description Who may keep the answer and for how long.
+         * @description Who may cache the response and for how long.
          * @example private, no-cache
          */
         CacheControl: string;
         /**
-         * @description What is left, as far as this process knows, of the limit with the fewest requests left.
+         * @description The limit with the fewest requests left, and what is left of it, as far as this process knows.
          * @example "user";r=0;t=1
          */
         RateLimit: string;
@@ -3781,7 +3823,7 @@ export interface components {
          */
         RateLimitPolicy: string;
         /**
-         * @description What of the request the answer depends on.
+         * @description The request headers on which the response depends.
          * @example Accept
          */
         Vary: string;
@@ -4016,13 +4058,13 @@ export interface operations {
             query?: {
                 /** @description Only campaigns in this state. */
                 state?: components["schemas"]["CampaignState"];
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: {
-                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path?: never;
@@ -4056,7 +4098,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4097,7 +4139,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -4173,7 +4215,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4214,7 +4256,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4255,7 +4297,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4296,12 +4338,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
                 /**
-                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
                  * @example wait=10
                  */
                 Prefer?: components["parameters"]["Prefer"];
@@ -4331,7 +4373,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Accepted and stored as a job, which is at `Location`. */
+            /** @description Accepted and stored as a job. `Location` has its address. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4362,9 +4404,9 @@ export interface operations {
             query?: {
                 /** @description Only refunds in this state. */
                 state?: components["schemas"]["RefundState"];
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -4400,7 +4442,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4444,11 +4486,11 @@ export interface operations {
     listWaitingRefunds: {
         parameters: {
             query: {
-                /** @description The reason of their wait. */
+                /** @description What the refunds wait for. */
                 waiting_for: components["schemas"]["RefundsWaitingFor"];
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -4511,7 +4553,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4552,7 +4594,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4596,11 +4638,11 @@ export interface operations {
     listPayments: {
         parameters: {
             query?: {
-                /** @description Only payments that wait for this; without it all that wait. */
+                /** @description Only payments that wait for this. Default: all waiting payments. */
                 waiting_for?: components["schemas"]["WaitingFor"];
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -4630,11 +4672,11 @@ export interface operations {
     listPaymentDifferences: {
         parameters: {
             query?: {
-                /** @description Only differences in this state; without it all. */
+                /** @description Only differences in this state. Default: all. */
                 state?: components["schemas"]["PaymentDifferenceState"];
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -4666,7 +4708,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4683,7 +4725,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The difference as it is now. */
+            /** @description The difference in its current state. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4712,7 +4754,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4725,7 +4767,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The payment before that look. */
+            /** @description The payment before that check. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4753,7 +4795,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -4770,7 +4812,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The payment as it is now. The end of the purchase follows at once. */
+            /** @description The payment in its current state. The purchase is settled next. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4803,11 +4845,11 @@ export interface operations {
                 user_id?: components["parameters"]["OfUser"];
                 /** @description Only purchases with this `payment.reference`. */
                 reference?: components["schemas"]["PaymentReference"];
-                /** @description Only purchases that are paid so. */
+                /** @description Only purchases with this payment method. */
                 method?: components["schemas"]["PaymentMethod"];
-                /** @description The `next_cursor` of an earlier page of the same list. */
+                /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -4819,7 +4861,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. With a state or a method a page may be short, or empty, and not be the last: it looks at 10,000 purchases at most. */
+            /** @description One page. `next_cursor` is null on the last page. A page scans at most 10,000 purchases: with a state or a method it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4845,12 +4887,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
                 /**
-                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
                  * @example wait=10
                  */
                 Prefer?: components["parameters"]["Prefer"];
@@ -4880,7 +4922,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Accepted and stored as a job, which is at `Location`; with `Prefer: wait`, when the time is over, or as soon as the job is `awaiting_action`. */
+            /** @description Accepted and stored as a job. `Location` has its address. With `Prefer: wait`: the wait has ended, or the job is `awaiting_action`. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4912,7 +4954,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -5021,7 +5063,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -5038,7 +5080,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The hold as it is now. */
+            /** @description The hold in its current state. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5074,7 +5116,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The draw in its present state. Apps and operators see who has won (`winners[].user_id`), a user whether it has. */
+            /** @description The draw in its current state. Apps and operators see the winners' ids (`winners[].user_id`); users see only their own. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5100,12 +5142,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
                 /**
-                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
                  * @example wait=10
                  */
                 Prefer?: components["parameters"]["Prefer"];
@@ -5131,7 +5173,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Accepted and stored as a job, which is at `Location`. */
+            /** @description Accepted and stored as a job. `Location` has its address. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5161,12 +5203,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
                 /**
-                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
                  * @example wait=10
                  */
                 Prefer?: components["parameters"]["Prefer"];
@@ -5196,7 +5238,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Accepted and stored as a job, which is at `Location`. */
+            /** @description Accepted and stored as a job. `Location` has its address. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5264,7 +5306,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -5302,7 +5344,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -5340,7 +5382,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the last event that was seen; browsers send it when they reconnect. */
+                /** @description The id of the last event received; browsers send it when they reconnect. */
                 "Last-Event-ID"?: components["parameters"]["LastEventID"];
             };
             path: {
@@ -5372,7 +5414,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description The stream is over: `Last-Event-ID` is the last event. Browsers then stop reconnecting. */
+            /** @description The stream has ended: `Last-Event-ID` is the last event. Browsers stop reconnecting. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5392,7 +5434,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -5428,13 +5470,13 @@ export interface operations {
     listPositions: {
         parameters: {
             query?: {
-                /** @description A `board_version` that the answer must have reached. 409 if the board has not: then read it without. */
+                /** @description The minimum `board_version` of the response. 409 if the board has not reached it: then omit the parameter. */
                 min_version?: number;
-                /** @description The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0. Its `since` says which. One that the board has not reached is refused with 409 `state-conflict`. */
+                /** @description A `board_version` that you have: the response has the positions that changed after it. It has the whole board if most positions changed, or if the version is 0; `since` in the response shows which. A version that the board has not reached is rejected with 409 `state-conflict`. */
                 since?: number;
             };
             header?: {
-                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -5445,7 +5487,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The board: every layer, every column; with `since`, what has changed. */
+            /** @description The board: every layer and column, or, with `since`, what changed. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5473,7 +5515,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -5519,7 +5561,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -5564,7 +5606,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The `ETag` of an earlier answer: 304 if nothing has changed since. */
+                /** @description The `ETag` of an earlier response: 304 if nothing has changed since. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -5604,11 +5646,11 @@ export interface operations {
     streamCampaign: {
         parameters: {
             query?: {
-                /** @description Whether events bring the positions that have changed. */
+                /** @description Whether events include the changed positions. */
                 positions?: boolean;
             };
             header?: {
-                /** @description The id of the last event that was seen; browsers send it when they reconnect. */
+                /** @description The id of the last event received; browsers send it when they reconnect. */
                 "Last-Event-ID"?: components["parameters"]["LastEventID"];
             };
             path: {
@@ -5640,7 +5682,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description The stream is over: `Last-Event-ID` is the last event. Browsers then stop reconnecting. */
+            /** @description The stream has ended: `Last-Event-ID` is the last event. Browsers stop reconnecting. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5659,7 +5701,7 @@ export interface operations {
     getPurchase: {
         parameters: {
             query?: {
-                /** @description `campaign`: each purchase has its campaign. */
+                /** @description `campaign`: each purchase includes its campaign. */
                 include?: components["parameters"]["IncludeCampaign"];
             };
             header?: never;
@@ -5728,12 +5770,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
                 /**
-                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
                  * @example wait=10
                  */
                 Prefer?: components["parameters"]["Prefer"];
@@ -5795,12 +5837,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
                 /**
-                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
                  * @example wait=10
                  */
                 Prefer?: components["parameters"]["Prefer"];
@@ -5830,7 +5872,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Accepted and stored as a job, which is at `Location`. */
+            /** @description Accepted and stored as a job. `Location` has its address. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5859,13 +5901,13 @@ export interface operations {
     listWallets: {
         parameters: {
             query: {
-                /** @description Whose wallets. */
+                /** @description The owner of the wallets. */
                 owner_id: components["schemas"]["UserID"];
-                /** @description Only the one in this currency. */
+                /** @description Only the wallet in this currency. */
                 currency?: components["schemas"]["Currency"];
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -5874,7 +5916,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page of the wallets, in the order of their making; an empty list if there are none. `next_cursor` is null on the last one. */
+            /** @description One page in order of creation; empty if there are none. `next_cursor` is null on the last page. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5898,7 +5940,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -5948,7 +5990,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The wallet as it is now. */
+            /** @description The wallet in its current state. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5971,11 +6013,11 @@ export interface operations {
     listWalletEvents: {
         parameters: {
             query?: {
-                /** @description Oldest first, from this version on. */
+                /** @description Oldest first, starting at this version. */
                 from_version?: number;
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: string;
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -6011,12 +6053,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+                 * @description The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6033,7 +6075,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The wallet after this. */
+            /** @description The wallet after the change. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6064,12 +6106,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+                 * @description The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6086,7 +6128,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The wallet after this. */
+            /** @description The wallet after the change. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6117,12 +6159,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+                 * @description The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6203,12 +6245,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+                 * @description The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6227,7 +6269,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The authorization after this. */
+            /** @description The authorization after the change. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6257,12 +6299,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+                 * @description The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6281,7 +6323,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The authorization after this. */
+            /** @description The authorization after the change. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6311,12 +6353,12 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+                 * @description The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
                  * @example "7"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6360,11 +6402,11 @@ export interface operations {
             query?: {
                 /** @description Only purchases in this campaign. */
                 campaign_id?: components["schemas"]["ID"];
-                /** @description `campaign`: each purchase has its campaign. */
+                /** @description `campaign`: each purchase includes its campaign. */
                 include?: components["parameters"]["IncludeCampaign"];
-                /** @description The `next_cursor` of an earlier page of the same list. */
+                /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -6376,7 +6418,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. With a campaign a page may be short, or empty, and not be the last: it looks at 10,000 purchases at most. */
+            /** @description One page. `next_cursor` is null on the last page. A page scans at most 10,000 purchases: with a campaign it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6398,12 +6440,12 @@ export interface operations {
     getJob: {
         parameters: {
             query?: {
-                /** @description `purchase`: each job has its purchase, if there is one, as you may see it. */
+                /** @description `purchase`: each job includes its purchase, if it has one, as far as the caller may see it. */
                 include?: components["parameters"]["IncludePurchase"];
             };
             header?: {
                 /**
-                 * @description `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
                  * @example wait=10
                  */
                 Prefer?: components["parameters"]["Prefer"];
@@ -6416,7 +6458,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The job; with `Prefer: wait`, once it is final. */
+            /** @description The job; with `Prefer: wait`, the final job. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6429,7 +6471,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Only with `Prefer: wait`: the job is not final yet. The time is over, or the buyer has something to do. */
+            /** @description Only with `Prefer: wait`: the job is not final. The wait has ended, or the buyer must act. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6455,7 +6497,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the last event that was seen; browsers send it when they reconnect. */
+                /** @description The id of the last event received; browsers send it when they reconnect. */
                 "Last-Event-ID"?: components["parameters"]["LastEventID"];
             };
             path: {
@@ -6487,7 +6529,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description The stream is over: `Last-Event-ID` is the last event. Browsers then stop reconnecting. */
+            /** @description The stream has ended: `Last-Event-ID` is the last event. Browsers stop reconnecting. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -6510,21 +6552,21 @@ export interface operations {
                 state?: components["schemas"]["JobState"];
                 /** @description Only jobs of this kind. */
                 kind?: components["schemas"]["JobKind"];
-                /** @description Only jobs about this campaign. */
+                /** @description Only jobs of this campaign. */
                 campaign_id?: components["schemas"]["ID"];
                 /** @description Only those of this user. */
                 user_id?: components["parameters"]["OfUser"];
-                /** @description Only jobs that have failed with this code of a problem. */
+                /** @description Only jobs that failed with this problem code. */
                 code?: string;
-                /** @description Only the job of this Idempotency-Key, without quotes; for operators, one of each client. A key that a user with a token has sent is found together with `user_id`. */
+                /** @description Only the job with this Idempotency-Key, without quotes; for operators, one job per client. For a key that was sent with a user token, also send `user_id`. */
                 idempotency_key?: components["schemas"]["PlainKey"];
-                /** @description Only jobs of purchases that were ordered with this `payment.reference`, also if they have failed. With a `user_id` or a `campaign_id` it takes few pages. GET /v1/purchases finds those that were sold, in any case. */
+                /** @description Only jobs of purchases with this `payment.reference`, including failed ones. With `user_id` or `campaign_id` the search needs fewer pages. GET /v1/purchases always finds the sold purchases. */
                 reference?: components["schemas"]["PaymentReference"];
-                /** @description `purchase`: each job has its purchase, if there is one, as you may see it. */
+                /** @description `purchase`: each job includes its purchase, if it has one, as far as the caller may see it. */
                 include?: components["parameters"]["IncludePurchase"];
-                /** @description The `next_cursor` of an earlier page of the same list. */
+                /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -6533,7 +6575,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. With a state, a code, a kind or a reference a page may be short, or empty, and not be the last: it looks at 10,000 jobs at most. */
+            /** @description One page. `next_cursor` is null on the last page. A page scans at most 10,000 jobs: with a state, code, kind or reference it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6556,11 +6598,11 @@ export interface operations {
             query: {
                 /** @description The `payment.reference`. */
                 reference: components["schemas"]["PaymentReference"];
-                /** @description `campaign`: each purchase has its campaign. */
+                /** @description `campaign`: each purchase includes its campaign. */
                 include?: components["parameters"]["IncludeCampaign"];
-                /** @description The `next_cursor` of an earlier page of the same list. */
+                /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -6569,7 +6611,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. */
+            /** @description One page. `next_cursor` is null on the last page. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6590,13 +6632,13 @@ export interface operations {
     listHolds: {
         parameters: {
             query: {
-                /** @description Of this campaign. */
+                /** @description The campaign of the holds. */
                 campaign_id: components["schemas"]["ID"];
-                /** @description Only holds that are so now. */
+                /** @description Only holds in this state. */
                 state?: components["schemas"]["HoldState"];
-                /** @description The `next_cursor` of an earlier page of the same list. */
+                /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -6605,7 +6647,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. With a state other than `active` a page may be short, or empty, and not be the last: it looks at 10,000 holds at most. */
+            /** @description One page. `next_cursor` is null on the last page. A page scans at most 10,000 holds: with a state other than `active` it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6627,11 +6669,11 @@ export interface operations {
     listUserHolds: {
         parameters: {
             query?: {
-                /** @description Only holds that are so now. */
+                /** @description Only holds in this state. */
                 state?: components["schemas"]["HoldState"];
-                /** @description The `next_cursor` of an earlier page of the same list. */
+                /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -6643,7 +6685,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. With a state a page may be short, or empty, and not be the last: it looks at 10,000 holds at most. */
+            /** @description One page. `next_cursor` is null on the last page. A page scans at most 10,000 holds: with a state it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6671,7 +6713,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The sweeps, in the order in which to run them. */
+            /** @description The sweeps, in the order to run them. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6734,9 +6776,9 @@ export interface operations {
     listWebhookEndpoints: {
         parameters: {
             query?: {
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -6768,7 +6810,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6782,7 +6824,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Created. Only this answer has the `secret`. */
+            /** @description Created. Only this response has the `secret`. */
             201: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6883,7 +6925,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The endpoint as it is now. */
+            /** @description The endpoint in its current state. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6909,7 +6951,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6922,7 +6964,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The endpoint as it is now. */
+            /** @description The endpoint in its current state. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6949,7 +6991,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -6962,7 +7004,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The endpoint as it is now. */
+            /** @description The endpoint in its current state. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -6989,7 +7031,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -7034,7 +7076,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -7075,7 +7117,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -7092,7 +7134,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description How many are sent again. */
+            /** @description How many events are replayed. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -7123,9 +7165,9 @@ export interface operations {
                 state?: components["schemas"]["WebhookDeliveryState"];
                 /** @description Only deliveries of events of this type. */
                 type?: components["schemas"]["WebhookEventType"];
-                /** @description The `next_cursor` of an earlier page. */
+                /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
-                /** @description The most elements of a page. */
+                /** @description The maximum number of elements per page. */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -7194,7 +7236,7 @@ export interface operations {
             query?: never;
             header: {
                 /**
-                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
                  * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
                  */
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
@@ -7267,7 +7309,7 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description `t=…,v1=…`, as Stripe signs. */
+                /** @description `t=…,v1=…`, as sent by Stripe. */
                 "Stripe-Signature": string;
             };
             path?: never;
@@ -7279,7 +7321,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The event is stored, now or before. */
+            /** @description The event is stored. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -7336,7 +7378,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Ready, perhaps degraded. */
+            /** @description Ready, possibly degraded. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7379,11 +7421,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the event: the same in every attempt, and in a replay. */
+                /** @description The id of the event: the same in every attempt and replay. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7400,7 +7442,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Any 2xx within 15 seconds: it is delivered. */
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -7420,11 +7462,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the event: the same in every attempt, and in a replay. */
+                /** @description The id of the event: the same in every attempt and replay. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7441,7 +7483,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Any 2xx within 15 seconds: it is delivered. */
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -7461,11 +7503,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the event: the same in every attempt, and in a replay. */
+                /** @description The id of the event: the same in every attempt and replay. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7482,7 +7524,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Any 2xx within 15 seconds: it is delivered. */
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -7502,11 +7544,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the event: the same in every attempt, and in a replay. */
+                /** @description The id of the event: the same in every attempt and replay. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7523,7 +7565,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Any 2xx within 15 seconds: it is delivered. */
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -7543,11 +7585,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the event: the same in every attempt, and in a replay. */
+                /** @description The id of the event: the same in every attempt and replay. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7564,7 +7606,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Any 2xx within 15 seconds: it is delivered. */
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -7586,9 +7628,9 @@ export interface operations {
             header: {
                 /** @description The id of this attempt. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7600,11 +7642,11 @@ export interface operations {
                     /** @enum {string} */
                     type: "webhook-endpoint.verification";
                     timestamp: components["schemas"]["Time"];
-                    /** @description What the address has to answer with. */
+                    /** @description What the address must respond with. */
                     data: {
                         /** @description The endpoint. */
                         id: components["schemas"]["ID"];
-                        /** @description Random, and another one each time. */
+                        /** @description Random and different in each attempt. */
                         challenge: string;
                     };
                 };
@@ -7626,11 +7668,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the event: the same in every attempt, and in a replay. */
+                /** @description The id of the event: the same in every attempt and replay. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7647,7 +7689,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Any 2xx within 15 seconds: it is delivered. */
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -7667,11 +7709,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description The id of the event: the same in every attempt, and in a replay. */
+                /** @description The id of the event: the same in every attempt and replay. */
                 "webhook-id": components["schemas"]["ID"];
-                /** @description When this attempt was made, in seconds since 1970. */
+                /** @description When this attempt was made, in Unix seconds. */
                 "webhook-timestamp": string;
-                /** @description `v1,` and the signature in base64, for each secret; separated by spaces. */
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
                 "webhook-signature": string;
             };
             path?: never;
@@ -7688,7 +7730,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Any 2xx within 15 seconds: it is delivered. */
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
             204: {
                 headers: {
                     [name: string]: unknown;

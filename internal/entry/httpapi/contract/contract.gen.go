@@ -423,13 +423,13 @@ const (
 	WithPurchaseCampaign WithPurchase = "campaign"
 )
 
-// About A resource that is in the way of a request.
+// About A resource related to a problem.
 type About struct {
 	// Kind `entry`: of a wallet's ledger.
 	Kind AboutKind `json:"kind"`
 	ID   string    `json:"id"`
 
-	// JobID Of a purchase that is not paid yet: its job says what the buyer must do.
+	// JobID The job of an unpaid purchase: it shows what the buyer must do.
 	JobID string `json:"job_id,omitempty"`
 }
 
@@ -450,7 +450,7 @@ type Authorization struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Captured How much of it was paid out.
+	// Captured The amount that was paid out.
 	Captured    int64              `json:"captured"`
 	State       AuthorizationState `json:"state"`
 	Description string             `json:"description"`
@@ -461,28 +461,28 @@ type Authorization struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // AuthorizationState defines model for Authorization.State.
 type AuthorizationState string
 
-// AuthorizationDraft Money to be held.
+// AuthorizationDraft Money to hold.
 type AuthorizationDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty"`
 
 	// ExpiresInSeconds How long to hold it; a week by default, 30 days at most.
 	ExpiresInSeconds int `json:"expires_in_seconds,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -507,10 +507,10 @@ type BeaconChain struct {
 
 // Board defines model for Board.
 type Board struct {
-	// BoardVersion Grows with every change of a position.
+	// BoardVersion Increases with every change of a position.
 	BoardVersion int64 `json:"board_version"`
 
-	// Since Null: `positions` is the whole board. A version: it is what has changed since then, and every other position is as it was.
+	// Since Null: `positions` is the whole board. A version: only the positions that changed after it.
 	Since     *int64     `json:"since"`
 	Positions []Position `json:"positions"`
 }
@@ -521,19 +521,19 @@ type Campaign struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
-	// Waiting What it waits for after its sale: payments, or its draw. Null: for nothing.
+	// Waiting What the campaign waits for after its sale: payments, or its draw. Null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 
-	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
+	// BaseLength The number of layers of a triangle. Null: another shape, see the `positions` of each of its `layers`.
 	BaseLength   *int       `json:"base_length"`
 	CancelReason *string    `json:"cancel_reason"`
 	CancelledAt  *time.Time `json:"cancelled_at"`
 
-	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
@@ -542,15 +542,15 @@ type Campaign struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency        Currency   `json:"currency"`
 	DrawCompletedAt *time.Time `json:"draw_completed_at"`
 	DrawStartedAt   *time.Time `json:"draw_started_at"`
 
-	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	// DrawsAt The end of the sale, when the sold positions are drawn (`policies.unsold` `draw`; set from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: the campaign is drawn only when sold out.
 	DrawsAt *time.Time `json:"draws_at"`
 
-	// Freeze Only in the webhook `campaign.frozen`; elsewhere the draw has it.
+	// Freeze Only in the webhook `campaign.frozen`; otherwise see the draw.
 	Freeze   *Freeze  `json:"freeze,omitempty"`
 	Layers   []Layer  `json:"layers"`
 	Policies Policies `json:"policies"`
@@ -565,37 +565,37 @@ type Campaign struct {
 	SaleEndsAt   *time.Time      `json:"sale_ends_at"`
 	SaleStartsAt *time.Time      `json:"sale_starts_at"`
 
-	// VoidsAt Only in the webhook `campaign.void_announced`; elsewhere the draw has it.
+	// VoidsAt Only in the webhook `campaign.void_announced`; otherwise see the draw.
 	VoidsAt *time.Time `json:"voids_at,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // CampaignCancellation Why a campaign is cancelled.
 type CampaignCancellation struct {
-	// Reason For the records; everybody can read it.
+	// Reason For the records; public.
 	Reason string `json:"reason"`
 }
 
-// CampaignCancellationResult The purchases that the cancellation of a campaign has taken back.
+// CampaignCancellationResult The purchases that the cancellation of a campaign has ended.
 type CampaignCancellationResult struct {
 	// CampaignID A UUID.
 	CampaignID ID                              `json:"campaign_id"`
 	State      CampaignCancellationResultState `json:"state"`
 
-	// Refunded Given back, by the way they were paid.
+	// Refunded Refunded, by payment method.
 	Refunded struct {
 		Wallet int `json:"wallet"`
 
-		// Card Without those in `waiting`.
+		// Card Not including those in `waiting`.
 		Card int `json:"card"`
 
-		// External Listed for an app to give back.
+		// External Listed for an app to refund.
 		External int `json:"external"`
 	} `json:"refunded"`
 
-	// Waiting Whose card refund waits for an operator, or needs an action from its buyer.
+	// Waiting Card refunds that wait for an operator or an action of their buyer.
 	Waiting int `json:"waiting"`
 }
 
@@ -604,52 +604,52 @@ type CampaignCancellationResultState string
 
 // CampaignDraft A campaign to be created.
 type CampaignDraft struct {
-	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Leave it out for another shape, and give each layer its `positions`.
+	// BaseLength For a triangle, whose layer k has k positions: the number of layers. Omit it for another shape, and give each layer its `positions`.
 	BaseLength int `json:"base_length,omitempty"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Layers Every layer from 1 on once, in order. Together they may have 10,000 positions by default.
+	// Layers Every layer from 1, once, in order. At most 10,000 positions in total by default.
 	Layers []LayerDraft `json:"layers"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Name 1 to 200 characters, no control characters.
 	Name Name `json:"name"`
 
-	// Policies Rules for special cases; members that are left out have their defaults.
+	// Policies Rules for special cases. Omitted members have their defaults.
 	Policies *PoliciesDraft `json:"policies,omitempty"`
 
-	// PurchaseLimit Positions a user may have; null for no limit.
+	// PurchaseLimit Maximum positions per user; null for no limit.
 	PurchaseLimit *int       `json:"purchase_limit,omitempty"`
 	SaleEndsAt    *time.Time `json:"sale_ends_at,omitempty"`
 	SaleStartsAt  *time.Time `json:"sale_starts_at,omitempty"`
 }
 
-// CampaignEvent The data of an event of a campaign's stream.
+// CampaignEvent The data of an event in a campaign's stream.
 type CampaignEvent struct {
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State CampaignState `json:"state"`
 
-	// Board With `positions=true`: the whole board if its `since` is null, else what has changed since that version. Null when that is too much for an event. Then, and whenever its `since` is above the version that you have, read the board yourself: with your version as `since`, and the event's `board_version` as `min_version`.
+	// Board With `positions=true`: the whole board if its `since` is null, otherwise the changes since that version. Null if the changes are too large for an event. Then, and if its `since` is above your version, read the board, with your version as `since` and the event's `board_version` as `min_version`.
 	Board *Board `json:"board,omitempty"`
 
-	// BoardVersion Grows with every change of a position. When a hold expires, `positions` changes first. When either has changed, read the board again, with this as `min_version`.
+	// BoardVersion Increases with every change of a position. When a hold expires, `positions` changes first. When either changes, read the board again with this as `min_version`.
 	BoardVersion int64 `json:"board_version"`
 
-	// Draw How far the draw is, while the campaign is `drawing`; null before the freeze (see `waiting`), and when the campaign is completed: then read the draw.
+	// Draw Progress of the draw while the campaign is `drawing`. Null before the freeze (see `waiting`) and when the campaign is completed: then read the draw.
 	Draw   *DrawProgress `json:"draw"`
 	Paused bool          `json:"paused"`
 
 	// Positions Positions by state.
 	Positions Counts `json:"positions"`
 
-	// Refunds How much of a cancelled campaign is given back; null when it is not cancelled, or nothing had begun.
+	// Refunds Progress of the refunds of a cancelled campaign; null if it is not cancelled or the refunds have not begun.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Waiting What it waits for after its sale; null: for nothing.
+	// Waiting What the campaign waits for after its sale; null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 }
 
@@ -661,27 +661,27 @@ type CampaignPage struct {
 
 // CampaignPatch The changes; at least one field.
 type CampaignPatch struct {
-	// BaseLength As in a draft. A campaign that gets other `layers` with `positions`, and no `base_length`, becomes what they say.
+	// BaseLength As in a draft. New `layers` with `positions`, sent without `base_length`, define the shape.
 	BaseLength *int `json:"base_length,omitempty"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency *Currency     `json:"currency,omitempty"`
 	Layers   *[]LayerDraft `json:"layers,omitempty"`
 
-	// Metadata Replaces the metadata as a whole, in any state of the campaign; null: none. As in Metadata.
+	// Metadata Replaces the metadata as a whole, in any state of the campaign; null removes it. As in Metadata.
 	Metadata nullable.Nullable[Metadata] `json:"metadata,omitempty"`
 
 	// Name 1 to 200 characters, no control characters.
 	Name *Name `json:"name,omitempty"`
 
-	// Policies Rules for special cases; members that are left out have their defaults.
+	// Policies Rules for special cases. Omitted members have their defaults.
 	Policies      *PoliciesDraft               `json:"policies,omitempty"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty"`
 	SaleStartsAt  nullable.Nullable[time.Time] `json:"sale_starts_at,omitempty"`
 }
 
-// CampaignState pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+// CampaignState pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 type CampaignState string
 
 // CampaignSummary defines model for CampaignSummary.
@@ -690,30 +690,30 @@ type CampaignSummary struct {
 	ID   ID     `json:"id"`
 	Name string `json:"name"`
 
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State  CampaignState `json:"state"`
 	Paused bool          `json:"paused"`
 
-	// Waiting What it waits for after its sale: payments, or its draw. Null: for nothing.
+	// Waiting What the campaign waits for after its sale: payments, or its draw. Null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 
-	// BaseLength The number of layers of a triangle; null: another shape, see the `positions` of each of its `layers`.
+	// BaseLength The number of layers of a triangle. Null: another shape, see the `positions` of each of its `layers`.
 	BaseLength   *int       `json:"base_length"`
 	CancelReason *string    `json:"cancel_reason"`
 	CancelledAt  *time.Time `json:"cancelled_at"`
 
-	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. For operators only.
+	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency        Currency   `json:"currency"`
 	DrawCompletedAt *time.Time `json:"draw_completed_at"`
 	DrawStartedAt   *time.Time `json:"draw_started_at"`
 
-	// DrawsAt The end of the sale, when what is sold by then is drawn (`policies.unsold` `draw`; known from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: only a campaign that is sold out is drawn.
+	// DrawsAt The end of the sale, when the sold positions are drawn (`policies.unsold` `draw`; set from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: the campaign is drawn only when sold out.
 	DrawsAt  *time.Time `json:"draws_at"`
 	Policies Policies   `json:"policies"`
 
@@ -724,26 +724,26 @@ type CampaignSummary struct {
 	SaleEndsAt    *time.Time `json:"sale_ends_at"`
 	SaleStartsAt  *time.Time `json:"sale_starts_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // CampaignWait What a campaign waits for after its sale.
 type CampaignWait struct {
-	// Kind `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+	// Kind `payments`: the sale has ended, and some purchases are not paid. `draw`: the draw waits for the beacon's round, or to retry.
 	Kind CampaignWaitKind `json:"kind"`
 
-	// Reason For people.
+	// Reason Human-readable.
 	Reason string `json:"reason"`
 
-	// Count With `payments`: how many purchases.
+	// Count With `payments`: the number of unpaid purchases.
 	Count *int `json:"count"`
 
-	// Until With `payments`: by then all of them are paid or given up; later only while the provider does not answer, and null while money is being taken. With `draw`: when it goes on, or tries again.
+	// Until With `payments`: when all of them are paid or cancelled; later only while the provider does not respond; null while money is being captured. With `draw`: when it continues or retries.
 	Until *time.Time `json:"until"`
 }
 
-// CampaignWaitKind `payments`: the sale has ended, and purchases are not paid yet. `draw`: the draw waits, for the round of the beacon, or to try again.
+// CampaignWaitKind `payments`: the sale has ended, and some purchases are not paid. `draw`: the draw waits for the beacon's round, or to retry.
 type CampaignWaitKind string
 
 // Cancellation defines model for Cancellation.
@@ -758,53 +758,53 @@ type Cancellation struct {
 
 // CancellationRequest What to cancel, and why; optional.
 type CancellationRequest struct {
-	// Positions Only these of a `completed` purchase, all or none. Left out, or all that it has: the whole purchase.
+	// Positions Only these of a `completed` purchase, all or none. Omitted, or all of its positions: the whole purchase.
 	Positions []PlaceDraft `json:"positions,omitempty"`
 
 	// Reason For the records; the buyer can read it.
 	Reason string `json:"reason,omitempty"`
 }
 
-// CancellationResult The positions that a cancellation has freed, and the money to refund.
+// CancellationResult The positions that a cancellation released, and the amount to refund.
 type CancellationResult struct {
 	// PurchaseID A UUID.
 	PurchaseID ID `json:"purchase_id"`
 
-	// State Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
+	// State The state of the purchase. `refunding`: by card, until the provider has refunded it. `completed`: it still has other positions.
 	State CancellationResultState `json:"state"`
 
-	// Positions Those that were cancelled.
+	// Positions The cancelled positions.
 	Positions []PricedPosition `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// BoardVersion A board that has reached it shows them free, unless they are sold again.
+	// BoardVersion A board that has reached it shows them as free, unless they are sold again.
 	BoardVersion int64 `json:"board_version"`
 }
 
-// CancellationResultState Of the purchase: `refunding` by card, until the provider has refunded it; `completed` when it keeps other positions.
+// CancellationResultState The state of the purchase. `refunding`: by card, until the provider has refunded it. `completed`: it still has other positions.
 type CancellationResultState string
 
-// Capture How much of it to pay out.
+// Capture How much to pay out.
 type Capture struct {
-	// Amount In minor units; default: all that is left.
+	// Amount In minor units. Default: all that is left.
 	Amount int64 `json:"amount,omitempty"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
-// CardPayment A payment by card, as operators see it.
+// CardPayment A card payment, as operators see it.
 type CardPayment struct {
 	// PurchaseID A UUID.
 	PurchaseID ID `json:"purchase_id"`
@@ -818,39 +818,39 @@ type CardPayment struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency      Currency `json:"currency"`
 	PaymentMethod string   `json:"payment_method"`
 
-	// Reference The id of its intent at the provider, `pi_…`.
+	// Reference The id of its payment intent at the provider, `pi_…`.
 	Reference *string `json:"reference"`
 
-	// Phase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+	// Phase The phase of the payment. Nothing is taken, and the payment can still expire: `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may use another card), `processing` (a slow method). `capturing`: the money may be taken at any moment. `captured`: it is taken, and the purchase is settled next. `expiring`: the payment is being cancelled. `late`: it was cancelled, and its positions are free. `ended`: nothing was taken, and the purchase is settled next. `settled`: the positions are sold. `refund_due`: the money is refunded. `cancelled`: nothing was taken.
 	Phase CardPaymentPhase `json:"phase"`
 
-	// Status What the provider has said of the intent last.
+	// Status The last status of the intent that the provider reported.
 	Status *string `json:"status"`
 
-	// WaitingFor As in the query of the list. Null: it waits for nothing but its buyer, its method or a time.
+	// WaitingFor As in the list's query. Null: it waits only for its buyer, its method or a deadline.
 	WaitingFor *string `json:"waiting_for"`
 
-	// Reason Why it waits, for people: what the provider has said, if it said something.
+	// Reason Why it waits, human-readable: the provider's message, if there is one.
 	Reason *string `json:"reason"`
 
-	// NextLookAt When somebody looks at it next, if nothing happens before.
+	// NextLookAt When it is checked next, if no event arrives first.
 	NextLookAt *time.Time `json:"next_look_at"`
 
 	// ExpiresAt RFC 3339.
 	ExpiresAt Time `json:"expires_at"`
 
-	// Resolution Who ended it by hand, how and why; null if nobody did.
+	// Resolution Who resolved it by hand, how and why; null if it was not resolved by hand.
 	Resolution *PaymentResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 }
 
-// CardPaymentPhase How far it has come. `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may bring another card), `processing` (a slow method): nothing is taken, and its time can still end it; `capturing`: the money may be taken at any moment; `captured`: it is, and what becomes of the purchase follows; `expiring`: it is being given up; `late`: so it was, and its positions are free; `ended`: nothing was taken, and what becomes of the purchase follows; `settled`: the positions are sold; `refund_due`: the money goes back; `cancelled`: nothing was taken.
+// CardPaymentPhase The phase of the payment. Nothing is taken, and the payment can still expire: `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may use another card), `processing` (a slow method). `capturing`: the money may be taken at any moment. `captured`: it is taken, and the purchase is settled next. `expiring`: the payment is being cancelled. `late`: it was cancelled, and its positions are free. `ended`: nothing was taken, and the purchase is settled next. `settled`: the positions are sold. `refund_due`: the money is refunded. `cancelled`: nothing was taken.
 type CardPaymentPhase string
 
 // CardPaymentPage defines model for CardPaymentPage.
@@ -863,18 +863,18 @@ type CardPaymentPage struct {
 type Counts struct {
 	Total int `json:"total"`
 
-	// Available Free. When the sale is over for ever, they are `unsold`.
+	// Available Free. After the final end of the sale they are `unsold`.
 	Available int `json:"available"`
 
 	// Reserved Held, or reserved for a payment.
 	Reserved int `json:"reserved"`
 	Sold     int `json:"sold"`
 
-	// Blocked Kept from sale by an operator.
+	// Blocked Removed from sale by an operator.
 	Blocked int `json:"blocked"`
 }
 
-// Currency A code of ISO 4217, list one, that has minor units.
+// Currency An ISO 4217 code (list one) with minor units.
 type Currency = string
 
 // Decline Why a card was declined, in the provider's words.
@@ -892,13 +892,13 @@ type Decline struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DegradationCause `draw_key_wrong`: the draw key of this process does not open what the others seal. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: none leads. `no_worker`: none is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: one has been silent for less than ten minutes, and has not said farewell. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres answers.
+// DegradationCause `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds.
 type DegradationCause string
 
-// Description What the money is for; kept with the entry.
+// Description What the money is for; stored with the entry.
 type Description = string
 
-// Dispute A dispute of a card payment, as the provider has it.
+// Dispute A dispute of a card payment, as reported by the provider.
 type Dispute struct {
 	ID string `json:"id"`
 
@@ -911,68 +911,68 @@ type Dispute struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Fee What the provider takes for it, in minor units of `fee_currency`; null: nothing yet. Users do not see it.
+	// Fee The provider's fee for it, in minor units of `fee_currency`; null: none yet. Not shown to users.
 	Fee *int64 `json:"fee"`
 
-	// FeeCurrency That of the provider's balance.
+	// FeeCurrency The currency of the provider's balance.
 	FeeCurrency *string `json:"fee_currency"`
 
-	// At When it became known here.
+	// At When Triprize received it.
 	At time.Time `json:"at"`
 }
 
 // Draw defines model for Draw.
 type Draw struct {
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing when the draw is void.
+	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
 	State CampaignState `json:"state"`
 
-	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not, and a person who knew the secret could still have bought last.
+	// Trust `beacon`: the draw waits for public randomness that nobody can know before the list is frozen. `operator`: it does not; a person who knows the secret could buy last.
 	Trust *string `json:"trust"`
 
-	// Commitment Hex, from publication on.
+	// Commitment Hex; from publication on.
 	Commitment *string `json:"commitment"`
 
-	// Root The Merkle root of the buyers, in hex; once the sale is frozen.
+	// Root The Merkle root of the buyers in hex; from the freeze on.
 	Root *string `json:"root"`
 
-	// Secret Hex, once drawn; with a beacon once frozen.
+	// Secret Hex; after the draw, or with a beacon from the freeze on.
 	Secret     *string    `json:"secret"`
 	Winners    []Winner   `json:"winners"`
 	ExecutedAt *time.Time `json:"executed_at"`
 
-	// Freeze What is drawn from; null before the freeze. It never changes.
+	// Freeze What the draw is computed from; null before the freeze. It never changes.
 	Freeze *Freeze `json:"freeze"`
 
-	// Round The round of the beacon that the draw takes; null without a beacon, and before the freeze.
+	// Round The beacon round that the draw uses; null without a beacon, and before the freeze.
 	Round *int64 `json:"round"`
 
-	// RoundDueAt When that round is due: nobody can know it before.
+	// RoundDueAt When that round is due. Nobody can know it earlier.
 	RoundDueAt *time.Time `json:"round_due_at"`
 
-	// VoidsAt When the draw is voided, if its round does not come before; it was announced seven days ahead. Null: that is not announced.
+	// VoidsAt When the draw is voided if its round does not arrive; announced seven days ahead. Null: no void is announced.
 	VoidsAt *time.Time `json:"voids_at"`
 
-	// Waiting What the campaign waits for after its sale; null: for nothing.
+	// Waiting What the campaign waits for after its sale; null: nothing.
 	Waiting *CampaignWait `json:"waiting"`
 
 	// Rules The rules of the draw, from publication on: canonical JSON (RFC 8785), the bytes that the commitment binds.
 	Rules json.RawMessage `json:"rules"`
 
-	// Chain The beacon that the rules name, from publication on: anybody can verify its rounds with it. Null without a beacon.
+	// Chain The beacon that the rules name, from publication on; anyone can verify its rounds. Null without a beacon.
 	Chain *BeaconChain `json:"chain"`
 }
 
-// DrawLabels What people call the positions of a campaign.
+// DrawLabels The labels of the positions of a campaign.
 type DrawLabels struct {
 	// CampaignID A UUID.
 	CampaignID ID           `json:"campaign_id"`
 	Layers     []LayerLabel `json:"layers"`
 }
 
-// DrawList The list document of triprize-draw/1. docs/draw.md has every step.
+// DrawList The list document of triprize-draw/1, as defined in docs/draw.md.
 type DrawList struct {
 	// CampaignID A UUID.
 	CampaignID ID  `json:"campaign_id"`
@@ -985,18 +985,18 @@ type DrawList struct {
 	Sold []SoldLine `json:"sold"`
 }
 
-// DrawProgress How far the draw of a sold-out campaign is.
+// DrawProgress Progress of the draw of a campaign.
 type DrawProgress struct {
-	// FreezeHash Of the freeze record, in hex.
+	// FreezeHash Hash of the freeze record, in hex.
 	FreezeHash string     `json:"freeze_hash"`
 	Round      *int64     `json:"round"`
 	RoundDueAt *time.Time `json:"round_due_at"`
 
-	// VoidsAt When the draw is voided, if its round does not come before; null: that is not announced.
+	// VoidsAt When the draw is voided if its round does not arrive; null: no void is announced.
 	VoidsAt *time.Time `json:"voids_at"`
 }
 
-// DrawProof The proof document of triprize-draw/1. docs/draw.md has every step.
+// DrawProof The proof document of triprize-draw/1, as defined in docs/draw.md.
 type DrawProof struct {
 	Beacon *ProofBeacon `json:"beacon"`
 
@@ -1010,14 +1010,14 @@ type DrawProof struct {
 	// FreezeHash 32 bytes in lower-case hex.
 	FreezeHash Hash `json:"freeze_hash"`
 
-	// FrozenAt RFC 3339 in UTC with six digits of the second.
+	// FrozenAt RFC 3339 in UTC with microseconds.
 	FrozenAt string `json:"frozen_at"`
 
 	// Root 32 bytes in lower-case hex.
 	Root  Hash   `json:"root"`
 	Round *int64 `json:"round"`
 
-	// Rules As they were published, canonical JSON.
+	// Rules As published: canonical JSON.
 	Rules json.RawMessage `json:"rules"`
 
 	// Secret 32 bytes in lower-case hex.
@@ -1069,7 +1069,7 @@ type DrawRound struct {
 
 // DrawRoundSignature defines model for DrawRoundSignature.
 type DrawRoundSignature struct {
-	// Signature Of the round that the freeze record names: 48 bytes in lower-case hex.
+	// Signature The signature of the round that the freeze record names: 48 bytes in lower-case hex.
 	Signature string `json:"signature"`
 }
 
@@ -1082,10 +1082,10 @@ type FieldError struct {
 
 // Freeze The freeze record of a campaign, with its hash.
 type Freeze struct {
-	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex: note it before the round, and compare it with the proof.
+	// Hash H("triprize-draw/1 freeze" || 0x00 || record) in hex. Record it before the round, and compare it with the proof.
 	Hash string `json:"hash"`
 
-	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}`, as canonical JSON (RFC 8785): hash these bytes.
+	// Record `{version, campaign_id, commitment, root, count, frozen_at, round, secret}` as canonical JSON (RFC 8785): hash these bytes.
 	Record json.RawMessage `json:"record"`
 }
 
@@ -1100,7 +1100,7 @@ type Health struct {
 // HealthStatus defines model for Health.Status.
 type HealthStatus string
 
-// Hold Positions that are kept for a user.
+// Hold Positions held for a user.
 type Hold struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -1109,17 +1109,17 @@ type Hold struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State active until it is used, released or its time is over.
+	// State active until it is used, released or expired.
 	State     HoldState        `json:"state"`
 	Positions []PricedPosition `json:"positions"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// ExpiresAt By the server's clock. From then on its positions are free.
+	// ExpiresAt Server clock. From then on its positions are free.
 	ExpiresAt time.Time `json:"expires_at"`
 
 	// Extensions How often it was extended.
@@ -1131,16 +1131,16 @@ type Hold struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// EndedAt When it was used or released, or found to be over.
+	// EndedAt When it was used or released, or when its expiry was recorded.
 	EndedAt *time.Time `json:"ended_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// HoldExtension How much time to add to what is left.
+// HoldExtension How much time to add.
 type HoldExtension struct {
-	// TTLSeconds How much to add, in seconds; 120 by default. The server allows 1 to 600 by default.
+	// TTLSeconds Seconds to add; 120 by default. The server allows 1 to 600 by default.
 	TTLSeconds int `json:"ttl_seconds,omitempty"`
 }
 
@@ -1148,25 +1148,25 @@ type HoldExtension struct {
 type HoldList struct {
 	Holds []Hold `json:"holds"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// HoldRequest What to hold, all or nothing: chosen `positions`, or `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign.
+// HoldRequest What to hold, all or none: chosen `positions`, or a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign.
 type HoldRequest struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty"`
 
-	// Layer With quantity; left out for the whole campaign.
+	// Layer With `quantity`; omit it for the whole campaign.
 	Layer int `json:"layer,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Positions Distinct; the server allows 20 by default.
+	// Positions Distinct; at most 20 by default.
 	Positions []PlaceDraft `json:"positions,omitempty"`
 
-	// Quantity The server allows 20 by default.
+	// Quantity At most 20 by default.
 	Quantity int `json:"quantity,omitempty"`
 
 	// TTLSeconds How long to hold, in seconds; 120 by default. The server allows 1 to 600 by default.
@@ -1176,7 +1176,7 @@ type HoldRequest struct {
 	UserID UserID `json:"user_id"`
 }
 
-// HoldState active until it is used, released or its time is over.
+// HoldState active until it is used, released or expired.
 type HoldState string
 
 // ID A UUID.
@@ -1187,17 +1187,17 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+	// Kind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 	Kind JobKind `json:"kind"`
 
 	// State queued → awaiting_action → succeeded or failed, which are final.
 	State      JobState            `json:"state"`
 	CampaignID *openapi_types.UUID `json:"campaign_id"`
 
-	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card from the reservation on.
+	// PurchaseID Of a purchase or a cancellation, as soon as it is known: by card, from the reservation on.
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 
-	// UserID For which user it was asked for; left out if for none.
+	// UserID The user for whom it was requested; omitted if none.
 	UserID string `json:"user_id,omitempty"`
 
 	// AcceptedAt RFC 3339.
@@ -1205,34 +1205,34 @@ type Job struct {
 	Attempts   int        `json:"attempts"`
 	FinishedAt *time.Time `json:"finished_at"`
 
-	// NextAction What a payment needs from the buyer, while the state is `awaiting_action`.
+	// NextAction What the buyer must do, while the state is `awaiting_action`.
 	NextAction *NextAction `json:"next_action"`
 	Problem    *Problem    `json:"problem"`
 
-	// Purchase Only with `include=purchase`, and only when there is one.
+	// Purchase Only with `include=purchase`, and only if there is one.
 	Purchase *Purchase `json:"purchase,omitempty"`
 
-	// Refunds Of a campaign-cancellation that has begun, how far it is.
+	// Refunds Progress of a campaign-cancellation that has begun.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result Of a job that has succeeded, by its `kind`: of a `purchase` a PurchaseResult, of a `cancellation` a CancellationResult, of a `campaign-cancellation` a CampaignCancellationResult, of a `draw` a DrawResult; of a command what it was answered with, as it was then: a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment; of a `payment-try` the Payment.
+	// Result The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
 	Result json.RawMessage `json:"result"`
 
-	// RetryAt When a payment is tried again; as in `waiting`.
+	// RetryAt When a payment is retried; as in `waiting`.
 	RetryAt *time.Time `json:"retry_at"`
 
-	// Waiting Why it waits and until when, for instance while the payment provider is away; null if it does not.
+	// Waiting Why the job waits and until when, for example while the payment provider is unavailable; null if it does not wait.
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobKind What a job is about. The first four are work that goes on after the answer. The others are commands, which were answered at once. Kinds may be added.
+// JobKind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 type JobKind = string
 
 // JobList defines model for JobList.
 type JobList struct {
 	Jobs []Job `json:"jobs"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
@@ -1241,10 +1241,10 @@ type JobState string
 
 // Layer defines model for Layer.
 type Layer struct {
-	// Aisles Columns behind which an aisle is, in order.
+	// Aisles Columns followed by an aisle, in order.
 	Aisles []int `json:"aisles"`
 
-	// Label What people call it; null: it has no label.
+	// Label The name of the layer; null: none.
 	Label *string `json:"label"`
 	Layer int     `json:"layer"`
 
@@ -1256,19 +1256,19 @@ type Layer struct {
 	Positions Counts `json:"positions"`
 }
 
-// LayerDraft How many positions a layer has, what they cost and what can be won in it.
+// LayerDraft The number of positions of a layer, their price and the prizes to be won.
 type LayerDraft struct {
-	// Aisles Columns behind which an aisle is, in order: positions on both sides of it are not side by side (`adjacent`). `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. It is no part of the rules of the draw.
+	// Aisles Columns followed by an aisle, in order: positions on both sides of an aisle are not `adjacent`. `[10, 20]` makes three blocks: columns 1 to 10, 11 to 20, and the rest. Aisles are not part of the draw's rules.
 	Aisles []int `json:"aisles,omitempty"`
 
-	// Label What people call the layer, such as `Row C`. Its positions are then `Row C 1`, `Row C 2`, …; without it a position is called by its number.
+	// Label The name of the layer, such as `Row C`. Its positions are `Row C 1`, `Row C 2`, …; without a label a position is named by its number.
 	Label string `json:"label,omitempty"`
 	Layer int    `json:"layer"`
 
-	// Positions How many positions the layer has. In a triangle (with `base_length`) it is the layer's number, and can be left out.
+	// Positions The number of positions. In a triangle (with `base_length`) it is the layer's number and can be omitted.
 	Positions int `json:"positions,omitempty"`
 
-	// Price Of each position, in minor units. Providers refuse small charges by card.
+	// Price Price of each position, in minor units. Providers reject small card charges.
 	Price  int64        `json:"price"`
 	Prizes []PrizeGroup `json:"prizes,omitempty"`
 }
@@ -1277,62 +1277,62 @@ type LayerDraft struct {
 type LayerLabel struct {
 	Layer int `json:"layer"`
 
-	// Positions How many it has.
+	// Positions The number of its positions.
 	Positions int `json:"positions"`
 
 	// FirstNumber The number of its first position.
 	FirstNumber int `json:"first_number"`
 
-	// Label Null: its positions are called by their number.
+	// Label Null: its positions are named by their number.
 	Label *string `json:"label"`
 }
 
-// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 type Metadata map[string]string
 
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
-// Movement Money to be moved.
+// Movement Money to move.
 type Movement struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
 // Name 1 to 200 characters, no control characters.
 type Name = string
 
-// NextAction The step that the buyer has to take.
+// NextAction What the buyer must do.
 type NextAction struct {
-	// Type `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
+	// Type `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined (`decline` has the reason); send another one with `POST /v1/purchases/{purchase}/payment`.
 	Type NextActionType `json:"type"`
 
-	// URL Only with `redirect`: a page of the buyer's bank, or of the provider.
+	// URL Only with `redirect`: a page of the buyer's bank or of the provider.
 	URL string `json:"url,omitempty"`
 
 	// Decline Only with `payment_method`.
 	Decline *Decline `json:"decline,omitempty"`
 
-	// ExpiresAt Until when the buyer can do that. The positions are reserved at least as long.
+	// ExpiresAt The buyer's deadline. The positions are reserved at least until then.
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// NextActionType `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined, `decline` says why; bring another one with `POST /v1/purchases/{purchase}/payment`.
+// NextActionType `redirect`: send the buyer's browser to `url`. `payment_method`: the card was declined (`decline` has the reason); send another one with `POST /v1/purchases/{purchase}/payment`.
 type NextActionType string
 
-// NextCursor Where the next page begins; null on the last one.
+// NextCursor The cursor of the next page; null on the last page.
 type NextCursor = string
 
-// PartialCancellation The cancellation of some positions of a purchase, which kept others.
+// PartialCancellation The cancellation of some positions of a purchase.
 type PartialCancellation struct {
 	// JobID A UUID.
 	JobID ID `json:"job_id"`
@@ -1354,52 +1354,52 @@ type Payment struct {
 	// Method How a purchase is paid.
 	Method PaymentMethod `json:"method"`
 
-	// Reference External: the app's own reference. Card: the id of the payment at the provider, `pi_…`, once it has one.
+	// Reference External: the app's reference. Card: the id of the payment at the provider, `pi_…`, when it is known.
 	Reference *string `json:"reference"`
 
 	// PaymentMethod Card: the id of the payment method at the provider.
 	PaymentMethod *string `json:"payment_method"`
 
-	// ExpiresAt Card: until when its positions are reserved; null when it is not waiting for the payment any more.
+	// ExpiresAt Card: until when its positions are reserved; null when it no longer waits for the payment.
 	ExpiresAt *time.Time `json:"expires_at"`
 
 	// Decline Card: why it was declined; null if it was not.
 	Decline *Decline `json:"decline"`
 
-	// Livemode Card: false when the provider is in test mode, where no money moves. Left out until the provider has told.
+	// Livemode Card: false if the provider is in test mode, where no money moves. Omitted until the provider has reported it.
 	Livemode *bool `json:"livemode,omitempty"`
 }
 
-// PaymentDifference Something that the provider's books and ours disagree about.
+// PaymentDifference A discrepancy between the provider's balance and our payments and refunds.
 type PaymentDifference struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind `unknown-here`: the provider has it, and our books do not. `unknown-there`: our books have it, and the provider's balance has not. `differs`: another amount, currency, purchase or end. `unknown-category`: this release cannot tell what the money is. Kinds may be added.
+	// Kind `unknown-here`: only the provider has it. `unknown-there`: only we have it; the provider's balance does not. `differs`: another amount, currency, purchase or outcome. `unknown-category`: this release does not know the category of the money. Kinds may be added.
 	Kind string `json:"kind"`
 
-	// State `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+	// State `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
 	State PaymentDifferenceState `json:"state"`
 
-	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if that is not known.
+	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if the object is unknown.
 	Reference string `json:"reference"`
 
-	// Transaction The balance transaction that shows it, `txn_…`.
+	// Transaction The provider's balance transaction, `txn_…`.
 	Transaction *string `json:"transaction"`
 
-	// PurchaseID The purchase of the payment, or the one that its metadata name.
+	// PurchaseID The purchase of the payment, or the purchase in its metadata.
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 
-	// Here What one side has of it; both are null when it has nothing.
+	// Here What one side has; both members are null if it has nothing.
 	Here PaymentDifferenceSide `json:"here"`
 
-	// There What one side has of it; both are null when it has nothing.
+	// There What one side has; both members are null if it has nothing.
 	There PaymentDifferenceSide `json:"there"`
 
-	// Detail In words.
+	// Detail Human-readable.
 	Detail string `json:"detail"`
 
-	// Explanation An operator says why it is none; null if nobody does.
+	// Explanation The operator's explanation; null if there is none.
 	Explanation *PaymentDifferenceExplanation `json:"explanation"`
 
 	// FoundAt RFC 3339.
@@ -1417,7 +1417,7 @@ type PaymentDifferenceExplanation struct {
 	At Time `json:"at"`
 }
 
-// PaymentDifferenceExplanationRequest Why it is no difference.
+// PaymentDifferenceExplanationRequest The reason for the difference.
 type PaymentDifferenceExplanationRequest struct {
 	// Reason For the records.
 	Reason string `json:"reason"`
@@ -1429,32 +1429,32 @@ type PaymentDifferencePage struct {
 	NextCursor         *openapi_types.UUID `json:"next_cursor"`
 }
 
-// PaymentDifferenceSide What one side has of it; both are null when it has nothing.
+// PaymentDifferenceSide What one side has; both members are null if it has nothing.
 type PaymentDifferenceSide struct {
-	// Amount Minor units. What leaves the balance can be negative in an unknown category.
+	// Amount Minor units. Amounts that leave the balance can be negative in an unknown category.
 	Amount   *int64  `json:"amount"`
 	Currency *string `json:"currency"`
 }
 
-// PaymentDifferenceState `open`: for an operator. `explained`: an operator knows why. `closed`: the books agree again.
+// PaymentDifferenceState `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
 type PaymentDifferenceState string
 
-// PaymentDraft How it is paid.
+// PaymentDraft How the purchase is paid.
 type PaymentDraft struct {
-	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
+	// Method `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider charges the card.
 	Method PaymentDraftMethod `json:"method"`
 
-	// PaymentMethod With `card`, and only then: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers.
+	// PaymentMethod Only with `card`: the id of the buyer's payment method at the provider, `pm_…`. Never send card numbers.
 	PaymentMethod string `json:"payment_method,omitempty"`
 
-	// Reference The app's own reference of the payment; not with `card`.
+	// Reference The app's reference of the payment; not with `card`.
 	Reference string `json:"reference,omitempty"`
 
-	// ReturnURL With `card`: where the buyer's browser goes after an authentication. Left out: the server's own.
+	// ReturnURL With `card`: where the buyer's browser goes after an authentication. Default: the server's address for it.
 	ReturnURL string `json:"return_url,omitempty"`
 }
 
-// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider takes the money.
+// PaymentDraftMethod `external`: the app has collected the money; users cannot use it. `wallet`: the user's wallet in the campaign's currency pays. `card`: the payment provider charges the card.
 type PaymentDraftMethod string
 
 // PaymentMethod How a purchase is paid.
@@ -1476,7 +1476,7 @@ type PaymentResolution struct {
 	Reason string `json:"reason"`
 }
 
-// PaymentResolutionRequest What an operator has found out about a payment.
+// PaymentResolutionRequest What an operator found at the provider.
 type PaymentResolutionRequest struct {
 	// Outcome What an operator has found at the provider.
 	Outcome PaymentOutcome `json:"outcome"`
@@ -1490,18 +1490,18 @@ type PaymentTry struct {
 	// PaymentMethod The id of the payment method at the provider, `pm_…`. Never send card numbers.
 	PaymentMethod string `json:"payment_method"`
 
-	// ReturnURL Where the buyer's browser goes after an authentication. Left out: as before.
+	// ReturnURL Where the buyer's browser goes after an authentication. Default: as before.
 	ReturnURL string `json:"return_url,omitempty"`
 }
 
-// PlaceDraft A position by its place: `layer` and `column`, or its `number` alone.
+// PlaceDraft A position: `layer` and `column`, or `number` alone.
 type PlaceDraft struct {
 	Layer int `json:"layer,omitempty"`
 
-	// Column At most as many as the layer has positions.
+	// Column At most the number of positions of the layer.
 	Column int `json:"column,omitempty"`
 
-	// Number Of the position, 1 to n over the campaign.
+	// Number The number of the position, 1 to n over the campaign.
 	Number int `json:"number,omitempty"`
 }
 
@@ -1513,31 +1513,31 @@ type Policies struct {
 	// Beacon Whether the draw waits for public randomness.
 	Beacon bool `json:"beacon"`
 
-	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
+	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil *time.Time `json:"cancellation_until"`
 	LatePayment       string     `json:"late_payment"`
 	Unsold            string     `json:"unsold"`
 }
 
-// PoliciesDraft Rules for special cases; members that are left out have their defaults.
+// PoliciesDraft Rules for special cases. Omitted members have their defaults.
 type PoliciesDraft struct {
-	// Beacon Whether the draw waits for public randomness that nobody can choose or know before (drand), published after the list of buyers is frozen. Without it the draw rests on trust in the operator. Left out, it is what the installation says: true, if its operator has not changed that. An installation that asks no beacon refuses true.
+	// Beacon Whether the draw waits for public randomness (drand) that nobody can choose or predict, published after the list of buyers is frozen. Without it, participants must trust the operator. Default: the setting of the installation, normally true. An installation without a beacon rejects true.
 	Beacon *bool `json:"beacon,omitempty"`
 
-	// CancellationUntil Until when apps and users may cancel purchases, by the server's clock; null: as long as the campaign is active. Operators may as long as it is active.
+	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 
 	// LatePayment What happens to a payment that arrives after its reservation expired.
 	LatePayment *PoliciesDraftLatePayment `json:"late_payment,omitempty"`
 
-	// Unsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
+	// Unsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 	Unsold *PoliciesDraftUnsold `json:"unsold,omitempty"`
 }
 
 // PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
 type PoliciesDraftLatePayment string
 
-// PoliciesDraftUnsold What happens when the sale ends before everything is sold: nothing (stay), or the campaign is cancelled and every purchase given back (cancel), or what is sold by then is drawn (draw). cancel and draw need `sale_ends_at`. With draw the end is a part of the rules: from publication on it cannot be changed.
+// PoliciesDraftUnsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 type PoliciesDraftUnsold string
 
 // Position defines model for Position.
@@ -1545,83 +1545,83 @@ type Position struct {
 	Layer  int `json:"layer"`
 	Column int `json:"column"`
 
-	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	// Label The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 	Label PositionLabel `json:"label"`
 
-	// Number From 1 to the number of all positions, in the order of layer and column.
+	// Number From 1 to the number of positions of the campaign, ordered by layer and column.
 	Number PositionNumber `json:"number"`
 
-	// State `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	// State `blocked`: an operator has removed it from sale. `unsold`: it was free when the sale ended for good: the campaign is `drawing`, `completed` or `cancelled`.
 	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
 
-	// BlockReason Why it is blocked, if a reason was given: for operators only.
+	// BlockReason The reason for the block, if one was given. Operators only.
 	BlockReason *string `json:"block_reason,omitempty"`
 
-	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
+	// ExpiresAt When a hold or reservation ends: for operators, and for its user.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
-	// Prize The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name.
+	// Prize The number of the prize that it won, after the campaign is `completed`; omitted if none. The draw has its name.
 	Prize *int `json:"prize,omitempty"`
 
-	// UserID Whose it is: for operators, and for the user itself.
+	// UserID The user who holds, reserved or bought it: for operators, and for that user.
 	UserID *string `json:"user_id,omitempty"`
 }
 
-// PositionLabel What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+// PositionLabel The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 type PositionLabel = string
 
-// PositionNow A position, and as of when it is.
+// PositionNow A position, with the board version of the read.
 type PositionNow struct {
 	Layer  int `json:"layer"`
 	Column int `json:"column"`
 
-	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	// Label The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 	Label PositionLabel `json:"label"`
 
-	// Number From 1 to the number of all positions, in the order of layer and column.
+	// Number From 1 to the number of positions of the campaign, ordered by layer and column.
 	Number PositionNumber `json:"number"`
 
-	// State `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+	// State `blocked`: an operator has removed it from sale. `unsold`: it was free when the sale ended for good: the campaign is `drawing`, `completed` or `cancelled`.
 	State PositionState `json:"state"`
 
 	// Price In minor units of the currency (cents; yen).
 	Price Money `json:"price"`
 
-	// BlockReason Why it is blocked, if a reason was given: for operators only.
+	// BlockReason The reason for the block, if one was given. Operators only.
 	BlockReason *string `json:"block_reason,omitempty"`
 
 	// BoardVersion The version of the board when the position was read.
 	BoardVersion int64 `json:"board_version"`
 
-	// ExpiresAt When a hold or reservation ends: for operators, and for the user itself.
+	// ExpiresAt When a hold or reservation ends: for operators, and for its user.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
-	// Prize The number of the prize that it has won, once the campaign is `completed`; left out if none. The draw has its name.
+	// Prize The number of the prize that it won, after the campaign is `completed`; omitted if none. The draw has its name.
 	Prize *int `json:"prize,omitempty"`
 
-	// UserID Whose it is: for operators, and for the user itself.
+	// UserID The user who holds, reserved or bought it: for operators, and for that user.
 	UserID *string `json:"user_id,omitempty"`
 }
 
-// PositionNumber From 1 to the number of all positions, in the order of layer and column.
+// PositionNumber From 1 to the number of positions of the campaign, ordered by layer and column.
 type PositionNumber = int
 
-// PositionState `blocked`: an operator keeps it from sale. `unsold`: it was free when the sale was over for ever: the campaign is `drawing`, `completed` or `cancelled`.
+// PositionState `blocked`: an operator has removed it from sale. `unsold`: it was free when the sale ended for good: the campaign is `drawing`, `completed` or `cancelled`.
 type PositionState string
 
-// PositionsBlock Free positions that are to be kept from sale.
+// PositionsBlock Free positions to remove from sale.
 type PositionsBlock struct {
 	// Positions Distinct.
 	Positions []PlaceDraft `json:"positions"`
 
-	// Reason For operators only.
+	// Reason Operators only.
 	Reason string `json:"reason,omitempty"`
 }
 
-// PositionsUnblock Blocked positions that are to be on sale again.
+// PositionsUnblock Blocked positions to return to sale.
 type PositionsUnblock struct {
 	// Positions Distinct.
 	Positions []PlaceDraft `json:"positions"`
@@ -1632,10 +1632,10 @@ type PricedPosition struct {
 	Layer  int `json:"layer"`
 	Column int `json:"column"`
 
-	// Label What people call it: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
+	// Label The name of the position: the label of its layer and its column (`Row C 5`), or its number if the layer has no label.
 	Label PositionLabel `json:"label"`
 
-	// Number From 1 to the number of all positions, in the order of layer and column.
+	// Number From 1 to the number of positions of the campaign, ordered by layer and column.
 	Number PositionNumber `json:"number"`
 
 	// Price In minor units of the currency (cents; yen).
@@ -1649,9 +1649,9 @@ type PrizeGroup struct {
 	Count int  `json:"count"`
 }
 
-// Problem RFC 9457.
+// Problem An RFC 9457 problem.
 type Problem struct {
-	// Type The address that says what happened and what to do: `/problems#` and the code.
+	// Type A link to the cause and the remedy: `/problems#` and the code.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -1662,30 +1662,30 @@ type Problem struct {
 	// Instance The path of the request; not in a job.
 	Instance string `json:"instance,omitempty"`
 
-	// Code What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+	// Code Act on the code; its meaning never changes. Codes may be added: treat an unknown code by its `status`.
 	Code      ProblemCode `json:"code"`
 	RequestID string      `json:"request_id,omitempty"`
 
-	// Errors The fields at fault.
+	// Errors The invalid fields.
 	Errors []FieldError `json:"errors,omitempty"`
 
-	// About A resource that is in the way of a request.
+	// About A resource related to a problem.
 	About *About `json:"about,omitempty"`
 
-	// RetryAt When the same may succeed, if that is known: with `hold-limit-exceeded`, when the user may hold the positions again, or reserve them for a card; with `decline-limit-exceeded`, when the user may pay by card again; with `position-taken`, when the holds and unpaid reservations of them end, if nobody buys them.
+	// RetryAt When the request may succeed, if known. `hold-limit-exceeded`: when the user may hold the positions again, or reserve them for a card. `decline-limit-exceeded`: when the user may pay by card again. `position-taken`: when the holds and unpaid reservations of the positions end, if they are not bought.
 	RetryAt *time.Time `json:"retry_at,omitempty"`
 
-	// DeclineCode With `payment-declined`: why, in the provider's words, such as `insufficient_funds`.
+	// DeclineCode With `payment-declined`: the provider's reason, such as `insufficient_funds`.
 	DeclineCode string `json:"decline_code,omitempty"`
 
-	// Advice With `payment-declined`: what the buyer can do, in the provider's words: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
+	// Advice With `payment-declined`: the provider's advice for the buyer: `try_again_later`, `do_not_try_again`, `confirm_card_data`.
 	Advice string `json:"advice,omitempty"`
 }
 
-// ProblemCode What is wrong. A code never changes its meaning; act on it. Codes may be added: take one that you do not know by its `status`.
+// ProblemCode Act on the code; its meaning never changes. Codes may be added: treat an unknown code by its `status`.
 type ProblemCode = string
 
-// ProofBeacon The round of the beacon, and the chain that it belongs to.
+// ProofBeacon The beacon's round, and its chain.
 type ProofBeacon struct {
 	BeaconID string `json:"beacon_id"`
 
@@ -1718,7 +1718,7 @@ type ProofLeaf struct {
 	Index int `json:"index"`
 	Layer int `json:"layer"`
 
-	// Nonce Secret: with it, one can show whose line this is.
+	// Nonce Secret: it proves whose line this is.
 	Nonce string `json:"nonce"`
 
 	// Path The inclusion path of RFC 9162, from the leaf up.
@@ -1731,7 +1731,7 @@ type ProofLeaf struct {
 	UserID UserID `json:"user_id"`
 }
 
-// ProofWinner The outcome of a prize. One that is not awarded has `awarded` false, and no column and purchase.
+// ProofWinner The outcome of a prize. If it is not awarded, `awarded` is false, and `column` and purchase are absent.
 type ProofWinner struct {
 	Awarded *ProofWinnerAwarded `json:"awarded,omitempty"`
 	Column  *int                `json:"column,omitempty"`
@@ -1755,53 +1755,53 @@ type Purchase struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
 	State PurchaseState `json:"state"`
 
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// AmountDisputed How much of `amount` the buyer's bank has taken back for good, in minor units: the disputes that are `lost`, together. It is beside `amount_refunded`. A dispute in another currency than the purchase's does not count.
+	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
 	AmountDisputed int64 `json:"amount_disputed"`
 
-	// AmountRefunded How much of `amount` is back with the buyer, in minor units: the refunds that have succeeded or were resolved, together.
+	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
 	AmountRefunded int64 `json:"amount_refunded"`
 
 	// Campaign Only with `include=campaign`.
 	Campaign *CampaignSummary `json:"campaign,omitempty"`
 
-	// Cancellation When it was cancelled, by whom and why; null if it was not, or only in part.
+	// Cancellation When the whole purchase was cancelled, by whom and why; null if it was not.
 	Cancellation *Cancellation `json:"cancellation"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Dispute What the buyer's bank has disputed; null if nothing. The positions stay sold. Of several disputes it is one that forbids a refund, if there is one.
+	// Dispute The dispute of the payment; null if there is none. The positions stay sold. If there are several, one that forbids a refund comes first.
 	Dispute *Dispute `json:"dispute"`
 
-	// Failure The code of the problem that ended it; null if none did.
+	// Failure The problem code with which it ended; null if none.
 	Failure *string `json:"failure"`
 
 	// JobID A UUID.
 	JobID ID `json:"job_id"`
 
-	// Nonce Proves the owner's leaf in the published list; in hex.
+	// Nonce Proves which leaf of the published list belongs to the owner; hex.
 	Nonce string `json:"nonce"`
 
-	// PartialCancellations Of some of its positions, while it kept others; the oldest first.
+	// PartialCancellations Cancellations of some of its positions, the oldest first.
 	PartialCancellations []PartialCancellation `json:"partial_cancellations"`
 	Payment              Payment               `json:"payment"`
 
-	// Positions Those that it has, or had when it ended. Those of partial cancellations are there.
+	// Positions The positions that it has, or had when it ended. Partially cancelled positions are in `partial_cancellations`.
 	Positions []PricedPosition `json:"positions"`
 
-	// Refunds What goes back to the buyer, the oldest first: by us, and by hand at the provider (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, makes one.
+	// Refunds All refunds, the oldest first: those of Triprize, and those made at the provider by others (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, creates one.
 	Refunds []Refund `json:"refunds"`
 
 	// Timeline The steps of the purchase, the oldest first.
 	Timeline []TimelineEntry `json:"timeline"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
@@ -1809,16 +1809,16 @@ type Purchase struct {
 type PurchaseList struct {
 	Purchases []Purchase `json:"purchases"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
-// PurchaseProof Where the positions of a purchase stand in the frozen list.
+// PurchaseProof The leaves of a purchase in the frozen list.
 type PurchaseProof struct {
 	// CampaignID A UUID.
 	CampaignID ID `json:"campaign_id"`
 
-	// Count Leaves under the root.
+	// Count The number of leaves under the root.
 	Count  int         `json:"count"`
 	Leaves []ProofLeaf `json:"leaves"`
 
@@ -1828,13 +1828,13 @@ type PurchaseProof struct {
 
 // PurchaseRequest defines model for PurchaseRequest.
 type PurchaseRequest struct {
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Payment How it is paid.
+	// Payment How the purchase is paid.
 	Payment PaymentDraft `json:"payment"`
 
-	// Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
+	// Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 	Selection Selection `json:"selection"`
 
 	// UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -1850,14 +1850,14 @@ type PurchaseResult struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
 	// BoardVersion Read the board with this as `min_version`: it shows the positions as sold.
 	BoardVersion int64 `json:"board_version"`
 }
 
-// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or refunding → refunded by card; late money of a failed card purchase: failed → refunding.
+// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
 type PurchaseState string
 
 // Readiness defines model for Readiness.
@@ -1867,16 +1867,16 @@ type Readiness struct {
 	// WaitingFor What a starting process waits for: `postgres`, or `migrations` (`triprize migrate up`).
 	WaitingFor *ReadinessWaitingFor `json:"waiting_for,omitempty"`
 
-	// Checks `migrations`, of `postgres`: it answers, and its schema is older than this program (`triprize migrate up`).
+	// Checks `migrations`, for `postgres`: it responds, but its schema is older than this program (`triprize migrate up`).
 	Checks map[string]ReadinessChecks `json:"checks"`
 
-	// Causes What degrades the whole system, not this process alone; left out when nothing does. It is never a reason for 503.
+	// Causes What degrades the whole system, not only this process; omitted if nothing does. Never a reason for 503.
 	Causes []DegradationCause `json:"causes,omitempty"`
 
-	// Unknown Causes of which it is not known whether they hold: without Redis nobody knows which processes there are, without Postgres nobody knows what waits. Left out when all are known, some seconds after the start.
+	// Unknown Causes that cannot be evaluated: without Redis the live processes are unknown, without Postgres the backlog. Omitted if all are known, some seconds after the start.
 	Unknown []DegradationCause `json:"unknown,omitempty"`
 
-	// Livemode Of the payment provider: false when it is in test mode, where purchases by card cost nothing. Left out by a process without a provider.
+	// Livemode Of the payment provider: false in test mode, where card purchases cost nothing. Omitted by a process without a provider.
 	Livemode *bool `json:"livemode,omitempty"`
 }
 
@@ -1889,10 +1889,10 @@ type ReadinessWaitingFor string
 // ReadinessChecks defines model for Readiness.Checks.
 type ReadinessChecks string
 
-// Reference Your own reference; a client can use each only once.
+// Reference Your reference; a client can use each once.
 type Reference = string
 
-// Refund Money of a purchase that goes back to its buyer. A card purchase may have several.
+// Refund Money of a purchase that is returned to its buyer. A card purchase may have several refunds.
 type Refund struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -1905,25 +1905,25 @@ type Refund struct {
 	UserID     string       `json:"user_id"`
 	Method     RefundMethod `json:"method"`
 
-	// Amount What it gives back, in minor units. When somebody has refunded a part at the provider, a refund by card gives back what is left of all that was cancelled; 0 when nothing was left.
+	// Amount The amount in minor units. If a part was already refunded at the provider by others, a card refund has the remainder of the cancelled amount; 0 if nothing remained.
 	Amount int64 `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Reason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+	// Reason `cancelled`: the purchase, or some of its positions, were cancelled. `campaign-cancelled`: the campaign was cancelled. `late-payment`: the money arrived after the reservation. `out-of-band`: the refund was made at the provider, not by Triprize; its `state` is what the provider reports, and no action is needed.
 	Reason RefundReason `json:"reason"`
 
-	// State Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
+	// State Card: open → pending, requires_action → succeeded, failed or canceled. A failed or canceled refund waits for an operator, who retries it (open) or resolves it by hand (resolved). A refund that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 	State RefundState `json:"state"`
 
 	// Reference The id of a card refund at the provider, `re_…`.
 	Reference *string `json:"reference"`
 
-	// Failure Why the provider has refused it, why it waits, or how much was paid twice although it was resolved.
+	// Failure Why the provider rejected it, why it waits, or how much was paid twice despite the resolution.
 	Failure *string `json:"failure"`
 
-	// Resolution Who resolved it by hand and why; null if nobody did.
+	// Resolution Who resolved it by hand and why; null if it was not resolved by hand.
 	Resolution *RefundResolution `json:"resolution"`
 
 	// CreatedAt RFC 3339.
@@ -1932,7 +1932,7 @@ type Refund struct {
 	// FinishedAt When it succeeded or was resolved.
 	FinishedAt *time.Time `json:"finished_at"`
 
-	// WaitingFor `operator`: an operator has to see to it, or to the key of the provider. Null otherwise.
+	// WaitingFor `operator`: an operator must act, on the refund or on the provider's key. Otherwise null.
 	WaitingFor *string `json:"waiting_for"`
 }
 
@@ -1945,34 +1945,34 @@ type RefundPage struct {
 	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
-// RefundProgress How far the cancellation of a campaign is, in purchases.
+// RefundProgress Progress of the refunds of a cancelled campaign, in purchases.
 type RefundProgress struct {
 	Total int `json:"total"`
 
-	// Done Given back, or listed for an app to do.
+	// Done Refunded, or listed for an app to refund.
 	Done int `json:"done"`
 
-	// Waiting Whose card refund waits for an operator, or needs an action from its buyer. The job waits for none of them.
+	// Waiting Card refunds that wait for an operator or an action of their buyer. The job does not wait for them.
 	Waiting int `json:"waiting"`
 }
 
-// RefundReason `cancelled`: the purchase was, or positions of it. `campaign-cancelled`: the campaign was. `late-payment`: the money came after the reservation. `out-of-band`: somebody made it at the provider, and not Triprize; its `state` is what the provider tells, and nobody has to do anything about it here.
+// RefundReason `cancelled`: the purchase, or some of its positions, were cancelled. `campaign-cancelled`: the campaign was cancelled. `late-payment`: the money arrived after the reservation. `out-of-band`: the refund was made at the provider, not by Triprize; its `state` is what the provider reports, and no action is needed.
 type RefundReason string
 
-// RefundResolution What somebody says about a refund that was made by hand.
+// RefundResolution An operator's or app's report of a refund made by hand.
 type RefundResolution struct {
 	// By `role:client`. Users see only the role.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 }
 
-// RefundResolutionRequest How the money was given back.
+// RefundResolutionRequest How the money was returned.
 type RefundResolutionRequest struct {
-	// Reason For the records; the buyer can read it.
+	// Reason For the records; visible to the buyer.
 	Reason string `json:"reason"`
 }
 
-// RefundState Card: open → pending, requires_action → succeeded, failed or canceled; a failed or canceled one waits for an operator, who has it tried again (open) or resolves it by hand (resolved); one that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
+// RefundState Card: open → pending, requires_action → succeeded, failed or canceled. A failed or canceled refund waits for an operator, who retries it (open) or resolves it by hand (resolved). A refund that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
 
 // RefundsResolved defines model for RefundsResolved.
@@ -1983,32 +1983,32 @@ type RefundsResolved struct {
 	// Resolved How many refunds were resolved.
 	Resolved int `json:"resolved"`
 
-	// More There may be more.
+	// More Whether more refunds may be left.
 	More bool `json:"more"`
 }
 
-// RefundsWaitingFor Who must see to a refund before it goes on.
+// RefundsWaitingFor Who must act before the refund can proceed.
 type RefundsWaitingFor string
 
-// Selection Which positions, all or nothing; one of three: `quantity` free ones, random or `adjacent`, of a `layer` or of the whole campaign; the chosen `positions`; or all positions of a hold (`hold_id`).
+// Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 type Selection struct {
-	// Adjacent With quantity: side by side, in one layer, without an aisle between them. They are the best that are free: the front layer (the lowest number), then no single free position left beside them, then nearest to the middle of the layer, then left. If no free run is that long, it is refused with `none-available`: the detail says how long the longest is, or that none was long enough less than a second ago. For layers of 10,000 positions at most.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty"`
 
 	// HoldID A UUID.
 	HoldID *ID `json:"hold_id,omitempty"`
 
-	// Layer With quantity; left out for the whole campaign.
+	// Layer With `quantity`; omit it for the whole campaign.
 	Layer *int `json:"layer,omitempty"`
 
-	// Positions Distinct; the server allows 100 by default.
+	// Positions Distinct; at most 100 by default.
 	Positions []PlaceDraft `json:"positions,omitempty"`
 
-	// Quantity The server allows 100 by default.
+	// Quantity At most 100 by default.
 	Quantity int `json:"quantity,omitempty"`
 }
 
-// SoldLine A sold position. It does not show who the buyer is.
+// SoldLine A sold position, without its buyer.
 type SoldLine struct {
 	Column int `json:"column"`
 
@@ -2022,14 +2022,14 @@ type SoldLine struct {
 
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
-	// Reason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
+	// Reason `over`: no more events will come. `age`: reconnect. `shutdown`: the server stops; reconnect, and another server responds. `revoked`: the API key is revoked; reconnect with another key.
 	Reason StreamEndReason `json:"reason"`
 }
 
-// StreamEndReason `over`: nothing more will come. `age`: connect again. `shutdown`: the server stops; connect again, and another one answers. `revoked`: the API key is revoked; connect again with another one.
+// StreamEndReason `over`: no more events will come. `age`: reconnect. `shutdown`: the server stops; reconnect, and another server responds. `revoked`: the API key is revoked; reconnect with another key.
 type StreamEndReason string
 
-// StripeEvent An event as Stripe sends it; only its signature decides whether it is believed.
+// StripeEvent An event as Stripe sends it. Only its signature authenticates it.
 type StripeEvent struct {
 	ID                   string                 `json:"id"`
 	Type                 string                 `json:"type"`
@@ -2066,13 +2066,13 @@ type SweepReport struct {
 	StartedAt  Time  `json:"started_at"`
 	DurationMs int64 `json:"duration_ms"`
 
-	// Counts What it found and did, by name.
+	// Counts Results by name.
 	Counts map[string]int `json:"counts"`
 
-	// More True when the run of `old-records` ended before it was done, because of its time limit or a shutdown: run it again. The scheduler does so by itself. Other sweeps do not tell.
+	// More True if a run of `old-records` ended early, because of its time limit or a shutdown: run it again. The scheduler does so automatically. Other sweeps do not report it.
 	More bool `json:"more,omitempty"`
 
-	// Error Why it failed; its changes before that remain.
+	// Error Why it failed; earlier changes of the run remain.
 	Error string `json:"error,omitempty"`
 }
 
@@ -2088,7 +2088,7 @@ type TimelineEntry struct {
 	At    Time               `json:"at"`
 	Event TimelineEntryEvent `json:"event"`
 
-	// Detail For people; left out when the event says it all.
+	// Detail Human-readable; omitted if the event needs none.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -2109,35 +2109,35 @@ type Transfer struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency    Currency `json:"currency"`
 	Description string   `json:"description"`
 
-	// Reference The reference of the request, or the id of the transfer.
+	// Reference The request's reference, or the id of the transfer.
 	Reference string `json:"reference"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// TransferDraft Money to be moved between two wallets.
+// TransferDraft Money to move between two wallets.
 type TransferDraft struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Amount `json:"amount"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty"`
 
 	// From A UUID.
 	From ID `json:"from"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty"`
 
 	// To A UUID.
@@ -2149,26 +2149,26 @@ type UserID = string
 
 // Voiding The reason; optional.
 type Voiding struct {
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your own reference; a client can use each only once.
+	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty"`
 }
 
 // Waiting Why a job waits.
 type Waiting struct {
-	// Reason For people.
+	// Reason Human-readable.
 	Reason string `json:"reason"`
 
-	// RetryAt When it goes on.
+	// RetryAt When the job continues.
 	RetryAt time.Time `json:"retry_at"`
 }
 
-// WaitingFor `operator`: for a person, since the provider says what cannot be, refuses our key, or has not answered for long. `key`: cards are switched off, no key of a provider is set. `provider`: it does not answer, or is busy.
+// WaitingFor `operator`: a person must act: the provider reports an impossible state, rejects our key, or has not responded for long. `key`: cards are disabled, because no provider key is set. `provider`: it does not respond, or is busy.
 type WaitingFor string
 
 // Wallet defines model for Wallet.
@@ -2177,13 +2177,13 @@ type Wallet struct {
 	ID      ID     `json:"id"`
 	OwnerID string `json:"owner_id"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
 	// Balance In minor units of the currency (cents; yen).
 	Balance Money `json:"balance"`
 
-	// Held By active authorizations.
+	// Held Held by active authorizations.
 	Held int64 `json:"held"`
 
 	// Available balance minus held.
@@ -2192,28 +2192,28 @@ type Wallet struct {
 	// Version The version of its last event; 0 if there is none.
 	Version int64 `json:"version"`
 
-	// Client Whose wallet it is: for apps and operators.
+	// Client The client of the wallet: for apps and operators.
 	Client string `json:"client,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
 // WalletDraft A wallet to be opened.
 type WalletDraft struct {
-	// Client Whose wallet it is, and whose purchases it pays: for operators only. The client of the request, if it is left out.
+	// Client The client of the wallet, whose purchases it pays. Operators only. Default: the caller's client.
 	Client string `json:"client,omitempty"`
 
-	// Currency A code of ISO 4217, list one, that has minor units.
+	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Description What the money is for; kept with the entry.
+	// Description What the money is for; stored with the entry.
 	Description Description `json:"description,omitempty"`
 
 	// InitialBalance A first credit, in minor units.
 	InitialBalance int64 `json:"initial_balance,omitempty"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
 	// OwnerID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -2230,13 +2230,13 @@ type WalletEvent struct {
 	DeltaBalance int64 `json:"delta_balance"`
 	DeltaHeld    int64 `json:"delta_held"`
 
-	// Balance After it.
+	// Balance After the entry.
 	Balance int64 `json:"balance"`
 
 	// Held After it.
 	Held int64 `json:"held"`
 
-	// From A wallet, or an account of the system: funding, sales, refunds.
+	// From A wallet, or a system account: funding, sales, refunds.
 	From string `json:"from"`
 
 	// To As from.
@@ -2245,23 +2245,24 @@ type WalletEvent struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// Reference Each is used once. That of the request, or else the id of the entry. Triprize's own, by kind: `purchase:` and the id of the purchase's
-	// job; `refund:` and the id of the purchase, for a part with `:` and the id of the job that cancels it; `expire/` and the id of the
-	// authorization. Find an entry of a purchase by `purchase_id`, not by the form of its reference.
+	// Reference Used once. The request's reference, or the id of the entry. References of Triprize, by kind: `purchase:`
+	// and the id of the purchase's job; `refund:` and the id of the purchase, and for a part `:` and the id of
+	// the cancelling job; `expire/` and the id of the authorization. To find the entries of a purchase use
+	// `purchase_id`, not the form of the reference.
 	Reference       string              `json:"reference"`
 	Description     string              `json:"description"`
 	AuthorizationID *openapi_types.UUID `json:"authorization_id"`
 
-	// PurchaseID The purchase that was paid, or given back in whole or in part; null: another kind.
+	// PurchaseID The purchase that was paid, or refunded in whole or in part; null: another kind.
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 
-	// Actor Who asked for it: `role:client`, and `/user` when one was signed in, such as `app:shop` or `user:shop/mina`; `system`: nobody, as for an `expire`. Users see the role only.
+	// Actor Who requested it: `role:client`, and `/user` if a user was signed in, such as `app:shop` or `user:shop/mina`; `system`: automatic, such as an `expire`. Users see only the role.
 	Actor string `json:"actor"`
 
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Metadata What an app writes on a resource for itself: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB together in UTF-8, no control characters. It comes back as it was, and nothing acts on it. Apps and operators may give it, and they alone see it: never put secrets or card numbers in it.
+	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
@@ -2272,7 +2273,7 @@ type WalletEventKind string
 type WalletEventPage struct {
 	Events []WalletEvent `json:"events"`
 
-	// NextCursor Where the next page begins; null on the last one.
+	// NextCursor The cursor of the next page; null on the last page.
 	NextCursor *NextCursor `json:"next_cursor"`
 }
 
@@ -2288,14 +2289,14 @@ type WebhookAttempt struct {
 	At         Time `json:"at"`
 	DurationMs int  `json:"duration_ms"`
 
-	// Status Of the answer; null if there was none.
+	// Status Of the response; null if there was none.
 	Status *int `json:"status"`
 
-	// Error Why it failed; null if it did not. To apps the status of the answer, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0); to operators with the details, for people.
+	// Error Why it failed; null if it did not. For apps: the response's status, or `timeout`, `tls` or `unreachable` (then `duration_ms` is 0). For operators: with details, human-readable.
 	Error *string `json:"error"`
 }
 
-// WebhookDelivery An event on its way to an endpoint.
+// WebhookDelivery An event and its delivery to an endpoint.
 type WebhookDelivery struct {
 	// EndpointID A UUID.
 	EndpointID ID `json:"endpoint_id"`
@@ -2303,26 +2304,26 @@ type WebhookDelivery struct {
 	// EventID A UUID.
 	EventID ID `json:"event_id"`
 
-	// Type An event.
+	// Type A type of event.
 	Type WebhookEventType `json:"type"`
 
-	// Subject The id of what the event is about; of `wallet.*` the wallet.
+	// Subject The id of the event's resource; for `wallet.*` the wallet.
 	Subject    openapi_types.UUID  `json:"subject"`
 	CampaignID *openapi_types.UUID `json:"campaign_id"`
 
-	// State `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+	// State `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt got 2xx. `failed`: all attempts of three days failed, or the endpoint is disabled. A replay makes it `pending` again.
 	State WebhookDeliveryState `json:"state"`
 
-	// AttemptCount Since the event happened, or was replayed.
+	// AttemptCount Since the event or its last replay.
 	AttemptCount int `json:"attempt_count"`
 
-	// NextAttemptAt Not before this; null when it is not pending.
+	// NextAttemptAt No attempt before this time; null if it is not pending.
 	NextAttemptAt *time.Time `json:"next_attempt_at"`
 
 	// At When the event happened.
 	At time.Time `json:"at"`
 
-	// FinishedAt When it was delivered, or given up.
+	// FinishedAt When it was delivered, or failed.
 	FinishedAt *time.Time `json:"finished_at"`
 
 	// Attempts The newest first, 100 at most; not in lists.
@@ -2335,61 +2336,61 @@ type WebhookDeliveryPage struct {
 	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
-// WebhookDeliveryState `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt was answered 2xx. `failed`: three days were not enough, or the endpoint is disabled. A replay makes it `pending` again.
+// WebhookDeliveryState `pending`: it is sent, now or at `next_attempt_at`. `delivered`: an attempt got 2xx. `failed`: all attempts of three days failed, or the endpoint is disabled. A replay makes it `pending` again.
 type WebhookDeliveryState string
 
-// WebhookEndpoint An address that events are sent to.
+// WebhookEndpoint An address to which events are sent.
 type WebhookEndpoint struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Client Whose purchases, holds, jobs and wallets it hears of.
+	// Client The client whose purchases, holds, jobs and wallets it gets events of.
 	Client      string          `json:"client"`
 	URL         string          `json:"url"`
 	Events      []WebhookFilter `json:"events"`
 	Description *string         `json:"description"`
 
-	// State `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+	// State `unverified`: its address has not returned a challenge since the endpoint was created or its `url` changed. Its events wait. After five failed challenges it is disabled; `POST …/enable` starts again. Addresses in `webhooks.allow_networks` need no challenge.
 	State      WebhookEndpointState `json:"state"`
 	DisabledAt *time.Time           `json:"disabled_at"`
 
-	// DisabledReason `asked`: somebody has asked for it. `gone`: it has answered 410. `failing`: for days no attempt has succeeded. `unverified`: it has echoed no challenge. `revoked`: the key that has made it, or has changed its address or enabled it last, was revoked.
+	// DisabledReason `asked`: by request. `gone`: it responded with 410. `failing`: no attempt has succeeded for days. `unverified`: it returned no challenge. `revoked`: the API key that created it, or last changed its address or enabled it, was revoked.
 	DisabledReason *string `json:"disabled_reason"`
 
-	// FailingSince Since when every attempt has failed; null if the last one has not.
+	// FailingSince Since when every attempt has failed; null if the last one succeeded.
 	FailingSince *time.Time `json:"failing_since"`
 
-	// Secrets Those that sign now, the newest first.
+	// Secrets The current signing secrets, the newest first.
 	Secrets []WebhookSecret `json:"secrets"`
 
-	// Secret `whsec_…`: verifies signatures. Only in the answers that make one, and not when they are repeated.
+	// Secret `whsec_…`: verifies signatures. Only in the response that creates it, not in its replays.
 	Secret string `json:"secret,omitempty"`
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// VerifiedAt When the address has echoed a challenge; null: it has not.
+	// VerifiedAt When the address returned a challenge; null: it has not.
 	VerifiedAt *time.Time `json:"verified_at"`
 
-	// VerificationError Why the last challenge was in vain: the status of the answer, `timeout`, `tls`, `unreachable`, or an answer without the challenge.
+	// VerificationError Why the last challenge failed: the response's status, `timeout`, `tls`, `unreachable`, or a response without the challenge.
 	VerificationError *string `json:"verification_error"`
 }
 
-// WebhookEndpointState `unverified`: its address has not echoed a challenge yet, since the endpoint was made or its `url` was changed. Its events wait. After five challenges in vain it is disabled; `POST …/enable` begins anew. Addresses of `webhooks.allow_networks` are verified without one.
+// WebhookEndpointState `unverified`: its address has not returned a challenge since the endpoint was created or its `url` changed. Its events wait. After five failed challenges it is disabled; `POST …/enable` starts again. Addresses in `webhooks.allow_networks` need no challenge.
 type WebhookEndpointState string
 
-// WebhookEndpointDraft An endpoint to be made.
+// WebhookEndpointDraft An endpoint to create.
 type WebhookEndpointDraft struct {
-	// URL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+	// URL Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
 	URL WebhookURL `json:"url"`
 
-	// Events What is sent to it.
+	// Events The subscribed events.
 	Events []WebhookFilter `json:"events"`
 
-	// Description For people.
+	// Description Human-readable.
 	Description *string `json:"description,omitempty"`
 
-	// Client Whose events it hears: for operators only. The client of the request, if it is left out. `GET` shows the client of an endpoint.
+	// Client The client whose events it gets. Operators only. Default: the caller's client. `GET` shows the client of an endpoint.
 	Client *string `json:"client,omitempty"`
 }
 
@@ -2399,9 +2400,9 @@ type WebhookEndpointPage struct {
 	NextCursor       *openapi_types.UUID `json:"next_cursor"`
 }
 
-// WebhookEndpointPatch Changes of an endpoint.
+// WebhookEndpointPatch Changes to an endpoint.
 type WebhookEndpointPatch struct {
-	// URL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+	// URL Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
 	URL    *WebhookURL      `json:"url,omitempty"`
 	Events *[]WebhookFilter `json:"events,omitempty"`
 
@@ -2409,83 +2410,83 @@ type WebhookEndpointPatch struct {
 	Description nullable.Nullable[string] `json:"description,omitempty"`
 }
 
-// WebhookEvent Something that has happened, and that endpoints are told of.
+// WebhookEvent Something that happened, and what is sent to endpoints.
 type WebhookEvent struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Type An event.
+	// Type A type of event.
 	Type WebhookEventType `json:"type"`
 
-	// Client Whose it is; null: of a campaign, which everybody hears of.
+	// Client The client of the event; null: a campaign's event, sent to all clients.
 	Client *string `json:"client"`
 
-	// Subject The id of what it is about; of `wallet.*` the wallet.
+	// Subject The id of the event's resource; for `wallet.*` the wallet.
 	Subject    openapi_types.UUID  `json:"subject"`
 	CampaignID *openapi_types.UUID `json:"campaign_id"`
 
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Message What is sent, byte for byte but for white space; null until it is sent first.
+	// Message The body of the requests, identical except for white space; null before the first request.
 	Message json.RawMessage `json:"message"`
 }
 
-// WebhookEventType An event.
+// WebhookEventType A type of event.
 type WebhookEventType string
 
-// WebhookFilter A type of events, or with a star all of a family; `*` is all.
+// WebhookFilter A type of events, or a family with a star; `*` is all.
 type WebhookFilter string
 
-// WebhookMessage What is sent of an event. `data` is the resource as an app sees it, by the type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It is as it was when the event was sent first: not older than the event, perhaps newer.
+// WebhookMessage The body of a webhook request. `data` is the resource as an app sees it, by type: `purchase.*` and `dispute.*` a Purchase, `refund.*` a Refund, `hold.*` a Hold, `campaign.*` a Campaign, `job.*` a Job, `wallet.*` a WebhookWallet, `webhook-endpoint.*` a WebhookEndpoint. It shows the state of the first request: as of the event, or newer.
 type WebhookMessage struct {
-	// Type An event.
+	// Type A type of event.
 	Type WebhookEventType `json:"type"`
 
 	// Timestamp When it happened.
 	Timestamp time.Time `json:"timestamp"`
 
-	// Data The resource. One of more than 256 KiB is only its `id` and `truncated: true`: read it with GET.
+	// Data The resource. If it exceeds 256 KiB, only its `id` and `truncated: true`: read it with GET.
 	Data json.RawMessage `json:"data"`
 }
 
-// WebhookReplay The events to send again.
+// WebhookReplay The events to replay.
 type WebhookReplay struct {
-	// From Events from this time on.
+	// From The start of the time range, inclusive.
 	From time.Time `json:"from"`
 
-	// To Events before this time.
+	// To The end of the time range, exclusive.
 	To time.Time `json:"to"`
 
-	// Types Only these; all that the endpoint wants, if it is left out.
+	// Types Only these types. Default: all that the endpoint subscribes to.
 	Types *[]WebhookEventType `json:"types,omitempty"`
 
-	// State Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
+	// State Only events that were `delivered`, `failed`, or `missed` while the endpoint was disabled. Default: all. Pending events are sent anyway.
 	State *WebhookReplayState `json:"state,omitempty"`
 }
 
-// WebhookReplayState Only those that were `delivered`, that have `failed`, or that were `missed` while the endpoint was disabled. All of them, if it is left out; pending ones are sent anyway.
+// WebhookReplayState Only events that were `delivered`, `failed`, or `missed` while the endpoint was disabled. Default: all. Pending events are sent anyway.
 type WebhookReplayState string
 
 // WebhookReplayed defines model for WebhookReplayed.
 type WebhookReplayed struct {
-	// Replayed How many events are sent again.
+	// Replayed How many events are replayed.
 	Replayed int `json:"replayed"`
 
-	// More There are more in the span.
+	// More Whether the time range has more events.
 	More bool `json:"more"`
 
 	// Until RFC 3339.
 	Until Time `json:"until"`
 }
 
-// WebhookRotation How secrets are changed.
+// WebhookRotation How to rotate the secret.
 type WebhookRotation struct {
-	// OverlapSeconds How long the old secrets sign too, at most; 0 ends all of them at once.
+	// OverlapSeconds How long the old secrets also sign, at most; 0 ends them immediately.
 	OverlapSeconds *int `json:"overlap_seconds,omitempty"`
 }
 
-// WebhookSecret A secret that signs, without the secret.
+// WebhookSecret A signing secret, without its value.
 type WebhookSecret struct {
 	// ID A UUID.
 	ID ID `json:"id"`
@@ -2493,14 +2494,14 @@ type WebhookSecret struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// ExpiresAt Until when it signs, beside the newest; null: it is the newest.
+	// ExpiresAt Until when it signs beside the newest secret; null: it is the newest.
 	ExpiresAt *time.Time `json:"expires_at"`
 }
 
-// WebhookURL Where events are sent: an absolute https URL, without a user name and without a fragment. http, and addresses that are not public (loopback, private, link-local and the like), only where the operator allows them (setting `webhooks.allow_networks`). The address is looked up, and checked, at each connection.
+// WebhookURL Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
 type WebhookURL = string
 
-// WebhookWallet The effect of one ledger entry on a wallet, and the wallet as it is now.
+// WebhookWallet The effect of one ledger entry on a wallet, and the wallet in its current state.
 type WebhookWallet struct {
 	Wallet Wallet `json:"wallet"`
 
@@ -2515,24 +2516,24 @@ type Winner struct {
 	Name  string `json:"name"`
 	Layer int    `json:"layer"`
 
-	// Column Null when the layer had no candidate left.
+	// Column Null if the layer had no candidate left.
 	Column *int `json:"column"`
 
-	// Label What people call the position; null as `column` is.
+	// Label The name of the position; null as `column` is.
 	Label *string `json:"label"`
 
-	// Number Of the position that has won, 1 to n over the campaign; null as `column` is.
+	// Number The number of the winning position, 1 to n over the campaign; null as `column` is.
 	Number     *int                `json:"number"`
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 
-	// UserID Who has won it: for operators, and for the app and the user whose purchase it is.
+	// UserID The winner: for operators, and for the app and the user of the purchase.
 	UserID string `json:"user_id,omitempty"`
 }
 
-// WithJob The resource that is shown with a job.
+// WithJob A resource to include with a job.
 type WithJob string
 
-// WithPurchase The resource that is shown with a purchase.
+// WithPurchase A resource to include with a purchase.
 type WithPurchase string
 
 // AuthorizationID A UUID.
@@ -2565,10 +2566,10 @@ type IfMatch = string
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
 
-// IncludeCampaign The resource that is shown with a purchase.
+// IncludeCampaign A resource to include with a purchase.
 type IncludeCampaign = WithPurchase
 
-// IncludePurchase The resource that is shown with a job.
+// IncludePurchase A resource to include with a job.
 type IncludePurchase = WithJob
 
 // JobID A UUID.
@@ -2615,133 +2616,133 @@ type ListCampaignsParams struct {
 	// State Only campaigns in this state.
 	State *CampaignState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	// IfNoneMatch The `ETag` of an earlier response: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // CreateCampaignParams defines parameters for CreateCampaign.
 type CreateCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // GetCampaignParams defines parameters for GetCampaign.
 type GetCampaignParams struct {
-	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	// IfNoneMatch The `ETag` of an earlier response: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // CancelCampaignParams defines parameters for CancelCampaign.
 type CancelCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // RequestDrawParams defines parameters for RequestDraw.
 type RequestDrawParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // StreamDrawParams defines parameters for StreamDraw.
 type StreamDrawParams struct {
-	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
+	// LastEventID The id of the last event received; browsers send it when they reconnect.
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
 // GetDrawLabelsParams defines parameters for GetDrawLabels.
 type GetDrawLabelsParams struct {
-	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	// IfNoneMatch The `ETag` of an earlier response: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // GetDrawListParams defines parameters for GetDrawList.
 type GetDrawListParams struct {
-	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	// IfNoneMatch The `ETag` of an earlier response: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // GetDrawProofParams defines parameters for GetDrawProof.
 type GetDrawProofParams struct {
-	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	// IfNoneMatch The `ETag` of an earlier response: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // VoidDrawParams defines parameters for VoidDraw.
 type VoidDrawParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // StreamCampaignParams defines parameters for StreamCampaign.
 type StreamCampaignParams struct {
-	// Positions Whether events bring the positions that have changed.
+	// Positions Whether events include the changed positions.
 	Positions *bool `form:"positions,omitempty" json:"positions,omitempty"`
 
-	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
+	// LastEventID The id of the last event received; browsers send it when they reconnect.
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
 // CreateHoldParams defines parameters for CreateHold.
 type CreateHoldParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // PauseCampaignParams defines parameters for PauseCampaign.
 type PauseCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ListPositionsParams defines parameters for ListPositions.
 type ListPositionsParams struct {
-	// MinVersion A `board_version` that the answer must have reached. 409 if the board has not: then read it without.
+	// MinVersion The minimum `board_version` of the response. 409 if the board has not reached it: then omit the parameter.
 	MinVersion *int64 `form:"min_version,omitempty" json:"min_version,omitempty"`
 
-	// Since The `board_version` that you have seen: the answer has the positions that have changed since, or the whole board if these are most of it, or that version is 0. Its `since` says which. One that the board has not reached is refused with 409 `state-conflict`.
+	// Since A `board_version` that you have: the response has the positions that changed after it. It has the whole board if most positions changed, or if the version is 0; `since` in the response shows which. A version that the board has not reached is rejected with 409 `state-conflict`.
 	Since *int64 `form:"since,omitempty" json:"since,omitempty"`
 
-	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	// IfNoneMatch The `ETag` of an earlier response: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // BlockPositionsParams defines parameters for BlockPositions.
 type BlockPositionsParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // UnblockPositionsParams defines parameters for UnblockPositions.
 type UnblockPositionsParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // GetPositionParams defines parameters for GetPosition.
 type GetPositionParams struct {
-	// IfNoneMatch The `ETag` of an earlier answer: 304 if nothing has changed since.
+	// IfNoneMatch The `ETag` of an earlier response: 304 if nothing has changed since.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // PublishCampaignParams defines parameters for PublishCampaign.
 type PublishCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -2756,22 +2757,22 @@ type ListCampaignPurchasesParams struct {
 	// Reference Only purchases with this `payment.reference`.
 	Reference *PaymentReference `form:"reference,omitempty" json:"reference,omitempty"`
 
-	// Method Only purchases that are paid so.
+	// Method Only purchases with this payment method.
 	Method *PaymentMethod `form:"method,omitempty" json:"method,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page of the same list.
+	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // RequestPurchaseParams defines parameters for RequestPurchase.
 type RequestPurchaseParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
@@ -2780,43 +2781,43 @@ type ListRefundsParams struct {
 	// State Only refunds in this state.
 	State *RefundState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ResolveRefundsParams defines parameters for ResolveRefunds.
 type ResolveRefundsParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ResumeCampaignParams defines parameters for ResumeCampaign.
 type ResumeCampaignParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ListHoldsParams defines parameters for ListHolds.
 type ListHoldsParams struct {
-	// CampaignID Of this campaign.
+	// CampaignID The campaign of the holds.
 	CampaignID ID `form:"campaign_id" json:"campaign_id"`
 
-	// State Only holds that are so now.
+	// State Only holds in this state.
 	State *HoldState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page of the same list.
+	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ExtendHoldParams defines parameters for ExtendHold.
 type ExtendHoldParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -2828,85 +2829,85 @@ type ListJobsParams struct {
 	// Kind Only jobs of this kind.
 	Kind *JobKind `form:"kind,omitempty" json:"kind,omitempty"`
 
-	// CampaignID Only jobs about this campaign.
+	// CampaignID Only jobs of this campaign.
 	CampaignID *ID `form:"campaign_id,omitempty" json:"campaign_id,omitempty"`
 
 	// UserID Only those of this user.
 	UserID *OfUser `form:"user_id,omitempty" json:"user_id,omitempty"`
 
-	// Code Only jobs that have failed with this code of a problem.
+	// Code Only jobs that failed with this problem code.
 	Code *string `form:"code,omitempty" json:"code,omitempty"`
 
-	// IdempotencyKey Only the job of this Idempotency-Key, without quotes; for operators, one of each client. A key that a user with a token has sent is found together with `user_id`.
+	// IdempotencyKey Only the job with this Idempotency-Key, without quotes; for operators, one job per client. For a key that was sent with a user token, also send `user_id`.
 	IdempotencyKey *PlainKey `form:"idempotency_key,omitempty" json:"idempotency_key,omitempty"`
 
-	// Reference Only jobs of purchases that were ordered with this `payment.reference`, also if they have failed. With a `user_id` or a `campaign_id` it takes few pages. GET /v1/purchases finds those that were sold, in any case.
+	// Reference Only jobs of purchases with this `payment.reference`, including failed ones. With `user_id` or `campaign_id` the search needs fewer pages. GET /v1/purchases always finds the sold purchases.
 	Reference *PaymentReference `form:"reference,omitempty" json:"reference,omitempty"`
 
-	// Include `purchase`: each job has its purchase, if there is one, as you may see it.
+	// Include `purchase`: each job includes its purchase, if it has one, as far as the caller may see it.
 	Include *IncludePurchase `form:"include,omitempty" json:"include,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page of the same list.
+	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // GetJobParams defines parameters for GetJob.
 type GetJobParams struct {
-	// Include `purchase`: each job has its purchase, if there is one, as you may see it.
+	// Include `purchase`: each job includes its purchase, if it has one, as far as the caller may see it.
 	Include *IncludePurchase `form:"include,omitempty" json:"include,omitempty"`
 
-	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // StreamJobParams defines parameters for StreamJob.
 type StreamJobParams struct {
-	// LastEventID The id of the last event that was seen; browsers send it when they reconnect.
+	// LastEventID The id of the last event received; browsers send it when they reconnect.
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
 // ListPaymentDifferencesParams defines parameters for ListPaymentDifferences.
 type ListPaymentDifferencesParams struct {
-	// State Only differences in this state; without it all.
+	// State Only differences in this state. Default: all.
 	State *PaymentDifferenceState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ExplainPaymentDifferenceParams defines parameters for ExplainPaymentDifference.
 type ExplainPaymentDifferenceParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ListPaymentsParams defines parameters for ListPayments.
 type ListPaymentsParams struct {
-	// WaitingFor Only payments that wait for this; without it all that wait.
+	// WaitingFor Only payments that wait for this. Default: all waiting payments.
 	WaitingFor *WaitingFor `form:"waiting_for,omitempty" json:"waiting_for,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ResolvePaymentParams defines parameters for ResolvePayment.
 type ResolvePaymentParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // RetryPaymentParams defines parameters for RetryPayment.
 type RetryPaymentParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -2915,82 +2916,82 @@ type FindPurchasesParams struct {
 	// Reference The `payment.reference`.
 	Reference PaymentReference `form:"reference" json:"reference"`
 
-	// Include `campaign`: each purchase has its campaign.
+	// Include `campaign`: each purchase includes its campaign.
 	Include *IncludeCampaign `form:"include,omitempty" json:"include,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page of the same list.
+	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // GetPurchaseParams defines parameters for GetPurchase.
 type GetPurchaseParams struct {
-	// Include `campaign`: each purchase has its campaign.
+	// Include `campaign`: each purchase includes its campaign.
 	Include *IncludeCampaign `form:"include,omitempty" json:"include,omitempty"`
 }
 
 // CancelPurchaseParams defines parameters for CancelPurchase.
 type CancelPurchaseParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // TryPaymentParams defines parameters for TryPayment.
 type TryPaymentParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 
-	// Prefer `wait=N`: answer when the job is final, or when it awaits an action of the buyer, or after N seconds (the server may allow fewer, 30 by default). `wait=N; until=final`: an action that is awaited is no reason to answer.
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
 	Prefer *Prefer `json:"Prefer,omitempty"`
 }
 
 // ListWaitingRefundsParams defines parameters for ListWaitingRefunds.
 type ListWaitingRefundsParams struct {
-	// WaitingFor The reason of their wait.
+	// WaitingFor What the refunds wait for.
 	WaitingFor RefundsWaitingFor `form:"waiting_for" json:"waiting_for"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ResolveRefundParams defines parameters for ResolveRefund.
 type ResolveRefundParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // RetryRefundParams defines parameters for RetryRefund.
 type RetryRefundParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // TransferParams defines parameters for Transfer.
 type TransferParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ListUserHoldsParams defines parameters for ListUserHolds.
 type ListUserHoldsParams struct {
-	// State Only holds that are so now.
+	// State Only holds in this state.
 	State *HoldState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page of the same list.
+	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
@@ -2999,106 +3000,106 @@ type ListPurchasesParams struct {
 	// CampaignID Only purchases in this campaign.
 	CampaignID *ID `form:"campaign_id,omitempty" json:"campaign_id,omitempty"`
 
-	// Include `campaign`: each purchase has its campaign.
+	// Include `campaign`: each purchase includes its campaign.
 	Include *IncludeCampaign `form:"include,omitempty" json:"include,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page of the same list.
+	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListWalletsParams defines parameters for ListWallets.
 type ListWalletsParams struct {
-	// OwnerID Whose wallets.
+	// OwnerID The owner of the wallets.
 	OwnerID UserID `form:"owner_id" json:"owner_id"`
 
-	// Currency Only the one in this currency.
+	// Currency Only the wallet in this currency.
 	Currency *Currency `form:"currency,omitempty" json:"currency,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // OpenWalletParams defines parameters for OpenWallet.
 type OpenWalletParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // AuthorizeParams defines parameters for Authorize.
 type AuthorizeParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // CaptureAuthorizationParams defines parameters for CaptureAuthorization.
 type CaptureAuthorizationParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // VoidAuthorizationParams defines parameters for VoidAuthorization.
 type VoidAuthorizationParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // CreditWalletParams defines parameters for CreditWallet.
 type CreditWalletParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // DebitWalletParams defines parameters for DebitWallet.
 type DebitWalletParams struct {
-	// IfMatch The expected version of the wallet, in quotes: its `ETag`, also as a proxy that compresses has changed it (`W/"7"`). 412 if the wallet has another version.
+	// IfMatch The expected version of the wallet in quotes: its `ETag`, including the weak form that a compressing proxy creates (`W/"7"`). 412 if the wallet has another version.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ListWalletEventsParams defines parameters for ListWalletEvents.
 type ListWalletEventsParams struct {
-	// FromVersion Oldest first, from this version on.
+	// FromVersion Oldest first, starting at this version.
 	FromVersion *int64 `form:"from_version,omitempty" json:"from_version,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListWebhookEndpointsParams defines parameters for ListWebhookEndpoints.
 type ListWebhookEndpointsParams struct {
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateWebhookEndpointParams defines parameters for CreateWebhookEndpoint.
 type CreateWebhookEndpointParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
@@ -3110,46 +3111,46 @@ type ListWebhookDeliveriesParams struct {
 	// Type Only deliveries of events of this type.
 	Type *WebhookEventType `form:"type,omitempty" json:"type,omitempty"`
 
-	// Cursor The `next_cursor` of an earlier page.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit The most elements of a page.
+	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ReplayWebhookDeliveryParams defines parameters for ReplayWebhookDelivery.
 type ReplayWebhookDeliveryParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // DisableWebhookEndpointParams defines parameters for DisableWebhookEndpoint.
 type DisableWebhookEndpointParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // EnableWebhookEndpointParams defines parameters for EnableWebhookEndpoint.
 type EnableWebhookEndpointParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ReplayWebhookDeliveriesParams defines parameters for ReplayWebhookDeliveries.
 type ReplayWebhookDeliveriesParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // RotateWebhookSecretParams defines parameters for RotateWebhookSecret.
 type RotateWebhookSecretParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // TestWebhookEndpointParams defines parameters for TestWebhookEndpoint.
 type TestWebhookEndpointParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same one with every retry, and a fresh one with a new request. It is remembered, with its job, for 24 hours at least; that of a purchase or cancellation that succeeded for 30 days, if the operator has not changed it. After that a request with it is a new one.
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 

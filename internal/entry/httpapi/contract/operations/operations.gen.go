@@ -43,7 +43,7 @@ type ServerInterface interface {
 	// StreamDraw Follow a draw
 	// (GET /v1/campaigns/{campaign}/draw/events)
 	StreamDraw(c *fiber.Ctx, campaign CampaignID, params StreamDrawParams) error
-	// GetDrawLabels Read what people call the positions
+	// GetDrawLabels Read the labels of the positions
 	// (GET /v1/campaigns/{campaign}/draw/labels)
 	GetDrawLabels(c *fiber.Ctx, campaign CampaignID, params GetDrawLabelsParams) error
 	// GetDrawList Read the frozen list
@@ -52,10 +52,10 @@ type ServerInterface interface {
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(c *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error
-	// SubmitDrawRound Bring the round of the beacon
+	// SubmitDrawRound Submit the beacon's round
 	// (POST /v1/campaigns/{campaign}/draw/round)
 	SubmitDrawRound(c *fiber.Ctx, campaign CampaignID) error
-	// VoidDraw Void a draw that is stuck
+	// VoidDraw Void a stuck draw
 	// (POST /v1/campaigns/{campaign}/draw/void)
 	VoidDraw(c *fiber.Ctx, campaign CampaignID, params VoidDrawParams) error
 	// StreamCampaign Follow a campaign
@@ -91,7 +91,7 @@ type ServerInterface interface {
 	// ListRefunds List the refunds of a campaign
 	// (GET /v1/campaigns/{campaign}/refunds)
 	ListRefunds(c *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error
-	// ResolveRefunds Say that refunds of a campaign were made by hand
+	// ResolveRefunds Mark refunds of a campaign as made by hand
 	// (POST /v1/campaigns/{campaign}/refunds/resolve)
 	ResolveRefunds(c *fiber.Ctx, campaign CampaignID, params ResolveRefundsParams) error
 	// ResumeCampaign Resume a campaign
@@ -118,19 +118,19 @@ type ServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(c *fiber.Ctx, job JobID, params StreamJobParams) error
-	// ListPaymentDifferences List what the provider's books and ours disagree about
+	// ListPaymentDifferences List discrepancies with the provider's balance
 	// (GET /v1/payment-differences)
 	ListPaymentDifferences(c *fiber.Ctx, params ListPaymentDifferencesParams) error
-	// ExplainPaymentDifference Say why a difference is none
+	// ExplainPaymentDifference Explain a difference
 	// (POST /v1/payment-differences/{difference}/explain)
 	ExplainPaymentDifference(c *fiber.Ctx, difference PaymentDifferenceID, params ExplainPaymentDifferenceParams) error
-	// ListPayments List the payments that wait
+	// ListPayments List waiting payments
 	// (GET /v1/payments)
 	ListPayments(c *fiber.Ctx, params ListPaymentsParams) error
-	// ResolvePayment End a payment by hand
+	// ResolvePayment Resolve a payment by hand
 	// (POST /v1/payments/{purchase}/resolve)
 	ResolvePayment(c *fiber.Ctx, purchase PurchaseID, params ResolvePaymentParams) error
-	// RetryPayment Look at a payment again now
+	// RetryPayment Check a payment with the provider immediately
 	// (POST /v1/payments/{purchase}/retry)
 	RetryPayment(c *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error
 	// FindPurchases Find purchases by their reference, newest first
@@ -145,19 +145,19 @@ type ServerInterface interface {
 	// TryPayment Pay a purchase with another card
 	// (POST /v1/purchases/{purchase}/payment)
 	TryPayment(c *fiber.Ctx, purchase PurchaseID, params TryPaymentParams) error
-	// GetPurchaseProof Prove that a purchase takes part in the draw
+	// GetPurchaseProof Read the proof of a purchase
 	// (GET /v1/purchases/{purchase}/proof)
 	GetPurchaseProof(c *fiber.Ctx, purchase PurchaseID) error
-	// ListWaitingRefunds List the refunds that wait for an operator
+	// ListWaitingRefunds List refunds that wait for an operator
 	// (GET /v1/refunds)
 	ListWaitingRefunds(c *fiber.Ctx, params ListWaitingRefundsParams) error
 	// GetRefund Read a refund
 	// (GET /v1/refunds/{refund})
 	GetRefund(c *fiber.Ctx, refund RefundID) error
-	// ResolveRefund Say that a refund was made by hand
+	// ResolveRefund Mark a refund as made by hand
 	// (POST /v1/refunds/{refund}/resolve)
 	ResolveRefund(c *fiber.Ctx, refund RefundID, params ResolveRefundParams) error
-	// RetryRefund Try a refund again
+	// RetryRefund Retry a refund
 	// (POST /v1/refunds/{refund}/retry)
 	RetryRefund(c *fiber.Ctx, refund RefundID, params RetryRefundParams) error
 	// ListSweeps List the sweeps
@@ -208,7 +208,7 @@ type ServerInterface interface {
 	// ListWebhookEndpoints List the endpoints
 	// (GET /v1/webhook-endpoints)
 	ListWebhookEndpoints(c *fiber.Ctx, params ListWebhookEndpointsParams) error
-	// CreateWebhookEndpoint Have events sent to an address
+	// CreateWebhookEndpoint Create a webhook endpoint
 	// (POST /v1/webhook-endpoints)
 	CreateWebhookEndpoint(c *fiber.Ctx, params CreateWebhookEndpointParams) error
 	// DeleteWebhookEndpoint Delete an endpoint
@@ -220,25 +220,25 @@ type ServerInterface interface {
 	// PatchWebhookEndpoint Change an endpoint
 	// (PATCH /v1/webhook-endpoints/{endpoint})
 	PatchWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID) error
-	// ListWebhookDeliveries List what is sent to an endpoint
+	// ListWebhookDeliveries List the deliveries of an endpoint
 	// (GET /v1/webhook-endpoints/{endpoint}/deliveries)
 	ListWebhookDeliveries(c *fiber.Ctx, endpoint EndpointID, params ListWebhookDeliveriesParams) error
-	// GetWebhookDelivery Read a delivery, with its attempts
+	// GetWebhookDelivery Read a delivery with its attempts
 	// (GET /v1/webhook-endpoints/{endpoint}/deliveries/{event})
 	GetWebhookDelivery(c *fiber.Ctx, endpoint EndpointID, event EventID) error
-	// ReplayWebhookDelivery Send one event again
+	// ReplayWebhookDelivery Replay one event
 	// (POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay)
 	ReplayWebhookDelivery(c *fiber.Ctx, endpoint EndpointID, event EventID, params ReplayWebhookDeliveryParams) error
 	// DisableWebhookEndpoint Disable an endpoint
 	// (POST /v1/webhook-endpoints/{endpoint}/disable)
 	DisableWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID, params DisableWebhookEndpointParams) error
-	// EnableWebhookEndpoint Enable an endpoint again
+	// EnableWebhookEndpoint Enable an endpoint
 	// (POST /v1/webhook-endpoints/{endpoint}/enable)
 	EnableWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID, params EnableWebhookEndpointParams) error
-	// ReplayWebhookDeliveries Send the events of a span again
+	// ReplayWebhookDeliveries Replay events
 	// (POST /v1/webhook-endpoints/{endpoint}/replay)
 	ReplayWebhookDeliveries(c *fiber.Ctx, endpoint EndpointID, params ReplayWebhookDeliveriesParams) error
-	// RotateWebhookSecret Make a new secret
+	// RotateWebhookSecret Rotate the secret
 	// (POST /v1/webhook-endpoints/{endpoint}/rotate-secret)
 	RotateWebhookSecret(c *fiber.Ctx, endpoint EndpointID, params RotateWebhookSecretParams) error
 	// TestWebhookEndpoint Send a test event
@@ -5390,7 +5390,7 @@ type StrictServerInterface interface {
 	// StreamDraw Follow a draw
 	// (GET /v1/campaigns/{campaign}/draw/events)
 	StreamDraw(ctx context.Context, request StreamDrawRequestObject) (Answer, error)
-	// GetDrawLabels Read what people call the positions
+	// GetDrawLabels Read the labels of the positions
 	// (GET /v1/campaigns/{campaign}/draw/labels)
 	GetDrawLabels(ctx context.Context, request GetDrawLabelsRequestObject) (Answer, error)
 	// GetDrawList Read the frozen list
@@ -5399,10 +5399,10 @@ type StrictServerInterface interface {
 	// GetDrawProof Read the proof of a draw
 	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (Answer, error)
-	// SubmitDrawRound Bring the round of the beacon
+	// SubmitDrawRound Submit the beacon's round
 	// (POST /v1/campaigns/{campaign}/draw/round)
 	SubmitDrawRound(ctx context.Context, request SubmitDrawRoundRequestObject) (Answer, error)
-	// VoidDraw Void a draw that is stuck
+	// VoidDraw Void a stuck draw
 	// (POST /v1/campaigns/{campaign}/draw/void)
 	VoidDraw(ctx context.Context, request VoidDrawRequestObject) (Answer, error)
 	// StreamCampaign Follow a campaign
@@ -5438,7 +5438,7 @@ type StrictServerInterface interface {
 	// ListRefunds List the refunds of a campaign
 	// (GET /v1/campaigns/{campaign}/refunds)
 	ListRefunds(ctx context.Context, request ListRefundsRequestObject) (Answer, error)
-	// ResolveRefunds Say that refunds of a campaign were made by hand
+	// ResolveRefunds Mark refunds of a campaign as made by hand
 	// (POST /v1/campaigns/{campaign}/refunds/resolve)
 	ResolveRefunds(ctx context.Context, request ResolveRefundsRequestObject) (Answer, error)
 	// ResumeCampaign Resume a campaign
@@ -5465,19 +5465,19 @@ type StrictServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(ctx context.Context, request StreamJobRequestObject) (Answer, error)
-	// ListPaymentDifferences List what the provider's books and ours disagree about
+	// ListPaymentDifferences List discrepancies with the provider's balance
 	// (GET /v1/payment-differences)
 	ListPaymentDifferences(ctx context.Context, request ListPaymentDifferencesRequestObject) (Answer, error)
-	// ExplainPaymentDifference Say why a difference is none
+	// ExplainPaymentDifference Explain a difference
 	// (POST /v1/payment-differences/{difference}/explain)
 	ExplainPaymentDifference(ctx context.Context, request ExplainPaymentDifferenceRequestObject) (Answer, error)
-	// ListPayments List the payments that wait
+	// ListPayments List waiting payments
 	// (GET /v1/payments)
 	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (Answer, error)
-	// ResolvePayment End a payment by hand
+	// ResolvePayment Resolve a payment by hand
 	// (POST /v1/payments/{purchase}/resolve)
 	ResolvePayment(ctx context.Context, request ResolvePaymentRequestObject) (Answer, error)
-	// RetryPayment Look at a payment again now
+	// RetryPayment Check a payment with the provider immediately
 	// (POST /v1/payments/{purchase}/retry)
 	RetryPayment(ctx context.Context, request RetryPaymentRequestObject) (Answer, error)
 	// FindPurchases Find purchases by their reference, newest first
@@ -5492,19 +5492,19 @@ type StrictServerInterface interface {
 	// TryPayment Pay a purchase with another card
 	// (POST /v1/purchases/{purchase}/payment)
 	TryPayment(ctx context.Context, request TryPaymentRequestObject) (Answer, error)
-	// GetPurchaseProof Prove that a purchase takes part in the draw
+	// GetPurchaseProof Read the proof of a purchase
 	// (GET /v1/purchases/{purchase}/proof)
 	GetPurchaseProof(ctx context.Context, request GetPurchaseProofRequestObject) (Answer, error)
-	// ListWaitingRefunds List the refunds that wait for an operator
+	// ListWaitingRefunds List refunds that wait for an operator
 	// (GET /v1/refunds)
 	ListWaitingRefunds(ctx context.Context, request ListWaitingRefundsRequestObject) (Answer, error)
 	// GetRefund Read a refund
 	// (GET /v1/refunds/{refund})
 	GetRefund(ctx context.Context, request GetRefundRequestObject) (Answer, error)
-	// ResolveRefund Say that a refund was made by hand
+	// ResolveRefund Mark a refund as made by hand
 	// (POST /v1/refunds/{refund}/resolve)
 	ResolveRefund(ctx context.Context, request ResolveRefundRequestObject) (Answer, error)
-	// RetryRefund Try a refund again
+	// RetryRefund Retry a refund
 	// (POST /v1/refunds/{refund}/retry)
 	RetryRefund(ctx context.Context, request RetryRefundRequestObject) (Answer, error)
 	// ListSweeps List the sweeps
@@ -5555,7 +5555,7 @@ type StrictServerInterface interface {
 	// ListWebhookEndpoints List the endpoints
 	// (GET /v1/webhook-endpoints)
 	ListWebhookEndpoints(ctx context.Context, request ListWebhookEndpointsRequestObject) (Answer, error)
-	// CreateWebhookEndpoint Have events sent to an address
+	// CreateWebhookEndpoint Create a webhook endpoint
 	// (POST /v1/webhook-endpoints)
 	CreateWebhookEndpoint(ctx context.Context, request CreateWebhookEndpointRequestObject) (Answer, error)
 	// DeleteWebhookEndpoint Delete an endpoint
@@ -5567,25 +5567,25 @@ type StrictServerInterface interface {
 	// PatchWebhookEndpoint Change an endpoint
 	// (PATCH /v1/webhook-endpoints/{endpoint})
 	PatchWebhookEndpoint(ctx context.Context, request PatchWebhookEndpointRequestObject) (Answer, error)
-	// ListWebhookDeliveries List what is sent to an endpoint
+	// ListWebhookDeliveries List the deliveries of an endpoint
 	// (GET /v1/webhook-endpoints/{endpoint}/deliveries)
 	ListWebhookDeliveries(ctx context.Context, request ListWebhookDeliveriesRequestObject) (Answer, error)
-	// GetWebhookDelivery Read a delivery, with its attempts
+	// GetWebhookDelivery Read a delivery with its attempts
 	// (GET /v1/webhook-endpoints/{endpoint}/deliveries/{event})
 	GetWebhookDelivery(ctx context.Context, request GetWebhookDeliveryRequestObject) (Answer, error)
-	// ReplayWebhookDelivery Send one event again
+	// ReplayWebhookDelivery Replay one event
 	// (POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay)
 	ReplayWebhookDelivery(ctx context.Context, request ReplayWebhookDeliveryRequestObject) (Answer, error)
 	// DisableWebhookEndpoint Disable an endpoint
 	// (POST /v1/webhook-endpoints/{endpoint}/disable)
 	DisableWebhookEndpoint(ctx context.Context, request DisableWebhookEndpointRequestObject) (Answer, error)
-	// EnableWebhookEndpoint Enable an endpoint again
+	// EnableWebhookEndpoint Enable an endpoint
 	// (POST /v1/webhook-endpoints/{endpoint}/enable)
 	EnableWebhookEndpoint(ctx context.Context, request EnableWebhookEndpointRequestObject) (Answer, error)
-	// ReplayWebhookDeliveries Send the events of a span again
+	// ReplayWebhookDeliveries Replay events
 	// (POST /v1/webhook-endpoints/{endpoint}/replay)
 	ReplayWebhookDeliveries(ctx context.Context, request ReplayWebhookDeliveriesRequestObject) (Answer, error)
-	// RotateWebhookSecret Make a new secret
+	// RotateWebhookSecret Rotate the secret
 	// (POST /v1/webhook-endpoints/{endpoint}/rotate-secret)
 	RotateWebhookSecret(ctx context.Context, request RotateWebhookSecretRequestObject) (Answer, error)
 	// TestWebhookEndpoint Send a test event
