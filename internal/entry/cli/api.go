@@ -27,7 +27,7 @@ import (
 const maxList = 10_000
 
 // newAPI returns a client of the api that the environment names. Commands that must work
-// while the api is away (migrate, key, audit, find) use the database instead.
+// without the api (migrate, key, audit, find) use the database instead.
 func newAPI() (*client.Client, error) {
 	base, key := os.Getenv(config.APIVariable), os.Getenv(config.KeyVariable)
 	if base == "" || key == "" {
@@ -38,7 +38,7 @@ func newAPI() (*client.Client, error) {
 
 // lister makes c a command that lists up to --limit entries.
 func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, api *client.Client, args []string) (iter.Seq2[T, error], error)) *cobra.Command {
-	limit := c.Flags().Int("limit", 100, "most "+t.name+" to list")
+	limit := c.Flags().Int("limit", 100, "maximum number of "+t.name+" to list")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if *limit < 1 || *limit > maxList {
@@ -58,7 +58,7 @@ func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, 
 				return err
 			}
 			if len(list) == *limit {
-				say(cmd.ErrOrStderr(), "there are more than these %d; --limit may be %d at most", *limit, maxList)
+				say(cmd.ErrOrStderr(), "there are more than %d; --limit may be up to %d", *limit, maxList)
 				break
 			}
 			list = append(list, one)
@@ -68,11 +68,11 @@ func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, 
 	return c
 }
 
-// action is a command of an operator about one thing. It prints what the api answers.
+// action is a command of an operator on one resource. It prints the response of the api.
 type action struct {
 	use, short, long string
-	what             string // of what the argument is the id: a refund
-	reason           string // what --reason is; empty: there is none
+	what             string // the resource whose id is the argument: a refund
+	reason           string // the help text of --reason; empty: no such flag
 	do               func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error)
 }
 
@@ -169,7 +169,7 @@ func cells(values ...any) string {
 	return strings.Join(list, "\t")
 }
 
-// cell is a text as a table shows it: in one line, - for nothing.
+// cell formats a text for a table: one line, - if it is empty.
 func cell(s *string) string {
 	if s == nil || *s == "" {
 		return "-"
@@ -182,7 +182,7 @@ func cell(s *string) string {
 	}, *s)
 }
 
-// amountOf is an amount as people write it, empty without a currency.
+// amountOf formats an amount; it is empty without a currency.
 func amountOf(amount client.Money, currency client.Currency) string {
 	if currency == "" {
 		return ""

@@ -30,18 +30,18 @@ const auditTimeout = 6 * time.Hour
 func auditCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
-		Short: "Recompute everything and list what breaks an invariant; status 1 when something does",
-		Long: `Recompute everything from the rows, as of one moment, and list what breaks an
-invariant: owners, counters, limits, holds, purchases and their payments, the
-ledger and every wallet, every draw. It changes nothing, and takes no lock that
-others wait for. On a large database it takes long, and vacuum waits for it: run it
-on a replica there. Status 1 when something is broken. The sweep audit does the same
-on the running system, a part at a time, and --stored lists what it has found.`,
+		Short: "Check all invariants and list violations; status 1 if there are any",
+		Long: `Check all invariants in one snapshot and list violations: owners, counters, limits,
+holds, purchases and their payments, the ledger and every wallet, every draw. The
+command only reads and blocks no other transaction. On a large database it takes long
+and delays vacuum: run it on a replica there. Status 1 if there are violations. The
+sweep audit checks the same on the running system, a part at a time; --stored lists
+the violations that it found.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(c)
-	limit := c.Flags().Int("limit", 20, "most violations of each invariant to list")
-	stored := c.Flags().Bool("stored", false, "list what the sweep audit has found, and recompute nothing")
+	limit := c.Flags().Int("limit", 20, "maximum number of violations to list per invariant")
+	stored := c.Flags().Bool("stored", false, "only list violations that the sweep audit has found")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *limit < 1 || *limit > 10_000 {
@@ -89,7 +89,7 @@ func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
 		return fmt.Errorf("%d violations", len(found))
 	}
 	if !asJSON {
-		say(out, "%d invariants hold; what is sealed was not opened: draw_key_wrong in /readyz tells whether the keys of a process open it", len(upkeep.Invariants))
+		say(out, "%d invariants hold; secrets were not decrypted: draw_key_wrong in /readyz reports a process whose keys do not decrypt them", len(upkeep.Invariants))
 	}
 	return nil
 }
@@ -105,14 +105,14 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 	}
 	for _, v := range found {
 		if !asJSON {
-			say(cmd.OutOrStdout(), "broken: %s of %s (%s), found %s, seen %s", v.Check, v.ID, v.Walk, v.FoundAt.Format(time.RFC3339), v.SeenAt.Format(time.RFC3339))
+			say(cmd.OutOrStdout(), "broken: %s of %s (%s), found %s, last seen %s", v.Check, v.ID, v.Walk, v.FoundAt.Format(time.RFC3339), v.SeenAt.Format(time.RFC3339))
 			for _, s := range v.Subjects {
 				say(cmd.OutOrStdout(), "        %s", s)
 			}
 		}
 	}
 	if len(found) == 0 && !asJSON {
-		say(cmd.OutOrStdout(), "nothing is stored")
+		say(cmd.OutOrStdout(), "no stored violations")
 	}
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("%d violations", len(found))
@@ -123,19 +123,19 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 func auditPaymentsCommand() *cobra.Command {
 	c := checks(&cobra.Command{
 		Use:   "payments",
-		Short: "Compare our payments and refunds with the provider's; status 1 when something differs, 2 when they cannot be compared",
-		Long: `Compare our payments and refunds with what has moved the provider's balance from --from
-until before --to; without both, yesterday (UTC). The rules are those of the sweep
-reconciliation, which waits for two days: what is captured, refunded or disputed there must be
-so here, and the other way round, to the smallest unit. What is still under way is listed apart.
-It changes nothing, and needs the primary, for a temporary table. Status 1 when something
-differs, 2 when the books could not be compared: the provider is away, or refuses the key;
-Postgres is away; a setting is missing.`,
+		Short: "Compare our payments and refunds with the provider's; status 1 on differences, 2 if they cannot be compared",
+		Long: `Compare our payments and refunds with the provider's balance transactions from --from up
+to, but not including, --to (default: yesterday, UTC). The rules are those of the sweep
+reconciliation, which runs two days later: captures, refunds and disputes must match on both
+sides, to the minor unit. Payments and refunds in progress are listed separately. The command
+changes nothing, but needs the primary, for a temporary table. Status 1 on differences, 2 if
+the comparison failed: the provider or Postgres is unavailable, the provider rejects the key,
+or a setting is missing.`,
 		Args: cobra.NoArgs,
 	})
 	file := configFlag(c)
-	from := c.Flags().String("from", "", "begin of the span: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00; without it and --to yesterday (UTC)")
-	to := c.Flags().String("to", "", "end of the span, which is not part of it")
+	from := c.Flags().String("from", "", "start, inclusive: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00; default without --to: yesterday (UTC)")
+	to := c.Flags().String("to", "", "end, exclusive")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		report, err := compareBooks(cmd.Context(), *file, *from, *to)
@@ -195,7 +195,7 @@ func spanOf(from, to string) (begin, end time.Time, err error) {
 	case !begin.Before(end):
 		err = fmt.Errorf("--to must be after --from")
 	case end.Sub(begin) > reconciliation.MaxSpan:
-		err = fmt.Errorf("the span may have %d days at most; compare longer ones in parts", int(reconciliation.MaxSpan.Hours()/24))
+		err = fmt.Errorf("the range may have %d days at most; split longer ranges", int(reconciliation.MaxSpan.Hours()/24))
 	}
 	return begin, end, err
 }

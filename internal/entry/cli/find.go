@@ -16,16 +16,16 @@ import (
 
 func findCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "find ANYTHING",
-		Short: "Say what an id or a word is, its state, and what belongs to it; status 1 when it is nothing",
-		Long: fmt.Sprintf(`Say what an id or a word is, its state, and what belongs to it: the id of a job, campaign,
-purchase, hold, refund, wallet, webhook event or anything else, an idempotency key, the
-reference of a payment, an id of the provider (pi_, re_, du_, evt_, txn_), a user, a client,
-the prefix of an API key, the id of a request. Of each kind it shows the newest ten.
+		Use:   "find ID",
+		Short: "Find what an id, key, reference or user is, its state, and what belongs to it; status 1 if nothing is found",
+		Long: fmt.Sprintf(`Find what an ID is, its state, and what belongs to it. ID is the id of any resource (job,
+campaign, purchase, hold, refund, wallet, webhook event, request, …), an idempotency key, a
+payment reference, a provider id (pi_, re_, du_, evt_, txn_), a user, a client, or the prefix
+of an API key. The newest ten hits of each kind are listed.
 
-The id of a request, and the reference of a purchase that has failed, are searched in the
-newest %d jobs. Older ones are in the log, or in GET /v1/jobs?reference= with a user.
-It reads the database, and changes nothing. Status 1 when nothing is found.`, searchedJobs),
+Request ids, and references of failed purchases, are searched in the newest %d jobs. For
+older ones, use the log, or GET /v1/jobs?reference= with a user.
+The command only reads the database. Status 1 if nothing is found.`, searchedJobs),
 		Args: cobra.ExactArgs(1),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON")
@@ -38,13 +38,13 @@ It reads the database, and changes nothing. Status 1 when nothing is found.`, se
 			err = hitTable.print(cmd.OutOrStdout(), hits, *asJSON)
 		}
 		if err == nil && len(hits) == 0 {
-			err = fmt.Errorf("nothing found; it is no id, key, reference or name of: %s", strings.Join(lookedUp(), ", "))
+			err = fmt.Errorf("nothing found; searched for ids, keys, references and names of: %s", strings.Join(lookedUp(), ", "))
 		}
 		return err
 	})
 }
 
-var hitTable = table[hit]{"found", "WHAT\tID\tSTATE\tSEE\tFACTS", func(h hit) string {
+var hitTable = table[hit]{"found", "KIND\tID\tSTATE\tSEE\tDETAILS", func(h hit) string {
 	return cells(h.What, &h.ID, &h.State, h.See, factsOf(h.Facts))
 }}
 

@@ -18,7 +18,7 @@ func TestFindSaysWhatAnIDIsOrWhereItLooked(t *testing.T) {
 		{campaign.String(), "GET /v1/campaigns/" + campaign.String(), 0},
 		{campaign.String() + " --json", `{"found":[{"what":"campaign","id":"` + campaign.String() + `","state":"active","facts":{`, 0},
 		{"mina", " balance=1000000000000 ", 0},
-		{"nobody", "nothing found; it is no id, key, reference or name of: job, purchase, payment,", 1},
+		{"nobody", "nothing found; searched for ids, keys, references and names of: job, purchase, payment,", 1},
 		{"nobody --json", `{"found":[]}`, 1},
 		{"", "1 arg", 1},
 	} {

@@ -20,11 +20,11 @@ import (
 )
 
 func keyCommand() *cobra.Command {
-	parent := group("key", "Create, list and revoke API keys; rotate the key of draw secrets")
+	parent := group("key", "Create, list and revoke API keys; re-encrypt secrets with a new key")
 
-	create := &cobra.Command{Use: "create", Short: "Create an API key and print it, once; with the URL of the tables' owner", Args: cobra.NoArgs}
+	create := &cobra.Command{Use: "create", Short: "Create an API key and print it once; connect as the owner of the tables", Args: cobra.NoArgs}
 	role := create.Flags().String("role", "", "operator or app")
-	client := create.Flags().String("client", "", "the client the key belongs to; keys of one client share their idempotency keys")
+	client := create.Flags().String("client", "", "client of the key; all keys of a client share idempotency keys")
 	_ = create.MarkFlagRequired("role")
 	_ = create.MarkFlagRequired("client")
 	onDatabase(create, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
@@ -45,17 +45,17 @@ func keyCommand() *cobra.Command {
 		return keyTable.print(cmd.OutOrStdout(), keys, *asJSON)
 	})
 
-	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, and end its streams and webhook endpoints", Args: cobra.ExactArgs(1)}
-	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client, which gets its webhook endpoints; otherwise they are disabled")
+	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, end its streams and disable its webhook endpoints", Args: cobra.ExactArgs(1)}
+	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client to transfer the webhook endpoints to, instead of disabling them")
 	onDatabase(revoke, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
 		endpoints, err := revokeKey(cmd.Context(), db, args[0], *successor)
 		switch {
 		case err != nil:
 			return err
 		case *successor != "":
-			say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are of the key %s now", endpoints, *successor)
+			say(cmd.OutOrStdout(), "revoked; %d webhook endpoints were transferred to the key %s", endpoints, *successor)
 		default:
-			say(cmd.OutOrStdout(), "revoked; %d webhook endpoints are disabled", endpoints)
+			say(cmd.OutOrStdout(), "revoked; %d webhook endpoints were disabled", endpoints)
 		}
 		return nil
 	})
@@ -92,15 +92,15 @@ var keyTable = table[key.Key]{"keys", "PREFIX\tROLE\tCLIENT\tCREATED\tLAST USED\
 	return cells(k.Prefix, k.Role, k.Client, k.CreatedAt.UTC(), dateOr(k.LastUsedAt, "never"), dateOr(k.RevokedAt, "-"))
 }}
 
-// rotateBatch is how many secrets one transaction seals anew.
+// rotateBatch is how many secrets one transaction re-encrypts.
 const rotateBatch = 500
 
-// rotateCommand seals the secrets of all campaigns and webhook endpoints with draw.secret_key.
+// rotateCommand re-encrypts the secrets of all campaigns and webhook endpoints with draw.secret_key.
 func rotateCommand() *cobra.Command {
-	c := &cobra.Command{Use: "rotate-draw-secrets", Short: "Seal the secrets of all draws and webhook endpoints with draw.secret_key", Args: cobra.NoArgs,
-		Long: "Seals the secrets of all draws, and of all webhook endpoints, with draw.secret_key. Those that it does not open are opened with\n" +
-			"draw.previous_secret_keys. Sales and draws go on meanwhile, and it can be repeated. It ends with\n" +
-			"status 1 when a secret is opened by no key: do not take a key away from the settings then."}
+	c := &cobra.Command{Use: "rotate-draw-secrets", Short: "Re-encrypt the secrets of all draws and webhook endpoints with draw.secret_key", Args: cobra.NoArgs,
+		Long: "Re-encrypt the secrets of all draws and webhook endpoints with draw.secret_key. Secrets under older keys\n" +
+			"are decrypted with draw.previous_secret_keys. Sales and draws continue, and the command can be repeated.\n" +
+			"Status 1 if no key decrypts a secret: do not remove a key from the settings then."}
 	return onDatabase(c, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
 		if settings.Draw.SecretKey == "" {
 			return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
@@ -117,15 +117,15 @@ func rotateCommand() *cobra.Command {
 		hooks, err := webhook.RotateSecrets(cmd.Context(), db, keys, rotateBatch)
 		sayRotated(cmd, "secrets of webhook endpoints", "webhook endpoint", hooks.Checked, hooks.Resealed, hooks.Unopened)
 		if unopened := len(draws.Unopened) + len(hooks.Unopened); err == nil && unopened > 0 {
-			err = fmt.Errorf("%d secrets are opened by no key of the settings", unopened)
+			err = fmt.Errorf("%d secrets cannot be decrypted with any key of the settings", unopened)
 		}
 		return err
 	})
 }
 
 func sayRotated(cmd *cobra.Command, secrets, owner string, checked, resealed int, unopened []uuid.UUID) {
-	say(cmd.OutOrStdout(), "%d %s: %d sealed anew, %d opened by no key", checked, secrets, resealed, len(unopened))
+	say(cmd.OutOrStdout(), "%d %s: %d re-encrypted, %d without a matching key", checked, secrets, resealed, len(unopened))
 	for _, id := range unopened {
-		say(cmd.ErrOrStderr(), "%s %s: its secret is opened by no key of the settings", owner, id)
+		say(cmd.ErrOrStderr(), "%s %s: its secret cannot be decrypted with any key of the settings", owner, id)
 	}
 }

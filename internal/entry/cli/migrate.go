@@ -26,7 +26,7 @@ const migrationTimeout = time.Hour
 const backupPage = "docs/operations.md, section \"Backup\""
 
 func migrateCommand() *cobra.Command {
-	parent := group("migrate", "Migrate the database schema up or down, or show its state")
+	parent := group("migrate", "Migrate the database schema up or down, or show its status")
 	add := func(c *cobra.Command, nothing string, run func(context.Context, *schema.Migrator, *cobra.Command) ([]string, error)) {
 		c.Args = cobra.NoArgs
 		file := configFlag(c)
@@ -41,15 +41,14 @@ func migrateCommand() *cobra.Command {
 		}
 		parent.AddCommand(c)
 	}
-	add(&cobra.Command{Use: "up", Short: "Apply all missing migrations"}, "nothing to do: the schema is up to date",
+	add(&cobra.Command{Use: "up", Short: "Apply all pending migrations"}, "nothing to do: the schema is up to date",
 		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) { return m.Up(ctx) })
-	down := &cobra.Command{Use: "down", Short: "Revert the newest migration; says first what is lost", Long: `Revert the newest migration. It says first what that would delete, counted in the
-tables. When rows or values would be lost, it refuses, unless --destroy-data says that
-they may be. On a terminal it asks before it changes anything.
-Make a backup, and stop every process of Triprize first: what they write after the
-count is not in it.`}
+	down := &cobra.Command{Use: "down", Short: "Revert the newest migration; first lists the data that would be lost", Long: `Revert the newest migration. The command first counts the rows and values that would be
+lost. If there are any, it stops unless --destroy-data is set. On a terminal it asks for
+confirmation. Before you revert, make a backup and stop every process of Triprize: data
+written after the count is lost too.`}
 	var destroy bool
-	down.Flags().BoolVar(&destroy, "destroy-data", false, "revert it although rows are lost")
+	down.Flags().BoolVar(&destroy, "destroy-data", false, "revert even if data is lost")
 	add(down, "nothing to do: no migration is applied",
 		func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command) ([]string, error) {
 			name, losses, err := m.Losses(ctx)
@@ -62,39 +61,39 @@ count is not in it.`}
 			}
 			return m.Down(ctx)
 		})
-	add(&cobra.Command{Use: "status", Short: "List the migrations and whether they are applied"}, "",
+	add(&cobra.Command{Use: "status", Short: "List the migrations with their status"}, "",
 		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) {
 			return m.Status(ctx)
 		})
 	return parent
 }
 
-// mayRevert refuses to revert a migration when something is lost and destroy does not say that it
-// may be, or the user of a terminal does not agree.
+// mayRevert rejects a revert that loses data, unless destroy is set, and one that the user at the
+// terminal does not confirm.
 func mayRevert(name string, losses []schema.Loss, ask question, destroy bool) error {
 	var lost strings.Builder
 	for _, l := range losses {
 		fmt.Fprintf(&lost, "\n  %s", l)
 	}
 	if len(losses) > 0 && !destroy {
-		return fmt.Errorf("%s is not reverted: this would be lost for ever:%s\nMake a backup first (%s), and say --destroy-data if you mean it", name, &lost, backupPage)
+		return fmt.Errorf("%s was not reverted: this data would be permanently lost:%s\nMake a backup first (%s), and use --destroy-data to proceed", name, &lost, backupPage)
 	}
 	if len(losses) > 0 {
-		say(ask.out, "Reverting %s deletes for ever:%s\nOnly a backup brings it back (%s).", name, &lost, backupPage)
+		say(ask.out, "Reverting %s permanently deletes:%s\nOnly a backup can restore it (%s).", name, &lost, backupPage)
 	} else {
 		say(ask.out, "Reverting %s loses no row.", name)
 	}
 	return ask.agreed("Revert it?")
 }
 
-// question is how somebody at a terminal is asked. Without a terminal nobody is.
+// question asks for a confirmation at a terminal. Without a terminal it asks nothing.
 type question struct {
 	in       io.Reader
 	out      io.Writer
 	terminal bool
 }
 
-// agreed returns nil when the answer is yes, or nobody is there to ask.
+// agreed returns nil if the answer is yes, or there is no terminal.
 func (q question) agreed(what string) error {
 	if !q.terminal {
 		return nil
@@ -110,7 +109,7 @@ func (q question) agreed(what string) error {
 	return nil
 }
 
-// isTerminal tells whether somebody types what is read.
+// isTerminal reports whether in is a terminal.
 func isTerminal(in io.Reader) bool {
 	file, ok := in.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())

@@ -65,7 +65,7 @@ func TestOperatorsWorkAtTheAPI(t *testing.T) {
 			t.Errorf("%q is not in %s", want, list)
 		}
 	}
-	if stdout, stderr, status := run("reconciliation", "list", "--limit", "1"); status != 0 || strings.Count(stdout, "pi_") != 1 || stderr != "there are more than these 1; --limit may be 10000 at most\n" {
+	if stdout, stderr, status := run("reconciliation", "list", "--limit", "1"); status != 0 || strings.Count(stdout, "pi_") != 1 || stderr != "there are more than 1; --limit may be up to 10000\n" {
 		t.Errorf("of more than the limit: status %d, %s%s", status, stdout, stderr)
 	}
 	succeeds(t, `"reason":"paid in cash"`, "reconciliation", "explain", id, "--reason", "paid in cash")

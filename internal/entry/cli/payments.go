@@ -11,26 +11,27 @@ import (
 )
 
 func paymentsCommand() *cobra.Command {
-	parent := group("payments", "List the payments by card that wait, look at one again, or end one by hand")
-	list := &cobra.Command{Use: "list", Short: "List the payments that wait for the provider, a key or an operator", Args: cobra.NoArgs}
-	waiter := list.Flags().String("waiting-for", "", "only those that wait for: operator, key or provider")
+	parent := group("payments", "List waiting card payments, check one with the provider, or resolve one")
+	list := &cobra.Command{Use: "list", Short: "List card payments that wait for the provider, a key or an operator", Args: cobra.NoArgs}
+	waiter := list.Flags().String("waiting-for", "", "only payments that wait for: operator, key or provider")
 	lister(list, paymentTable, func(ctx context.Context, api *client.Client, _ []string) (iter.Seq2[client.CardPayment, error], error) {
 		return api.Payments(ctx, client.ListPaymentsParams{WaitingFor: client.WaitingFor(*waiter)}), nil
 	})
-	retry := action{use: "retry PURCHASE", short: "Have the provider asked again now about the payment of a purchase", what: "a purchase",
+	retry := action{use: "retry PURCHASE", short: "Check the payment of a purchase with the provider now", what: "a purchase",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.RetryPayment(ctx, id)
 		}}
 	var outcome string
 	resolve := action{
 		use:   "resolve PURCHASE",
-		short: "End a payment that waits for an operator, with what you have found at the provider",
-		long: `End the payment of a purchase that waits for an operator, with what you have found
-at the provider. unpaid: nothing was paid, or what was is given back already; the
-positions are free and the job fails. paid: all of it was; the positions are sold, or
-the money is refunded if the purchase cannot keep them. Who and why is in the timeline
-of the purchase. A payment that can still end by itself is refused.`,
-		what: "a purchase", reason: "what you have found, for the records",
+		short: "Resolve a payment that waits for an operator",
+		long: `Resolve the payment of a purchase that waits for an operator, with the outcome that you
+found at the provider. unpaid: nothing was paid, or the money was already returned; the
+positions are released and the job fails. paid: the full amount was paid; the positions
+are sold, or the money is refunded if the purchase cannot have them. The timeline of the
+purchase records the operator and the reason. A payment that can still end without an
+operator is rejected.`,
+		what: "a purchase", reason: "what you found at the provider, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
 			return api.ResolvePayment(ctx, id, client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(outcome), Reason: reason})
 		},
@@ -46,33 +47,32 @@ var paymentTable = table[client.CardPayment]{"payments", "PURCHASE\tINTENT\tAMOU
 }}
 
 func refundsCommand() *cobra.Command {
-	parent := group("refunds", "List the card refunds that wait for an operator, try one again, or say that one was made by hand")
-	list := &cobra.Command{Use: "list", Short: "List the card refunds that wait for an operator, and why", Args: cobra.NoArgs}
+	parent := group("refunds", "List card refunds that wait for an operator, retry one, or mark one as made by hand")
+	list := &cobra.Command{Use: "list", Short: "List card refunds that wait for an operator, with the reason", Args: cobra.NoArgs}
 	lister(list, refundTable, func(ctx context.Context, api *client.Client, _ []string) (iter.Seq2[client.Refund, error], error) {
 		return api.WaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator}), nil
 	})
-	const how = "how the money was given back, for the records"
+	const how = "how the money was returned, for the records"
 	retry := action{
-		use: "retry REFUND", short: "Have a refund made again that the provider has refused, or one that is stuck looked at now", what: "a refund",
+		use: "retry REFUND", short: "Retry a refund that the provider rejected, or check a stuck one now", what: "a refund",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.RetryRefund(ctx, id)
 		},
 	}
 	resolve := action{
-		use: "resolve REFUND", short: "Say that a card refund that waits for an operator was made by hand",
-		long: `Say that the money of a card refund that waits for an operator was given back in another
-way, and how. The refund is resolved, for ever: nobody looks at it again. The buyer can
-read the reason. One that can still end by itself is refused.`,
+		use: "resolve REFUND", short: "Mark a card refund that waits for an operator as made by hand",
+		long: `Mark a card refund that waits for an operator as made by hand: the money was returned in
+another way. The refund is final and is not checked again. The reason is visible to the
+buyer. A refund that can still end without an operator is rejected.`,
 		what: "a refund", reason: how,
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
 			return api.ResolveRefund(ctx, id, client.RefundResolutionRequest{Reason: reason})
 		},
 	}
 	campaign := action{
-		use: "resolve-campaign CAMPAIGN", short: "Say it of the card refunds of a campaign that wait for an operator, of 1,000 at most",
-		long: `Say that the money of the card refunds of a campaign that wait for an operator was given
-back in another way, and how: as resolve does it for one. Repeat it while it says that there
-are more.`,
+		use: "resolve-campaign CAMPAIGN", short: "Mark up to 1,000 card refunds of a campaign that wait for an operator as made by hand",
+		long: `Mark the card refunds of a campaign that wait for an operator as made by hand, as resolve
+does for one. Each call resolves up to 1,000; repeat while "more" is true.`,
 		what: "a campaign", reason: how,
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
 			return api.ResolveRefunds(ctx, id, client.RefundResolutionRequest{Reason: reason})

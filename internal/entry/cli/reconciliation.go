@@ -20,9 +20,9 @@ import (
 )
 
 func reconciliationCommand() *cobra.Command {
-	parent := group("reconciliation", "List what the provider's books and ours disagree about, explain it, or report the provider's balance by day")
-	list := &cobra.Command{Use: "list", Short: "List differences, those that are open if nothing else is asked for", Args: cobra.NoArgs}
-	state := list.Flags().String("state", "open", "only those that are: open, explained, closed, or all")
+	parent := group("reconciliation", "List and explain discrepancies with the provider's balance, or report the balance by day")
+	list := &cobra.Command{Use: "list", Short: "List discrepancies (default: the open ones)", Args: cobra.NoArgs}
+	state := list.Flags().String("state", "open", "only discrepancies that are: open, explained, closed, or all")
 	lister(list, differenceTable, func(ctx context.Context, api *client.Client, _ []string) (iter.Seq2[client.PaymentDifference, error], error) {
 		if *state == "all" {
 			*state = ""
@@ -30,10 +30,10 @@ func reconciliationCommand() *cobra.Command {
 		return api.PaymentDifferences(ctx, client.ListPaymentDifferencesParams{State: client.PaymentDifferenceState(*state)}), nil
 	})
 	explain := action{
-		use: "explain DIFFERENCE", short: "Say why a difference is none",
-		long: `Say why an open difference is none. It counts in no alert then, and stays on record with your
-name and reason. No payment and no refund is changed.`,
-		what: "a difference", reason: "why it is no difference, for the records",
+		use: "explain DIFFERENCE", short: "Explain a discrepancy",
+		long: `Explain an open discrepancy. It no longer counts in alerts, and stays on record with your
+name and reason. Payments and refunds do not change.`,
+		what: "a difference", reason: "the reason for the discrepancy, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
 			return api.ExplainPaymentDifference(ctx, id, client.PaymentDifferenceExplanationRequest{Reason: reason})
 		},
@@ -50,13 +50,13 @@ func reportBalanceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report",
 		Short: "Report the provider's balance transactions by day, category and currency",
-		Long: `Report what has moved the provider's balance from --from until before --to, by day (UTC),
-reporting category, currency of the payments and currency of the balance: how many, the
-sum of the payments, and amount, fee and net in the balance, in minor units. A day is
-listed 48 hours after its end. Payments of others on the account are counted only.`,
+		Long: `Report the provider's balance transactions from --from up to, but not including, --to, by
+day (UTC), reporting category, currency of the payments and currency of the balance: their
+number, the sum of the payments, and amount, fee and net in the balance, in minor units. A
+day is listed 48 hours after its end. Other payments on the account are only counted.`,
 		Args: cobra.NoArgs,
 	}
-	from := c.Flags().String("from", "", "first day: 2026-11-01")
+	from := c.Flags().String("from", "", "first day, such as 2026-11-01")
 	to := c.Flags().String("to", "", "the day after the last one")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return onDatabase(c, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {

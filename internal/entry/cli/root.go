@@ -22,7 +22,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	root := &cobra.Command{
 		Use:           "triprize",
-		Short:         "Operate Triprize: migrate, create keys, audit, resolve what waits for you",
+		Short:         "Operate Triprize: migrate, manage keys, audit, resolve waiting payments and refunds",
 		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -55,8 +55,7 @@ func statusOf(err error) int {
 	return command.Status(err) // of verify; any other error is a 1 there
 }
 
-// undecided is the exit status of a command that checks something, when nothing can be said
-// about it; 1 says that it is not as it should be.
+// undecided is the exit status of a check that could not be made; 1 is that of a failed check.
 const undecided = 2
 
 func undecidedIf(err error) error {
@@ -84,7 +83,7 @@ func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", 
 func group(use, short string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return fmt.Errorf("there is no %q below %q; see: %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+			return fmt.Errorf("%q is not a command of %q; see: %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
 		}
 		return cmd.Help()
 	}}
@@ -95,15 +94,15 @@ func configFlag(c *cobra.Command) *string {
 	return c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")
 }
 
-// readyTimeout is longer than a process takes to probe what it needs.
+// readyTimeout is longer than the probes of a process take.
 const readyTimeout = 5 * time.Second
 
-// readyCommand asks a process whether it can do its work. It is for health checks in
-// containers, whose images have no curl.
+// readyCommand checks the readiness of a process. It is for health checks in containers,
+// whose images have no curl.
 func readyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ready URL",
-		Short: "Ask a process whether it is ready, such as http://127.0.0.1:8080/readyz; status 0 when it is",
+		Short: "Check the readiness of a process at its URL, such as http://127.0.0.1:8080/readyz; status 0 if ready",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), readyTimeout)
@@ -118,7 +117,7 @@ func readyCommand() *cobra.Command {
 			}
 			defer func() { _ = response.Body.Close() }()
 			if response.StatusCode != http.StatusOK {
-				return fmt.Errorf("not ready: %s answered %s", args[0], response.Status)
+				return fmt.Errorf("not ready: %s responded with %s", args[0], response.Status)
 			}
 			return nil
 		},

@@ -26,7 +26,7 @@ func run(args ...string) (stdout, stderr string, status int) {
 func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 	for line, want := range map[string]string{
 		"ready":                        "1 arg",
-		"key make":                     `there is no "make" below "triprize key"`,
+		"key make":                     `"make" is not a command of "triprize key"`,
 		"key create --role app":        `"client" not set`,
 		"key create --client shop":     `"role" not set`,
 		"key revoke":                   "1 arg",
@@ -42,7 +42,7 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"audit payments --from 2026-11-01 --to 2026-11-02T09:00:00+09:00 x": "unknown command",
 		"audit refunds": "unknown command",
 
-		"payments end":                  `there is no "end" below "triprize payments"`,
+		"payments end":                  `"end" is not a command of "triprize payments"`,
 		"payments list --limit 0":       "1 to 10000",
 		"payments retry":                "1 arg",
 		"payments retry me":             "not the id of a purchase",
@@ -117,7 +117,7 @@ func TestReadyTellsByItsStatus(t *testing.T) {
 		t.Errorf("status %d, %s", got, stderr)
 	}
 	status = http.StatusServiceUnavailable
-	if _, stderr, got := run("ready", url); got != 1 || !strings.Contains(stderr, "not ready: "+url+" answered 503") {
+	if _, stderr, got := run("ready", url); got != 1 || !strings.Contains(stderr, "not ready: "+url+" responded with 503") {
 		t.Errorf("status %d, %s", got, stderr)
 	}
 	server.Close()

@@ -15,21 +15,21 @@ import (
 )
 
 func webhooksCommand() *cobra.Command {
-	parent := group("webhooks", "List the endpoints of apps, make one, disable, enable or replay it")
+	parent := group("webhooks", "List, create, enable, disable and replay webhook endpoints")
 	list := lister(&cobra.Command{Use: "list", Short: "List the endpoints", Args: cobra.NoArgs}, endpointTable,
 		func(ctx context.Context, api *client.Client, _ []string) (iter.Seq2[client.WebhookEndpoint, error], error) {
 			return api.WebhookEndpoints(ctx, client.ListWebhookEndpointsParams{}), nil
 		})
-	enable := action{use: "enable ENDPOINT", short: "Have events sent to an endpoint again", what: "an endpoint",
+	enable := action{use: "enable ENDPOINT", short: "Enable an endpoint", what: "an endpoint",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.EnableWebhookEndpoint(ctx, id)
 		}}
-	disable := action{use: "disable ENDPOINT", short: "Send nothing to an endpoint any more; what is pending fails", what: "an endpoint",
+	disable := action{use: "disable ENDPOINT", short: "Disable an endpoint; its pending deliveries fail", what: "an endpoint",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.DisableWebhookEndpoint(ctx, id)
 		}}
-	deliveries := &cobra.Command{Use: "deliveries ENDPOINT", Short: "List what is sent to an endpoint, the newest first", Args: cobra.ExactArgs(1)}
-	state := deliveries.Flags().String("state", "", "only those that are: pending, delivered or failed")
+	deliveries := &cobra.Command{Use: "deliveries ENDPOINT", Short: "List the deliveries of an endpoint, the newest first", Args: cobra.ExactArgs(1)}
+	state := deliveries.Flags().String("state", "", "only deliveries that are: pending, delivered or failed")
 	lister(deliveries, deliveryTable, func(ctx context.Context, api *client.Client, args []string) (iter.Seq2[client.WebhookDelivery, error], error) {
 		id, err := idOf("an endpoint", args[0])
 		return api.WebhookDeliveries(ctx, id, client.ListWebhookDeliveriesParams{State: client.WebhookDeliveryState(*state)}), err
@@ -39,10 +39,10 @@ func webhooksCommand() *cobra.Command {
 }
 
 func createEndpointCommand() *cobra.Command {
-	c := &cobra.Command{Use: "create", Short: "Make an endpoint for a client, and print it with its secret, once", Args: cobra.NoArgs}
-	owner := c.Flags().String("client", "", "whose events it hears: the client of an API key")
-	url := c.Flags().String("url", "", "where they are sent")
-	events := c.Flags().StringSlice("events", nil, "what is sent, such as purchase.*,campaign.drawn")
+	c := &cobra.Command{Use: "create", Short: "Create an endpoint for a client, and print it with its secret once", Args: cobra.NoArgs}
+	owner := c.Flags().String("client", "", "client of an API key, whose events are sent")
+	url := c.Flags().String("url", "", "address to which events are sent")
+	events := c.Flags().StringSlice("events", nil, "subscribed events, such as purchase.*,campaign.drawn")
 	for _, name := range []string{"client", "url", "events"} {
 		_ = c.MarkFlagRequired(name)
 	}
@@ -66,12 +66,12 @@ func createEndpointCommand() *cobra.Command {
 
 func replayCommand() *cobra.Command {
 	var span client.WebhookReplay
-	c := action{use: "replay ENDPOINT", short: "Send the events of a span of time again, the oldest 1,000 at most", what: "an endpoint",
+	c := action{use: "replay ENDPOINT", short: "Replay the events of a time range, at most the oldest 1,000", what: "an endpoint",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.ReplayWebhookDeliveries(ctx, id, span)
 		}}.command()
-	from := c.Flags().String("from", "", "events from this time on, such as 2026-07-01T00:00:00Z")
-	to := c.Flags().String("to", "", "events before this time")
+	from := c.Flags().String("from", "", "start of the time range, inclusive, such as 2026-07-01T00:00:00Z")
+	to := c.Flags().String("to", "", "end of the time range, exclusive")
 	for _, name := range []string{"from", "to"} {
 		_ = c.MarkFlagRequired(name)
 	}
