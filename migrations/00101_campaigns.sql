@@ -1,10 +1,10 @@
 -- loses: campaign_metadata, prizes, layers, campaigns
 -- +goose Up
 
--- The hot row: every purchase updates its counters. It is kept narrow, half of
--- each page stays free for HOT updates, no index names a counter, and no foreign
--- key points at it from a table that is written in crowds (share locks on this
--- row cost two thirds of the throughput; audit checks what the key would have).
+-- The hot row: every purchase updates its counters. It is narrow, half of each page
+-- stays free for HOT updates, no index has a counter, and no frequently written table
+-- has a foreign key to it (share locks on this row cost two thirds of the throughput;
+-- audit checks the references instead).
 CREATE TABLE campaigns (
     id                  uuid        PRIMARY KEY,
     name                text        NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
@@ -16,18 +16,18 @@ CREATE TABLE campaigns (
     paused_at           timestamptz,                                       -- a flag on an active campaign
     sale_starts_at      timestamptz,
     sale_ends_at        timestamptz,
-    draws_at            timestamptz, -- sale_ends_at, if the campaign is drawn then, sold out or not; null: it is drawn when it is sold out
+    draws_at            timestamptz, -- sale_ends_at, if the campaign is drawn then, sold out or not; null: it is drawn when sold out
     policies            jsonb       NOT NULL,
     positions_total     integer     NOT NULL CHECK (positions_total BETWEEN 1 AND 500500),
     positions_reserved  integer     NOT NULL DEFAULT 0 CHECK (positions_reserved >= 0), -- held or reserved
     positions_sold      integer     NOT NULL DEFAULT 0 CHECK (positions_sold >= 0),
     positions_blocked   integer     NOT NULL DEFAULT 0 CHECK (positions_blocked >= 0),
-    board_version       bigint      NOT NULL DEFAULT 0,                    -- grows with every change of a position
-    closed_board        bigint, -- the board_version since when its free positions are unsold, or its winners known
-    execution_lock_id   uuid,                                              -- the claim of the worker that draws
+    board_version       bigint      NOT NULL DEFAULT 0,                    -- incremented with every change of a position
+    closed_board        bigint, -- the board_version from which its free positions are unsold, or its winners known
+    execution_lock_id   uuid,                                              -- the lease of the worker that draws
     execution_locked_by text        CHECK (char_length(execution_locked_by) <= 255), -- its name: host/pid/random, as in its log and in Redis
-    execution_locked_at timestamptz,                                       -- since when; renewed while at work
-    execution_version   bigint      NOT NULL DEFAULT 0,                    -- fencing: grows with every claim
+    execution_locked_at timestamptz,                                       -- last renewal
+    execution_version   bigint      NOT NULL DEFAULT 0,                    -- fencing: incremented with every lease
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     published_at        timestamptz,
     draw_started_at     timestamptz,
@@ -38,7 +38,7 @@ CREATE TABLE campaigns (
 
     CHECK (positions_total = base_length * (base_length + 1) / 2),
     CHECK (positions_reserved + positions_sold + positions_blocked <= positions_total),
-    CHECK (positions_blocked = 0 OR draws_at IS NOT NULL),                 -- a draw of a sold-out campaign would never begin
+    CHECK (positions_blocked = 0 OR draws_at IS NOT NULL),                 -- otherwise the campaign would never sell out, nor be drawn
     CHECK (sale_ends_at > sale_starts_at),
     CHECK (paused_at IS NULL OR state = 'active'),
     CHECK ((execution_lock_id IS NULL) = (execution_locked_at IS NULL)),
@@ -51,7 +51,7 @@ CREATE TABLE campaigns (
     CONSTRAINT campaigns_draw_at_their_end CHECK (draws_at IS NULL OR draws_at IS NOT DISTINCT FROM sale_ends_at)
 ) WITH (fillfactor = 50);
 
--- Sweeps look for these campaigns; there are few at a time.
+-- For the sweeps; there are few such campaigns at a time.
 CREATE INDEX campaigns_drawing ON campaigns (draw_started_at) WHERE state = 'drawing';
 CREATE INDEX campaigns_large ON campaigns (id) WHERE positions_total > 20000; -- for the sweep audit
 CREATE INDEX campaigns_ending ON campaigns (sale_ends_at) WHERE state = 'active' AND sale_ends_at IS NOT NULL;
@@ -71,7 +71,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- OF state: an update of counters alone does not pay for it.
+-- OF state: updates of counters do not run the trigger.
 CREATE TRIGGER campaign_state_moves BEFORE UPDATE OF state ON campaigns
     FOR EACH ROW EXECUTE FUNCTION campaign_state_moves();
 
@@ -92,7 +92,7 @@ CREATE TABLE layers (
     positions    integer NOT NULL CHECK (positions BETWEEN 1 AND 500500),
     first_number integer NOT NULL CHECK (first_number BETWEEN 1 AND 500500), -- of its first position
     label        text    CHECK (char_length(label) BETWEEN 1 AND 100),
-    aisles       integer[] NOT NULL DEFAULT '{}'                           -- sorted columns after which a run of neighbours ends
+    aisles       integer[] NOT NULL DEFAULT '{}'                           -- sorted columns followed by an aisle
                          CHECK (cardinality(aisles) <= 100 AND 1 <= ALL (aisles) AND positions > ALL (aisles)),
     PRIMARY KEY (campaign_id, layer)
 );
@@ -100,7 +100,7 @@ CREATE TABLE layers (
 -- The number of a position, 1 … n over its campaign.
 CREATE FUNCTION position_number(first_number integer, col integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN first_number + col - 1;
--- Its name for people. Both are simple enough to be inlined into the query.
+-- Its label. Postgres inlines both functions into the query.
 CREATE FUNCTION position_label(label text, first_number integer, col integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(label || ' ' || col::text, position_number(first_number, col)::text);
 
@@ -128,15 +128,15 @@ END $$;
 CREATE TRIGGER prizes_are_won_in_their_layer BEFORE INSERT OR UPDATE OF winning_column, layer ON prizes
     FOR EACH ROW WHEN (NEW.winning_column IS NOT NULL) EXECUTE FUNCTION prizes_are_won_in_their_layer();
 
--- The metadata of a campaign; no row: none. It stands beside the row of the campaign, which is
--- written with every sale. The bound is wider than that of the API
--- (2 KiB of keys and values): here each quotation mark counts twice, and punctuation counts.
+-- The metadata of a campaign; no row: none. A separate table, because every sale updates the
+-- campaign's row. The limit is wider than that of the API (2 KiB of keys and values), because
+-- JSON adds punctuation and escapes.
 CREATE TABLE campaign_metadata (
     campaign_id uuid  PRIMARY KEY REFERENCES campaigns,
     metadata    jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608)
 );
 
--- The trigger of append-only tables. A row trigger does not see a TRUNCATE: they have one for each.
+-- The trigger of append-only tables: one for rows and one for TRUNCATE, which runs no row trigger.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

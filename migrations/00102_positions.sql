@@ -5,12 +5,12 @@ CREATE TABLE positions (
     campaign_id   uuid        NOT NULL,
     layer         integer     NOT NULL,
     col           integer     NOT NULL CHECK (col BETWEEN 1 AND 500500),
-    rank          integer     NOT NULL,                                    -- a secret random order over the campaign
+    rank          integer     NOT NULL,                                    -- a secret random order within the campaign
     price         bigint      NOT NULL CHECK (price > 0),                  -- the layer's, fixed at publication
     state         text        NOT NULL DEFAULT 'available'
                               CHECK (state IN ('available', 'held', 'reserved', 'sold', 'blocked')),
-    version       integer     NOT NULL DEFAULT 0,                          -- grows with every change
-    board_version bigint      NOT NULL DEFAULT 0, -- the campaign's at the last change. No index: it would be written with every sale.
+    version       integer     NOT NULL DEFAULT 0,                          -- incremented with every change
+    board_version bigint      NOT NULL DEFAULT 0, -- the campaign's at the last change. No index: every sale would write to it.
     user_id       text,
     hold_id       uuid,
     purchase_id   uuid,
@@ -34,24 +34,23 @@ CREATE INDEX positions_free_in_layer ON positions (campaign_id, layer, rank) WHE
 CREATE INDEX positions_of_user ON positions (campaign_id, user_id) WHERE user_id IS NOT NULL;
 CREATE INDEX positions_of_hold ON positions (hold_id) WHERE hold_id IS NOT NULL;
 
--- How far the positions of a large campaign are made before its publication: they are made
--- in steps, and nobody is shown them while there is a row. It is deleted in the transaction
--- that publishes the campaign.
+-- Progress of creating the positions of a large campaign before its publication, in steps. While
+-- a row exists, the positions are not visible. The publishing transaction deletes it.
 CREATE TABLE position_fills (
     campaign_id uuid    PRIMARY KEY REFERENCES campaigns,
-    draft       bytea   CHECK (octet_length(draft) = 32),         -- SHA-256 of the prices; null: of another draft, being deleted
+    draft       bytea   CHECK (octet_length(draft) = 32),         -- SHA-256 of the prices; null: positions of an older draft are being deleted
     seed        bytea   NOT NULL CHECK (octet_length(seed) = 32), -- of the secret order of ranks
     made        integer NOT NULL CHECK (made >= 0)                -- positions, by layer and column
 );
 
--- A hold keeps positions for one user until it expires, by the database's clock.
--- One whose time is over is over, whether a sweep has tidied it up or not.
+-- A hold reserves positions for one user until it expires, by the database's clock. It
+-- ends at that time, even before a sweep releases it.
 CREATE TABLE holds (
     id          uuid        PRIMARY KEY,
     campaign_id uuid        NOT NULL,                                      -- no foreign key: see campaigns
     user_id     text        NOT NULL CHECK (char_length(user_id) BETWEEN 1 AND 128),
-    client      text        NOT NULL,                                      -- that made it, and hears of it
-    positions   jsonb       NOT NULL,                                      -- [{layer, column, price}], also when it is over
+    client      text        NOT NULL,                                      -- that created it, and gets its events
+    positions   jsonb       NOT NULL,                                      -- [{layer, column, price}], also after its end
     currency    text        NOT NULL,                                      -- of these prices
     size        smallint    NOT NULL CHECK (size >= 1),
     state       text        NOT NULL DEFAULT 'active'
@@ -81,10 +80,9 @@ CREATE INDEX holds_of_campaign ON holds (campaign_id, id);
 CREATE INDEX holds_of_client ON holds (campaign_id, client, id);
 CREATE INDEX holds_by_user ON holds (user_id, id);
 
--- How long a user has kept a position lately without buying it, in all its holds and
--- unpaid reservations of it together: what bounds that time, however it is split. Written
--- when a hold ends without a purchase, or a purchase without its payment; reset by the next
--- of them after a rest; deleted with ended holds.
+-- How long a user has recently occupied a position without buying it, summed over its holds
+-- and unpaid reservations, to limit the total. Written when a hold ends without a purchase, or
+-- a purchase without its payment; reset by the next one after a pause; deleted with ended holds.
 CREATE TABLE held_times (
     campaign_id   uuid        NOT NULL,
     user_id       text        NOT NULL,
@@ -92,7 +90,7 @@ CREATE TABLE held_times (
     col           integer     NOT NULL,
     held_seconds  float8      NOT NULL CHECK (held_seconds >= 0),
     ended_at      timestamptz NOT NULL,                                    -- the last of them
-    pause_seconds float8      NOT NULL CHECK (pause_seconds >= 0),         -- before the next hold: as long as the last was, or without end if a hold expired; holds.cool_down at most
+    pause_seconds float8      NOT NULL CHECK (pause_seconds >= 0),         -- before the next hold: the duration of the last one, unlimited if it expired; at most holds.cool_down
     PRIMARY KEY (campaign_id, user_id, layer, col)
 ) WITH (fillfactor = 80);
 

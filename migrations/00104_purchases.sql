@@ -5,8 +5,8 @@ CREATE TABLE purchases (
     id                uuid        PRIMARY KEY,
     campaign_id       uuid        NOT NULL,                                -- no foreign key: see campaigns
     user_id           text        NOT NULL CHECK (char_length(user_id) BETWEEN 1 AND 128),
-    client            text        NOT NULL,                                -- that made it, and hears of it
-    job_id            uuid        NOT NULL UNIQUE,                         -- one job, one purchase
+    client            text        NOT NULL,                                -- that created it, and gets its events
+    job_id            uuid        NOT NULL UNIQUE,                         -- a job has at most one purchase
     amount            bigint      NOT NULL CHECK (amount > 0),             -- minor units
     currency          text        NOT NULL,
     payment_method    text        NOT NULL CHECK (payment_method IN ('external', 'wallet', 'card')),
@@ -15,7 +15,7 @@ CREATE TABLE purchases (
                                   CHECK (state IN ('pending', 'awaiting_action', 'completed', 'failed',
                                                    'cancelled', 'refunding', 'refunded')),
     failure           text,                                                -- a code of the HTTP contract
-    nonce             bytea       NOT NULL CHECK (octet_length(nonce) = 16), -- hides the owner in the published list
+    nonce             bytea       NOT NULL CHECK (octet_length(nonce) = 16), -- conceals the owner in the published list
     metadata          jsonb       CONSTRAINT purchases_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     completed_at      timestamptz,
@@ -24,7 +24,7 @@ CREATE TABLE purchases (
     cancel_reason     text        CHECK (char_length(cancel_reason) <= 500),
     partial_cancellations jsonb   CHECK (jsonb_typeof(partial_cancellations) = 'array'), -- [{job_id, positions, amount, by, reason, at}]; null: none
 
-    -- A purchase that failed or was cancelled may have to be refunded later, and keeps why.
+    -- A failed or cancelled purchase may be refunded later, and keeps its reason.
     CONSTRAINT purchases_failed_with_failure CHECK (state <> 'failed' OR failure IS NOT NULL),
     CONSTRAINT purchases_failure_of CHECK (failure IS NULL OR state IN ('failed', 'refunding', 'refunded')),
     CONSTRAINT purchases_cancelled_at CHECK (state <> 'cancelled' OR cancelled_at IS NOT NULL),
@@ -39,11 +39,11 @@ CREATE INDEX purchases_of_user ON purchases (user_id, id);
 CREATE INDEX purchases_of_campaign ON purchases (campaign_id, id);
 CREATE INDEX purchases_of_client ON purchases (campaign_id, client, id);
 CREATE INDEX purchases_not_completed ON purchases (campaign_id, state, id) WHERE state <> 'completed';
--- Those whose cards may still be declined.
+-- Purchases whose card may still be declined.
 CREATE INDEX purchases_unpaid ON purchases (client, user_id) WHERE state IN ('pending', 'awaiting_action');
 CREATE INDEX purchases_of_reference ON purchases (payment_reference, id) WHERE payment_reference IS NOT NULL;
 
--- The positions that a purchase has, or had when it ended; not those that were cancelled before.
+-- The positions that a purchase has, or had when it ended, without partially cancelled ones.
 CREATE TABLE purchase_items (
     purchase_id uuid    NOT NULL,
     layer       integer NOT NULL,

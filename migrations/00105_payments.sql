@@ -1,9 +1,8 @@
 -- loses: payment_events_listed, payment_events, disputes, refunds, payment_steps, payments
 -- +goose Up
 
--- A payment at a provider, of one purchase. It is its own agenda: due_at says when
--- somebody must look at it next. Every write names the version that it has read, and
--- counts it up, so a worker that was stopped and comes back writes nothing.
+-- A payment at a provider, of one purchase. due_at is the time of its next check. Every write
+-- compares and increments the version, so a worker that resumes after a pause writes nothing.
 CREATE TABLE payments (
     purchase_id    uuid        PRIMARY KEY,
     job_id         uuid        NOT NULL UNIQUE,
@@ -15,45 +14,45 @@ CREATE TABLE payments (
     phase          text        NOT NULL DEFAULT 'reserved'
                                CHECK (phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing', 'capturing', 'captured',
                                                 'expiring', 'late', 'ended', 'settled', 'refund_due', 'cancelled')),
-    version        bigint      NOT NULL DEFAULT 0,                         -- fencing: grows with every claim and every write
+    version        bigint      NOT NULL DEFAULT 0,                         -- fencing: incremented with every lease and every write
     lease_until    timestamptz,                                            -- until then a worker has it
-    due_at         timestamptz,                                            -- when to look at it next; null: not before an event comes
-    wakes          integer     NOT NULL DEFAULT 0,                         -- grows with every event about it
+    due_at         timestamptz,                                            -- its next check; null: none before an event arrives
+    wakes          integer     NOT NULL DEFAULT 0,                         -- incremented with every event about it
     deadline       timestamptz NOT NULL,                                   -- of the reservation
     latest         timestamptz NOT NULL,                                   -- no extension goes beyond
-    awaits_until   timestamptz,                                            -- its buyer is not awaited longer: the end of the sale and payments.after_sale_end; null: the sale has no end
-    declined_until timestamptz,                                            -- after a decline, until when another payment method may come
+    awaits_until   timestamptz,                                            -- the buyer's deadline: the end of the sale plus payments.after_sale_end; null: the sale has no end
+    declined_until timestamptz,                                            -- after a decline, until when another payment method is accepted
     over_at        timestamptz NOT NULL GENERATED ALWAYS AS (CASE phase WHEN 'action' THEN least(deadline, awaits_until)
-                               WHEN 'declined' THEN least(deadline, awaits_until, declined_until) ELSE deadline END) STORED, -- when it is given up
-    kept_since     timestamptz NOT NULL,                                   -- from when its user's time with the positions counts: that of the hold, too, and no extension, so it moves with the deadline
-    attempt        smallint    NOT NULL DEFAULT 0,                         -- of creating the intent, the last part of its idempotency key
+                               WHEN 'declined' THEN least(deadline, awaits_until, declined_until) ELSE deadline END) STORED, -- when it expires
+    kept_since     timestamptz NOT NULL,                                   -- start of its user's time with the positions, including the hold, without extensions: it moves with the deadline
+    attempt        smallint    NOT NULL DEFAULT 0,                         -- at creating the intent; the last part of its idempotency key
     attempt_at     timestamptz,                                            -- when that key was stored
-    tries          smallint    NOT NULL DEFAULT 0 CHECK (tries BETWEEN 0 AND 4), -- with other payment methods than the first
+    tries          smallint    NOT NULL DEFAULT 0 CHECK (tries BETWEEN 0 AND 4), -- with payment methods other than the first
     intent_id      text        UNIQUE,
     intent_status  text,                                                   -- as last fetched
     livemode       boolean,                                                -- as last fetched; false: no money moves
     received       bigint      NOT NULL DEFAULT 0 CHECK (received >= 0),   -- captured, as last fetched
     next_action    text,                                                   -- where the buyer authenticates
-    ending         text        CHECK (ending IN ('expired', 'declined', 'refused', 'cancelled', 'campaign-cancelled', 'unpaid')), -- why it is given up
-    uncancellable  boolean     NOT NULL DEFAULT false,                     -- the provider would not cancel it: it may still be paid
+    ending         text        CHECK (ending IN ('expired', 'declined', 'refused', 'cancelled', 'campaign-cancelled', 'unpaid')), -- why it is cancelled
+    uncancellable  boolean     NOT NULL DEFAULT false,                     -- the provider rejected the cancellation: it may still be paid
     decline        json,                                                   -- {code, decline_code, advice, message}
     cancel_job     uuid,                                                   -- the cancellation job that ends with it
     cancelled_by   text,
     cancel_reason  text        CHECK (char_length(cancel_reason) <= 500),
-    faults         integer     NOT NULL DEFAULT 0,                         -- attempts in vain in a row, not its fault
-    waiting_for    text        CHECK (waiting_for IN ('operator', 'key', 'answer', 'provider', 'turn')), -- where more than its buyer or a time is needed
-    waiting_since  timestamptz,                                            -- the provider has not answered since, or there is no key
-    last_error     text,                                                   -- the provider's words when it began to wait, for operators
+    faults         integer     NOT NULL DEFAULT 0,                         -- consecutive failed attempts that are not its own fault
+    waiting_for    text        CHECK (waiting_for IN ('operator', 'key', 'answer', 'provider', 'turn')), -- what it waits for, beside its buyer or a deadline
+    waiting_since  timestamptz,                                            -- since when the provider has not responded, or the key is missing
+    last_error     text,                                                   -- the provider's message when the wait began, for operators
     resolved_as    text        CHECK (resolved_as IN ('paid', 'unpaid')),   -- by an operator, by hand
     resolved_by    text,
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     disputed_at    timestamptz,
-    dispute        json,                                                   -- {id, status, reason, refundable, amount, currency, fee, fee_currency}: that of its disputes which counts
-    amount_disputed bigint     NOT NULL DEFAULT 0 CHECK (amount_disputed >= 0), -- of those that are lost, in its currency
+    dispute        json,                                                   -- {id, status, reason, refundable, amount, currency, fee, fee_currency} of its relevant dispute
+    amount_disputed bigint     NOT NULL DEFAULT 0 CHECK (amount_disputed >= 0), -- of its lost disputes in its currency
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at    timestamptz,
     CHECK (deadline <= latest),
-    CHECK ((waiting_for IS NULL) = (waiting_since IS NULL) OR waiting_for IS NOT DISTINCT FROM 'operator'), -- from when on it is an operator's
+    CHECK ((waiting_for IS NULL) = (waiting_since IS NULL) OR waiting_for IS NOT DISTINCT FROM 'operator'), -- for an operator, waiting_since may be null
     CHECK (phase <> 'declined' OR declined_until IS NOT NULL AND decline IS NOT NULL),
     CHECK (phase NOT IN ('confirming', 'action', 'declined', 'processing', 'capturing', 'captured', 'settled', 'refund_due', 'late') OR intent_id IS NOT NULL),
     CHECK (phase NOT IN ('expiring', 'late', 'ended', 'cancelled') OR ending IS NOT NULL),
@@ -68,18 +67,18 @@ CREATE TABLE payments (
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX payments_over ON payments (over_at) WHERE phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing');
 CREATE INDEX payments_open_of_campaign ON payments (campaign_id) WHERE finished_at IS NULL;
-CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- how long they wait for a worker
+CREATE INDEX payments_in_queue ON payments (created_at) WHERE phase = 'reserved'; -- for the gauge of their wait for a worker
 CREATE INDEX payments_waiting ON payments (purchase_id) WHERE waiting_for IS NOT NULL; -- lists and gauges
 CREATE INDEX payments_to_escalate ON payments (waiting_since) WHERE waiting_for <> 'operator';
 
--- The dated steps of a payment and its refund, for the timeline.
+-- The steps of a payment and its refund, for the timeline.
 CREATE TABLE payment_steps (
     purchase_id uuid        NOT NULL,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders steps of one moment
+    number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders steps with the same time
     event       text        NOT NULL,
     detail      text,
-    declined_client text,                                                  -- of a decline: the client and its user, whose declines are counted
+    declined_client text,                                                  -- of a decline: the client and user whose declines are counted
     declined_user text,
     PRIMARY KEY (purchase_id, number),
     CHECK (declined_user IS NULL OR event = 'declined'),
@@ -88,17 +87,17 @@ CREATE TABLE payment_steps (
 
 CREATE INDEX payment_steps_declines ON payment_steps (declined_client, declined_user, at) WHERE declined_user IS NOT NULL;
 
--- Money of a purchase that went back or is to: by us, and by hand at the provider. A card refund of ours is
--- its own agenda, as a payment is.
+-- Refunds of purchases, by us or made at the provider by others. due_at, version and lease_until of
+-- our card refunds work as those of payments.
 CREATE TABLE refunds (
     id            uuid        PRIMARY KEY,
     purchase_id   uuid        NOT NULL,
-    number        smallint    CHECK (number > 0),                          -- of those of the purchase that are ours, from 1 on; null: it is not
+    number        smallint    CHECK (number > 0),                          -- of our refunds of the purchase, from 1; null: made by others
     campaign_id   uuid        NOT NULL,
     user_id       text        NOT NULL,
     client        text,                                                    -- of the purchase, set by a trigger
     method        text        NOT NULL CHECK (method IN ('wallet', 'card', 'external')),
-    amount        bigint      NOT NULL CHECK (amount >= 0),                -- minor units; 0: nothing was left to be given back
+    amount        bigint      NOT NULL CHECK (amount >= 0),                -- minor units; 0: nothing was left to refund
     currency      text        NOT NULL,
     reason        text        NOT NULL CHECK (reason IN ('cancelled', 'campaign-cancelled', 'late-payment', 'out-of-band')),
     state         text        NOT NULL
@@ -107,14 +106,14 @@ CREATE TABLE refunds (
     lease_until   timestamptz,
     due_at        timestamptz,
     wakes         integer     NOT NULL DEFAULT 0,
-    attempt       smallint    NOT NULL DEFAULT 0,                          -- of making it, the last part of its idempotency key
+    attempt       smallint    NOT NULL DEFAULT 0,                          -- at creating it; the last part of its idempotency key
     attempt_at    timestamptz,
-    asked         bigint,                                                  -- amount with which the key of the attempt was stored: amount may be less since
+    asked         bigint,                                                  -- the amount of the stored attempt: amount may be lower now
     provider_id   text        UNIQUE,                                      -- re_… of the last attempt
-    failure       text,                                                    -- why the provider has refused it
+    failure       text,                                                    -- why the provider rejected it
     faults        integer     NOT NULL DEFAULT 0,
-    waiting_since timestamptz,                                             -- no attempt was answered since, or there is no key; null: it does not wait
-    stuck         boolean     NOT NULL DEFAULT false,                      -- it goes on only when an operator has seen to it, or to the key
+    waiting_since timestamptz,                                             -- since when the provider has not responded, or the key is missing; null: it does not wait
+    stuck         boolean     NOT NULL DEFAULT false,                      -- it continues only after an operator acts on it, or on the key
     resolved_by   text,                                                    -- the operator or app that resolved it
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -138,7 +137,7 @@ CREATE INDEX refunds_of_campaign ON refunds (campaign_id, id);
 CREATE INDEX refunds_of_client ON refunds (campaign_id, client, id);
 CREATE INDEX refunds_for_operator ON refunds (id) -- lists and gauges
     WHERE method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'));
-CREATE UNIQUE INDEX refunds_being_made ON refunds (purchase_id) WHERE state = 'open' AND attempt > 0; -- each asks for what the others leave
+CREATE UNIQUE INDEX refunds_being_made ON refunds (purchase_id) WHERE state = 'open' AND attempt > 0; -- each is for what the others leave
 CREATE INDEX refunds_to_escalate ON refunds (waiting_since)
     WHERE waiting_since IS NOT NULL AND NOT stuck AND method = 'card' AND number IS NOT NULL AND state IN ('open', 'pending', 'requires_action');
 
@@ -151,19 +150,19 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER refunds_client BEFORE INSERT ON refunds FOR EACH ROW EXECUTE FUNCTION refunds_client();
 
--- The disputes of payments, each as the newest event has told it. Events come in any order: a dispute
--- never goes back to a lower rank. An inquiry can become a dispute, also when it was closed; a
--- status that is not known is taken for an open dispute.
+-- The disputes of payments, each as reported by its newest event. Events arrive in any order: a
+-- dispute never returns to a lower rank. An inquiry can become a dispute, even after it was closed.
+-- An unknown status counts as an open dispute.
 CREATE TABLE disputes (
     id          text        PRIMARY KEY,                                   -- of the provider
     purchase_id uuid        NOT NULL REFERENCES payments ON DELETE CASCADE,
     status      text        NOT NULL,
     reason      text        NOT NULL,
-    refundable  boolean     NOT NULL,                                      -- as told: the bank has not the money
-    told_at     timestamptz NOT NULL,                                      -- when the event was made, by the provider's clock
+    refundable  boolean     NOT NULL,                                      -- as reported: the bank does not have the money
+    told_at     timestamptz NOT NULL,                                      -- when the event was created, by the provider's clock
     amount      bigint      NOT NULL CHECK (amount >= 0),                  -- minor units
     currency    text        NOT NULL,
-    fee         bigint      NOT NULL,                                      -- what the provider takes for it, minor units; 0: nothing yet
+    fee         bigint      NOT NULL,                                      -- the provider's fee, minor units; 0: none yet
     fee_currency text       NOT NULL,                                      -- of the provider's balance; empty without a fee
     rank        smallint    NOT NULL GENERATED ALWAYS AS (
                     CASE status WHEN 'warning_needs_response' THEN 1 WHEN 'warning_under_review' THEN 2 WHEN 'warning_closed' THEN 3
@@ -173,7 +172,7 @@ CREATE TABLE disputes (
 
 CREATE INDEX disputes_of_purchase ON disputes (purchase_id);
 
--- The events of the provider, each once, in any order.
+-- The events of the provider, each stored once, in any order.
 CREATE TABLE payment_events (
     id          text        PRIMARY KEY,                                   -- evt_… of the provider
     type        text        NOT NULL,
@@ -183,8 +182,8 @@ CREATE TABLE payment_events (
     source      text        NOT NULL CHECK (source IN ('webhook', 'list')),
     object_id   text,
     intent_id   text,
-    purchase_id uuid,                                                      -- as the object's metadata say
-    status      text,                                                      -- of the object, when the event was made
+    purchase_id uuid,                                                      -- in the object's metadata
+    status      text,                                                      -- of the object at the time of the event
     reason      text,                                                      -- of a dispute
     refundable  boolean     NOT NULL DEFAULT false,                        -- of a dispute: its charge can be refunded
     disputed    json,                                                      -- of a dispute: {amount, currency, fee, fee_currency}
@@ -196,13 +195,13 @@ CREATE TABLE payment_events (
 
 CREATE INDEX payment_events_open ON payment_events (received_at) WHERE handled_at IS NULL;
 CREATE INDEX payment_events_received ON payment_events (received_at);
-CREATE INDEX payment_events_uncaptured ON payment_events (intent_id) WHERE outcome = 'uncaptured'; -- worked off again when the intent's money is in the books
+CREATE INDEX payment_events_uncaptured ON payment_events (intent_id) WHERE outcome = 'uncaptured'; -- processed again when the capture of the intent is recorded
 
--- Up to when its events were listed, by the provider's clock: when the newest of them was made. One row, or none yet.
+-- Until when events were listed: the creation time of the newest one, by the provider's clock. At most one row.
 CREATE TABLE payment_events_listed (
     one      boolean     PRIMARY KEY DEFAULT true CHECK (one),
     until    timestamptz NOT NULL,
-    moved_at timestamptz NOT NULL DEFAULT clock_timestamp()                -- when until has become later, by our clock
+    moved_at timestamptz NOT NULL DEFAULT clock_timestamp()                -- last change of until, by our clock
 );
 
 -- +goose Down

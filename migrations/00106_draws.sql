@@ -13,15 +13,15 @@ CREATE TABLE commitments (
 CREATE TRIGGER commitments_are_immutable BEFORE UPDATE OR DELETE ON commitments FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER commitments_are_not_truncated BEFORE TRUNCATE ON commitments FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- The secrets of campaigns, encrypted with draw.secret_key. Commitments never change; what
--- a secret is encrypted with does.
+-- The secrets of campaigns, encrypted with draw.secret_key. Commitments never change; the
+-- encryption of a secret does.
 CREATE TABLE draw_secrets (
     campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
     sealed      bytea       NOT NULL,
     sealed_at   timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- The chains of public randomness that campaigns have bound themselves to.
+-- The chains of public randomness to which campaigns are bound.
 CREATE TABLE beacon_chains (
     chain_hash   bytea   PRIMARY KEY CHECK (octet_length(chain_hash) = 32),
     public_key   bytea   NOT NULL,
@@ -33,8 +33,8 @@ CREATE TABLE beacon_chains (
 CREATE TRIGGER beacon_chains_are_immutable BEFORE UPDATE OR DELETE ON beacon_chains FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER beacon_chains_are_not_truncated BEFORE TRUNCATE ON beacon_chains FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- Verified rounds: those that draws needed, and those seen before a freeze. Who reads a row verifies it, because
--- one that is false must not stand in the way of the true one: a round has one signature that verifies.
+-- Verified rounds: those that draws used, and those seen before a freeze. Readers verify a row again, so that
+-- a false row cannot block the true one: a round has exactly one valid signature.
 CREATE TABLE beacon_rounds (
     chain_hash bytea       NOT NULL REFERENCES beacon_chains,
     round      bigint      NOT NULL CHECK (round >= 1),
@@ -46,21 +46,20 @@ CREATE TABLE beacon_rounds (
 CREATE TRIGGER beacon_rounds_are_immutable BEFORE UPDATE OR DELETE ON beacon_rounds FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER beacon_rounds_are_not_truncated BEFORE TRUNCATE ON beacon_rounds FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- The sold list, bound when the sale is over, and the record that is published then.
+-- The root of the sold list after the end of the sale, and the published freeze record.
 CREATE TABLE freezes (
     campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
     root        bytea       NOT NULL CHECK (octet_length(root) = 32),
     sold        integer     NOT NULL CHECK (sold >= 0),
     record      text        NOT NULL,                                      -- canonical JSON
-    round       bigint      CHECK (round >= 1),                            -- of the beacon; null: there is none
+    round       bigint      CHECK (round >= 1),                            -- of the beacon; null: no beacon
     frozen_at   timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE TRIGGER freezes_are_immutable BEFORE UPDATE OR DELETE ON freezes FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER freezes_are_not_truncated BEFORE TRUNCATE ON freezes FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- A record is public before its round is due, or it is not stored: a worker that stood still
--- between the two would let somebody know the round first. Looked at when the transaction
--- commits.
+-- A record must be public before its round is due, or it is not stored: otherwise a delayed worker
+-- could let someone know the round before the freeze. Checked at commit.
 -- +goose StatementBegin
 CREATE FUNCTION freezes_come_before_their_round() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -77,8 +76,8 @@ END $$;
 CREATE CONSTRAINT TRIGGER freezes_come_before_their_round AFTER INSERT ON freezes DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.round IS NOT NULL) EXECUTE FUNCTION freezes_come_before_their_round();
 
--- The frozen list: the nodes of its tree that stand over 1,024 leaves each (the last over the
--- rest), and these leaves of 56 bytes. The path of a leaf needs no more than its own 1,024.
+-- The frozen list: the tree nodes over 1,024 leaves each (the last over the rest), with these
+-- leaves of 56 bytes. The path of a leaf needs only its own 1,024 leaves and the nodes.
 CREATE TABLE freeze_subtrees (
     campaign_id uuid    NOT NULL REFERENCES freezes,
     number      integer NOT NULL CHECK (number >= 0),
@@ -86,11 +85,11 @@ CREATE TABLE freeze_subtrees (
     leaves      bytea   NOT NULL CHECK (octet_length(leaves) BETWEEN 56 AND 56 * 1024 AND octet_length(leaves) % 56 = 0),
     PRIMARY KEY (campaign_id, number)
 );
-ALTER TABLE freeze_subtrees ALTER COLUMN leaves SET STORAGE EXTERNAL; -- hashes cannot be compressed
+ALTER TABLE freeze_subtrees ALTER COLUMN leaves SET STORAGE EXTERNAL; -- hashes do not compress
 CREATE TRIGGER freeze_subtrees_are_immutable BEFORE UPDATE OR DELETE ON freeze_subtrees FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER freeze_subtrees_are_not_truncated BEFORE TRUNCATE ON freeze_subtrees FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- One draw per campaign: the primary key says so.
+-- One draw per campaign: the primary key ensures it.
 CREATE TABLE draws (
     campaign_id       uuid        PRIMARY KEY REFERENCES campaigns,
     trust             text        NOT NULL CHECK (trust IN ('operator', 'beacon')),
@@ -98,14 +97,14 @@ CREATE TABLE draws (
     secret            bytea       NOT NULL CHECK (octet_length(secret) = 32), -- revealed with the result
     randomness        bytea       NOT NULL,                                -- empty without a beacon
     winners           jsonb       NOT NULL,
-    execution_version bigint      NOT NULL,                                -- the claim that drew
+    execution_version bigint      NOT NULL,                                -- the lease that drew
     executed_at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE TRIGGER draws_are_immutable BEFORE UPDATE OR DELETE ON draws FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER draws_are_not_truncated BEFORE TRUNCATE ON draws FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- A draw is never weaker than its rules: with a beacon in them it has the randomness of the
--- round that its freeze record names.
+-- With a beacon in its rules, a draw must use the randomness of the round that its freeze record
+-- names.
 -- +goose StatementBegin
 CREATE FUNCTION draws_keep_their_rules() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -132,8 +131,8 @@ END $$;
 CREATE TRIGGER draws_keep_their_rules BEFORE INSERT ON draws
     FOR EACH ROW EXECUTE FUNCTION draws_keep_their_rules();
 
--- The announcement that a draw with a beacon is voided: its round has been due for 24 hours, and
--- nobody has it. Until voids_at anybody may still post it.
+-- The announced void of a draw with a beacon, whose round is 24 hours overdue. Until voids_at
+-- anyone can still post the round.
 CREATE TABLE draw_voids (
     campaign_id  uuid        PRIMARY KEY REFERENCES freezes,
     announced_at timestamptz NOT NULL,
@@ -165,7 +164,7 @@ CREATE TRIGGER draw_voids_are_late BEFORE INSERT ON draw_voids FOR EACH ROW EXEC
 CREATE TRIGGER draw_voids_are_immutable BEFORE UPDATE OR DELETE ON draw_voids FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER draw_voids_are_not_truncated BEFORE TRUNCATE ON draw_voids FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- A draw is voided only when it is stuck: see docs/draw.md. The claims of all workers end with it.
+-- Only a stuck draw can be voided: see docs/draw.md. The void ends the leases of all workers.
 -- +goose StatementBegin
 CREATE FUNCTION draws_are_voided_late() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -184,16 +183,16 @@ END $$;
 CREATE TRIGGER draws_are_voided_late BEFORE UPDATE OF state ON campaigns
     FOR EACH ROW WHEN (OLD.state = 'drawing' AND NEW.state = 'cancelled') EXECUTE FUNCTION draws_are_voided_late();
 
--- The wait of a draw, for people; it decides nothing.
+-- What a draw waits for. Informational only.
 CREATE TABLE draw_waits (
     campaign_id uuid        PRIMARY KEY REFERENCES campaigns,
     reason      text        NOT NULL,
     retry_at    timestamptz NOT NULL,
-    faults      integer     NOT NULL DEFAULT 0 CHECK (faults >= 0)         -- attempts that failed, in a row; a wait for the beacon is none
+    faults      integer     NOT NULL DEFAULT 0 CHECK (faults >= 0)         -- consecutive failed attempts; waits for the beacon do not count
 );
 
--- A sealed text: a process whose keys do not open it cannot open the draws' secrets. The first
--- process with a key writes it; the rotation of the keys seals it anew.
+-- An encrypted text: a process whose keys do not decrypt it cannot decrypt the draws' secrets. The
+-- first process with a key writes it; a key rotation re-encrypts it.
 CREATE TABLE draw_key_check (
     one    boolean PRIMARY KEY DEFAULT true CHECK (one),
     sealed bytea   NOT NULL

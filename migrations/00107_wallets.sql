@@ -1,22 +1,21 @@
 -- loses: authorizations, wallet_snapshots, wallet_events, ledger_entries, wallet_metadata, wallets
 -- +goose Up
 
--- The sum of its events, kept beside them: commands lock this row, and readers
--- read it. No index names what changes and half of each page stays
--- free, so that a movement is a HOT update. No foreign key points here: share
--- locks on a hot wallet would cost more than the movement (audit checks what the
--- keys would have).
+-- The sum of the wallet's events: commands lock this row, readers read it. No index
+-- has a column that changes, and half of each page stays free, so that a movement is
+-- a HOT update. No foreign key references it: share locks on a hot wallet would cost
+-- more than the movement (audit checks the references instead).
 CREATE TABLE wallets (
     id         uuid        PRIMARY KEY,
     owner_id   text        NOT NULL CHECK (char_length(owner_id) BETWEEN 1 AND 128),
-    client     text        NOT NULL,                                       -- whose it is: it pays for its purchases, and hears of it
+    client     text        NOT NULL,                                       -- its owner, whose purchases it pays and which gets its events
     currency   text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
     balance    bigint      NOT NULL DEFAULT 0 CHECK (balance BETWEEN 0 AND 9000000000000000), -- minor units
     held       bigint      NOT NULL DEFAULT 0 CHECK (held >= 0),           -- by active authorizations
-    version    bigint      NOT NULL DEFAULT 0 CHECK (version >= 0),        -- that of its last event
+    version    bigint      NOT NULL DEFAULT 0 CHECK (version >= 0),        -- of its last event
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (owner_id, currency, client),
-    CHECK (held <= balance)                                                -- nobody spends what is held
+    CHECK (held <= balance)                                                -- held money cannot be spent
 ) WITH (fillfactor = 50);
 
 -- The metadata of a wallet; no row: none. See campaign_metadata.
@@ -25,14 +24,14 @@ CREATE TABLE wallet_metadata (
     metadata  jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608)
 );
 
--- The ledger: one row per movement, with the side that gives (debit) and the
--- side that gets (credit). A side is a wallet or an account of the system. Those
--- accounts exist in these rows only, so that none of them is a hot row.
---   funding  the world outside: deposits come from it, withdrawals go to it
+-- The ledger: one row per movement, with a debit side, which gives, and a credit side,
+-- which gets. A side is a wallet or a system account. System accounts have no rows of
+-- their own, so none is a hot row.
+--   funding  external money: deposits come from it, withdrawals go to it
 --   sales    the prices of sold positions
 --   refunds  the money of cancelled purchases
--- Entries of the kinds authorize, void and expire are pending: they hold money
--- where it is and give it free again. All others are posted: they move it.
+-- Entries of the kinds authorize, void and expire are pending: they hold money and
+-- release it. All others are posted: they move it.
 CREATE TABLE ledger_entries (
     id               uuid        PRIMARY KEY,
     kind             text        NOT NULL
@@ -43,12 +42,12 @@ CREATE TABLE ledger_entries (
     credit_account   text        CHECK (credit_account IN ('funding', 'sales', 'refunds')),
     amount           bigint      NOT NULL CHECK (amount BETWEEN 1 AND 9000000000000000), -- minor units
     currency         text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
-    scope            text        NOT NULL,                                 -- whose reference it is: a client's, or '' for ours
+    scope            text        NOT NULL,                                 -- of the reference: a client, or '' for ours
     reference        text        NOT NULL CHECK (char_length(reference) BETWEEN 1 AND 200),
     description      text        CHECK (char_length(description) BETWEEN 1 AND 500),
     authorization_id uuid,
-    purchase_id      uuid,                                                 -- whose price it is, or a part of it
-    actor            text        NOT NULL CHECK (actor <> ''),             -- who asked for it: role:client, and the user if one was signed in; or system
+    purchase_id      uuid,                                                 -- the purchase that it pays or refunds, wholly or in part
+    actor            text        NOT NULL CHECK (actor <> ''),             -- who requested it: role:client, and the user if one was signed in; or system
     metadata         jsonb       CONSTRAINT ledger_entries_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (scope, reference),                                             -- a reference is used once
@@ -64,9 +63,8 @@ CREATE TABLE ledger_entries (
     CHECK ((kind IN ('purchase', 'refund')) = (purchase_id IS NOT NULL))
 );
 
--- The effect of an entry on a wallet: one row per wallet. The primary key
--- gives every version to one event: of two writers that saw the same version,
--- one fails.
+-- The effect of an entry on a wallet: one row per wallet. The primary key allows one
+-- event per version: of two writers that read the same version, one fails.
 CREATE TABLE wallet_events (
     wallet_id     uuid        NOT NULL,
     version       bigint      NOT NULL CHECK (version >= 1),
@@ -78,8 +76,8 @@ CREATE TABLE wallet_events (
     CHECK (delta_balance <> 0 OR delta_held <> 0)
 );
 
--- The sum of a wallet's events up to a version, so that a command adds up a bounded
--- number of them. It can be made again from the events at any time.
+-- The sum of a wallet's events up to a version, so that a command sums a bounded number
+-- of them. It can be rebuilt from the events at any time.
 CREATE TABLE wallet_snapshots (
     wallet_id uuid   NOT NULL,
     version   bigint NOT NULL CHECK (version >= 1),
@@ -88,8 +86,8 @@ CREATE TABLE wallet_snapshots (
     PRIMARY KEY (wallet_id, version)
 );
 
--- Money that is held for somebody until it is captured, voided, or its time is
--- over by the database's clock. It is changed under its wallet's lock.
+-- Money held until it is captured, voided or expired (database clock). It changes under
+-- its wallet's lock.
 CREATE TABLE authorizations (
     id          uuid        PRIMARY KEY,
     wallet_id   uuid        NOT NULL,                                      -- no foreign key: see wallets

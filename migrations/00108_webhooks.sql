@@ -1,33 +1,33 @@
 -- loses: webhook_attempts, webhook_deliveries, webhook_events, webhook_secrets, webhook_endpoints
 -- +goose Up
 
--- Webhooks to apps. No foreign keys: events are written in crowds, and lock no row of an
--- endpoint; the audit checks the references.
+-- Webhooks to apps. No foreign keys: inserts of events lock no endpoint row; the audit checks
+-- the references.
 
--- The endpoints of apps. The sender to one has its lease; every write about a delivery names
--- its version.
+-- The endpoints of apps. The worker that sends to one has its lease; every write about a delivery
+-- compares its version.
 CREATE TABLE webhook_endpoints (
     id              uuid        PRIMARY KEY,
-    client          text        NOT NULL CHECK (char_length(client) BETWEEN 1 AND 255), -- whose resources it hears of
+    client          text        NOT NULL CHECK (char_length(client) BETWEEN 1 AND 255), -- whose events it gets
     url             text        NOT NULL CHECK (char_length(url) BETWEEN 1 AND 2000),
     events          text[]      NOT NULL CHECK (cardinality(events) BETWEEN 1 AND 50), -- *, purchase.*, purchase.completed
     description     text        CHECK (char_length(description) BETWEEN 1 AND 500),
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    made_by         text        CHECK (char_length(made_by) BETWEEN 1 AND 64), -- the prefix of the key that has chosen the address or enabled it last; null: no key
-    verified_at     timestamptz,                                           -- since when this url is known to want events; null: they wait
-    challenged_at   timestamptz,                                           -- a challenge was sent last, to whatever url
-    challenge_error text        CHECK (char_length(challenge_error) BETWEEN 1 AND 500), -- as its client sees it
+    made_by         text        CHECK (char_length(made_by) BETWEEN 1 AND 64), -- prefix of the key that last set the address or enabled it; null: no key
+    verified_at     timestamptz,                                           -- when this url was verified; null: its events wait
+    challenged_at   timestamptz,                                           -- when the last challenge was sent, to any url
+    challenge_error text        CHECK (char_length(challenge_error) BETWEEN 1 AND 500), -- as shown to its client
     disabled_at     timestamptz,
     disabled_reason text        CHECK (disabled_reason IN ('asked', 'gone', 'failing', 'unverified', 'revoked')),
-    failing_since   timestamptz,                                           -- nothing has arrived since
-    failures        integer     NOT NULL DEFAULT 0 CHECK (failures >= 0),  -- turns in vain in a row
-    paused_until    timestamptz,                                           -- nothing is sent before
-    slow            boolean     NOT NULL DEFAULT false,                    -- it makes others wait: it has slots apart from theirs
-    version         bigint      NOT NULL DEFAULT 0,                        -- fencing: grows with every claim and every write
-    due_at          timestamptz NOT NULL DEFAULT clock_timestamp(),        -- not looked at before, whatever is due for it
-    wakes           integer     NOT NULL DEFAULT 0,                        -- as of payments
+    failing_since   timestamptz,                                           -- no delivery has succeeded since
+    failures        integer     NOT NULL DEFAULT 0 CHECK (failures >= 0),  -- consecutive failed runs
+    paused_until    timestamptz,                                           -- nothing is sent before this time
+    slow            boolean     NOT NULL DEFAULT false,                    -- it uses the slots of slow endpoints
+    version         bigint      NOT NULL DEFAULT 0,                        -- fencing: incremented with every lease and every write
+    due_at          timestamptz NOT NULL DEFAULT clock_timestamp(),        -- not leased before this time, whatever is due
+    wakes           integer     NOT NULL DEFAULT 0,                        -- as in payments
     lease_until     timestamptz,
-    deleted_at      timestamptz,                                           -- the sweep old-records deletes what is left of it
+    deleted_at      timestamptz,                                           -- the sweep old-records deletes its remaining rows
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
     CHECK ((failing_since IS NULL) = (failures = 0))
 ) WITH (fillfactor = 70);
@@ -42,23 +42,23 @@ CREATE TABLE webhook_secrets (
     sealed      bytea       NOT NULL,
     sealed_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at  timestamptz                                                -- null: the present one
+    expires_at  timestamptz                                                -- null: the current one
 );
 
 CREATE INDEX webhook_secrets_of_endpoint ON webhook_secrets (endpoint_id, created_at);
 
--- The events. The id is that of the message, too.
+-- The events. The id is also the webhook-id.
 CREATE TABLE webhook_events (
     id          uuid        PRIMARY KEY,                                   -- version 7
-    client      text,                                                      -- whose resource it is; null: everybody's
+    client      text,                                                      -- the owner of the resource; null: sent to all clients
     type        text        NOT NULL CHECK (type ~ '^[a-z-]+\.[a-z_]+$'),
-    subject     uuid        NOT NULL,                                      -- the resource; of wallet.* the wallet
-    version     bigint      CHECK (version >= 1),                          -- of wallet.*: that of the wallet's event
+    subject     uuid        NOT NULL,                                      -- the resource; for wallet.* the wallet
+    version     bigint      CHECK (version >= 1),                          -- for wallet.*: of the wallet's event
     campaign_id uuid,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     payload     json,                                                      -- json, not jsonb: every attempt has the same bytes; null: never rendered
     CHECK (octet_length(payload::text) <= 262144)
-) WITH (fillfactor = 80); -- the payload comes later: a lone event has room for it in its page, so no index changes
+) WITH (fillfactor = 80); -- the payload is written later: free space in the page makes that a HOT update
 
 CREATE INDEX webhook_events_at ON webhook_events (at);
 CREATE INDEX webhook_events_of_client ON webhook_events (client, at);
@@ -68,7 +68,7 @@ CREATE TABLE webhook_deliveries (
     event_id    uuid        NOT NULL,
     endpoint_id uuid        NOT NULL,
     state       text        NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'delivered', 'failed')),
-    attempts    smallint    NOT NULL DEFAULT 0 CHECK (attempts >= 0),      -- since it was made or replayed
+    attempts    smallint    NOT NULL DEFAULT 0 CHECK (attempts >= 0),      -- since its creation or last replay
     next_at     timestamptz,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at timestamptz,
@@ -84,16 +84,16 @@ CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (endpoint_id, event
 CREATE TABLE webhook_attempts (
     event_id    uuid        NOT NULL,
     endpoint_id uuid        NOT NULL,
-    number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders attempts of one moment
+    number      bigint      GENERATED ALWAYS AS IDENTITY,                  -- orders attempts with the same time
     at          timestamptz NOT NULL,                                      -- when it began
     duration_ms integer     NOT NULL CHECK (duration_ms >= 0),
-    status      smallint    CHECK (status BETWEEN 100 AND 999),            -- of the answer; null: there was none
-    error       text        CHECK (char_length(error) BETWEEN 1 AND 500),  -- for operators; null: it has arrived
-    failure     text        CHECK (failure IN ('timeout', 'tls', 'unreachable')), -- for apps; null: there was an answer
+    status      smallint    CHECK (status BETWEEN 100 AND 999),            -- of the response; null: there was none
+    error       text        CHECK (char_length(error) BETWEEN 1 AND 500),  -- for operators; null: it succeeded
+    failure     text        CHECK (failure IN ('timeout', 'tls', 'unreachable')), -- for apps; null: there was a response
     PRIMARY KEY (event_id, endpoint_id, number)
 );
 
--- A UUID of version 7, in the order of making.
+-- A UUID of version 7, ordered by creation.
 -- +goose StatementBegin
 CREATE FUNCTION webhook_event_id() RETURNS uuid LANGUAGE sql VOLATILE AS $$
     SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
@@ -101,15 +101,15 @@ CREATE FUNCTION webhook_event_id() RETURNS uuid LANGUAGE sql VOLATILE AS $$
 $$;
 -- +goose StatementEnd
 
--- Whether somebody who asked for these events wants one of a type.
+-- Whether the subscribed events include a type.
 -- +goose StatementBegin
 CREATE FUNCTION webhook_wanted(events text[], type text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT type = ANY(events) OR split_part(type, '.', 1) || '.*' = ANY(events) OR '*' = ANY(events)
 $$;
 -- +goose StatementEnd
 
--- Tells the process of this session, with the commit, that something is due for endpoints: it
--- makes tasks for them at once, see package boot. Nobody else hears of it, and nothing is stored.
+-- Notifies the process of this session at commit that deliveries are due, so that it enqueues tasks
+-- at once (package boot). Other processes are not notified, and nothing is stored.
 -- +goose StatementBegin
 CREATE FUNCTION webhooks_due(endpoints uuid[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -119,13 +119,13 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Writes the events that an endpoint wants, and deliveries for those that are not disabled. The
--- endpoints that may be sent to are due with the commit.
--- The arrays belong together; client null is everybody. It locks nothing that is there.
+-- Inserts the events to which endpoints are subscribed, and deliveries for enabled endpoints, which
+-- become due at commit. The arrays are parallel; a null client is all clients. It locks no existing
+-- row.
 --
--- OFFSET 0 keeps the search by client a search, whatever the planner believes of the table: the
--- endpoints of other clients are not read. Only an event of everybody reads all. In PL/pgSQL a
--- session plans the statement once; in SQL it would at every call.
+-- OFFSET 0 forces an index search by client, whatever the table's statistics: endpoints of other
+-- clients are not read. Only an event for all clients reads all endpoints. PL/pgSQL, because a
+-- session then plans the statement once; an SQL function is planned at every call.
 -- +goose StatementBegin
 CREATE FUNCTION emit_webhooks(clients text[], types text[], subjects uuid[], versions bigint[], campaigns uuid[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -156,13 +156,12 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The events of a table are written by a trigger, in the transaction of their effect, for
--- every writer of the table. Without endpoints it costs a look
--- at an empty table.
+-- A trigger writes the events of a table in the same transaction, for every writer of the table.
+-- Without endpoints it costs one read of an empty table.
 --
--- Rows before and after are not joined: a session plans such a join once, for the rows of its
--- first statement, which is often one, and then compares each row of a batch with each. NOT IN
--- is looked up in a hash table, with any plan.
+-- Old and new rows are not joined: a session plans such a join once, for the rows of its first
+-- statement, often a single one, and would then use a nested loop for batches. NOT IN uses a hash
+-- table in any plan.
 
 -- +goose StatementBegin
 CREATE FUNCTION purchases_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -211,7 +210,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- A draw at the end of the sale sells nothing out. A campaign that ends while it is paused is not
+-- A draw at the end of the sale is no sell-out. A campaign that ends while it is paused is not
 -- resumed.
 -- +goose StatementBegin
 CREATE FUNCTION campaigns_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -244,7 +243,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The same as the timeline of the purchase says: an inquiry that was closed may become a dispute.
+-- As in the timeline of the purchase: a closed inquiry may become a dispute.
 -- +goose StatementBegin
 CREATE FUNCTION disputes_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -258,7 +257,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Of a refund that the provider has refused, and of one that needs a person.
+-- For a refund that the provider rejected, and for one that waits for an operator.
 -- +goose StatementBegin
 CREATE FUNCTION refunds_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -268,7 +267,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The sender of a command has its answer: only the jobs of workers have events.
+-- Commands complete in their response: only the jobs of workers have events.
 -- +goose StatementBegin
 CREATE FUNCTION jobs_emit_webhooks() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -295,9 +294,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- An endpoint that is new, enabled, has another address or was given back by its worker may have
--- something due. Whatever was made due while a worker had it is seen now: the commit that gives
--- it back comes before the look at it.
+-- A new, enabled, changed or released endpoint may have due deliveries. Deliveries that became due
+-- during a lease are found now, because the check follows the commit that releases it.
 -- +goose StatementBegin
 CREATE FUNCTION webhook_endpoints_due() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -306,7 +304,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- In the order of locks.
+-- Dropped in lock order.
 CREATE TRIGGER campaigns_emit_webhooks AFTER UPDATE OF state, paused_at ON campaigns
     FOR EACH ROW WHEN (NEW.state <> OLD.state OR (NEW.paused_at IS NULL) <> (OLD.paused_at IS NULL)) EXECUTE FUNCTION campaigns_emit_webhooks();
 CREATE TRIGGER new_refunds_emit_webhooks AFTER INSERT ON refunds
