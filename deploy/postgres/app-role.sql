@@ -1,9 +1,9 @@
--- The role of api, worker, scheduler and the operator's tool. It reads and changes rows; it owns
--- nothing, and cannot change the schema. The role triprize owns the database, runs the migrations and
--- makes API keys: triggers refuse that to this role.
+-- The role of api, worker, scheduler and the operator's tool. It reads and writes rows; it owns
+-- nothing and cannot change the schema. The role triprize owns the database, runs the migrations and
+-- creates API keys: triggers reject that from this role.
 --
--- Run it once, as a superuser, in the database, before the first migration: it gives rights in
--- tables that triprize will create. The password is in the variable POSTGRES_APP_PASSWORD.
+-- Run it once, as a superuser, in the database, before the first migration: it grants privileges on
+-- tables that triprize will create. The variable POSTGRES_APP_PASSWORD has the password.
 \set ON_ERROR_STOP on
 \getenv password POSTGRES_APP_PASSWORD
 CREATE ROLE triprize_app LOGIN PASSWORD :'password';
