@@ -4,13 +4,13 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
-# Where Go's own installer puts it, if it is not in PATH.
+# The default folder of Go's installer, in case it is not in PATH.
 export PATH := $(PATH):/usr/local/go/bin
-# Stamping the revision fails in a clone that belongs to another user, as in some
-# containers, and nothing uses the stamp.
+# Stamping the revision fails in a clone owned by another user, as in some containers.
+# Nothing uses the stamp.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-# What --version says: the nearest tag, or the commit. Without git it is "devel".
+# The output of --version: the nearest tag, or the commit; "devel" without git.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS = -X triprize/internal/domain/buildinfo.version=$(VERSION)
 
@@ -18,20 +18,20 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 # All modules: the program, the draw, the client, the tools and the benchmarks.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod)))
 
-# Only the race detector needs C. Without it a machine needs no compiler of C.
+# Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-# Go's cache of results does not see the servers and binaries that a test uses. The test kit
-# reads this variable, so the cache answers only for packages that use neither.
+# Go's test cache does not see the servers and binaries that a test uses. The test kit reads
+# this variable, so only packages that use neither get cached results.
 export TRIPRIZE_TEST_RUN := $(shell date +%s)-$(shell echo $$PPID)
 
-# The failpoint tag lets tests stop the code at named moments. The packages that take longest
-# begin first. Tests wait more than they compute: more of them run than there are cores.
+# The failpoint tag lets tests stop the code at named points. The slowest packages start first.
+# Tests mostly wait, so more of them run than there are cores.
 TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
 	-tags failpoint -vet=off -p 3 -parallel 4 -timeout 30m ./e2e ./internal/entry/httpapi ./...
 
-# Runs a command with the programs that tests use, and with servers unless there are some.
-# Binaries with the race detector would wait a second for reports at their end.
+# Runs a command with the programs that tests use, and starts servers if none are configured.
+# Without atexit_sleep_ms, binaries with the race detector wait a second at exit.
 WITH = TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint GORACE="atexit_sleep_ms=10 $$GORACE" \
 	$(if $(and $(TRIPRIZE_TEST_POSTGRES_URL),$(TRIPRIZE_TEST_REDIS_URL)),,./bin/failpoint/triprize-dev with-servers)
 
@@ -60,7 +60,7 @@ build: go ## Build api, worker, scheduler, triprize and triprize-dev into bin/
 	go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: deps build ## Sell out a campaign to a crowd and draw it (ARGS="--buyers 1000")
+demo: deps build ## Sell out a campaign to many buyers and draw it (ARGS="--buyers 1000")
 	./bin/triprize-dev demo $(ARGS)
 
 .PHONY: dev
@@ -72,14 +72,14 @@ programs: go
 	@go build -tags failpoint -ldflags "-s -w" -o bin/failpoint/ ./cmd/...
 
 .PHONY: test
-test: deps programs ## Run the tests, on a Postgres and a Redis of their own
+test: deps programs ## Run the tests, with their own Postgres and Redis
 	@$(WITH) $(TEST)
 	@cd draw && go test -vet=off ./...
 	@cd client && go test -vet=off ./...
-	@cd tools && go test -vet=off -count=1 ./... # Go's cache does not see the files of other modules
+	@cd tools && go test -vet=off -count=1 ./... # the test cache does not see files of other modules
 
 .PHONY: race
-race: deps programs ## Run the tests of all that is concurrent with the race detector
+race: deps programs ## Run the tests of concurrent code with the race detector
 	@tools/deps.sh compiler
 	@CGO_ENABLED=1 $(WITH) tools/race.sh
 
@@ -89,64 +89,64 @@ web: deps npm browser programs ## Run the tests that need Node.js, npm, a browse
 	@$(WITH) tools/tagged.sh web -p 4
 
 .PHONY: alerts
-alerts: ## Check and test the rules of Prometheus and the routes of Alertmanager
+alerts: ## Check and test the Prometheus rules and the Alertmanager routes
 	@tools/deps.sh prometheus
 	@cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules rules_test.yml objectives_test.yml
 	@cd deploy/alertmanager && amtool check-config alertmanager.yml && for severity in page ticket; do \
 		amtool config routes test --config.file=alertmanager.yml --verify.receivers=$$severity severity=$$severity; done
 
 .PHONY: soak
-soak: deps programs ## Run crashes, attacks, crowds, many cases, fuzzing: some minutes
+soak: deps programs ## Run the long tests: crashes, attacks, load, fuzzing (some minutes)
 	@tools/deps.sh prometheus openssl
 	@$(WITH) tools/soak.sh
 
 .PHONY: soak-long
-soak-long: deps programs ## The same with every moment, more cases and rounds: an hour
+soak-long: deps programs ## Run the long tests with every failpoint and more cases (an hour)
 	@tools/deps.sh prometheus openssl
 	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x SOAK_FUZZ="-fuzz ." $(WITH) tools/soak.sh
 
 .PHONY: lint
-lint: go ## Check the code, and that imports follow the rules (.golangci.yml)
+lint: go ## Lint the code, including the import rules (.golangci.yml)
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: clients
-clients: ## Pack the TypeScript client into bin/, for npm install (the Go client is a folder)
+clients: ## Pack the TypeScript client into bin/ for npm install
 	@mkdir -p bin
 	@cd clients/typescript && npm pack --silent --pack-destination ../../bin
 
 .PHONY: contract
-contract: go ## Check generated code, and that breaks of the contract are listed (SINCE=commit: all changes)
+contract: go ## Check generated code and unlisted breaking changes of the contract (SINCE=commit: all changes)
 	@tools/tagged.sh contract
 	@go -C tools test -count=1 ./postman
 	@tools/contract-changes.sh $(SINCE)
 
 .PHONY: generate
-generate: go npm ## Generate code from the contract (api/openapi.yaml), in Go and TypeScript
+generate: go npm ## Generate Go and TypeScript code from the contract (api/openapi.yaml)
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
 	clients/typescript/generate.sh
 	go -C tools run ./postman
 	go test -count=1 -run TestTheMapOfThePackages ./internal -update
 
 .PHONY: pin
-pin: ## Pin the images of others by their digests of today (needs docker and the network)
+pin: ## Pin third-party images by their current digests (needs docker and the network)
 	@tools/pin.sh
 
 .PHONY: sbom
-sbom: build ## Write what each program is made of to bin/*.cdx.json (CycloneDX; needs the network)
+sbom: build ## Write a bill of materials of each program to bin/*.cdx.json (CycloneDX; needs the network)
 	@for main in $(notdir $(wildcard cmd/*)); do \
 		go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -version "$(VERSION)" -output bin/$$main.cdx.json bin/$$main || exit 1; done
 
 .PHONY: vuln
-vuln: go ## Look for known holes in what the code uses (needs the network)
+vuln: go ## Check dependencies for known vulnerabilities (needs the network)
 	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...) || exit 1; done
 	@cd tools/npm && npm audit
 
 .PHONY: client-path
-client-path: go ## Give the Go client another module path (MODULE=example.com/triprize/client)
+client-path: go ## Change the module path of the Go client (MODULE=example.com/triprize/client)
 	@tools/client-path.sh "$(MODULE)"
 
 .PHONY: draw-path
-draw-path: go ## Give the module of the draw another path (MODULE=example.com/triprize/draw)
+draw-path: go ## Change the module path of the draw (MODULE=example.com/triprize/draw)
 	@tools/client-path.sh "$(MODULE)" draw
 
 .PHONY: fmt
@@ -154,9 +154,9 @@ fmt: go ## Format the code
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint fmt ./...) || exit 1; done
 
 .PHONY: bench
-bench: deps go ## Measure (ARGS are passed on; see bench/)
+bench: deps go ## Run the benchmarks (ARGS are passed on; see bench/)
 	cd bench && go run . $(ARGS)
 
 .PHONY: clean
-clean: ## Remove what was built; the data of `make dev` stays in .triprize/
+clean: ## Remove build output; the data of `make dev` stays in .triprize/
 	rm -rf bin
