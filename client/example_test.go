@@ -33,14 +33,14 @@ func Example() {
 		}, client.WithKey("order of "+user))
 		refused := job.Err() // why the job has failed
 		if e := (*client.Error)(nil); errors.As(err, &e) && e.Status == http.StatusConflict {
-			refused = e // refused without a job
+			refused = e // rejected without a job
 		}
 		if refused != nil {
 			fmt.Println(user, "gets the money back:", refused)
 			continue
 		}
 		if err != nil {
-			panic(err) // it is not known whether it was bought: ask again with the same key
+			panic(err) // the outcome is unknown: buy again with the same key
 		}
 		bought, err := job.Purchased()
 		if err != nil {
