@@ -41,11 +41,11 @@ type latency struct {
 func demoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Sell out a campaign to a crowd, draw it, and check the outcome",
-		Long: `Start everything in a throw-away folder, sell a campaign to a crowd of
-concurrent buyers over HTTP, wait for the draw, and check the database against
-what Triprize promises. The proof of the draw is saved to a file and verified as
-anybody can (triprize verify). The exit status is 0 only if every promise was kept.`,
+		Short: "Sell out a campaign to concurrent buyers, draw it, and verify the outcome",
+		Long: `Start everything in a temporary folder, sell a campaign to concurrent buyers over
+HTTP, wait for the draw, and check the database against the promises of Triprize.
+The proof of the draw is saved to a file and verified (triprize verify). The exit
+status is 0 only if every check passed.`,
 		Args: cobra.NoArgs,
 	}
 	form := c.Flags().String("shape", "triangle", "triangle, hall (ten rows of twelve seats) or raffle (10,000 tickets)")

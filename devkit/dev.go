@@ -18,24 +18,24 @@ func devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run the whole system on this machine until Ctrl-C",
-		Long: `Run the whole system on this machine: a private Postgres and Redis in a folder
-of their own, a sandbox that simulates Stripe, and api, worker and scheduler as
-child processes. A process that dies is started again after a second. DIR/dev.json says where everything is.
+		Long: `Run the whole system on this machine: a private Postgres and Redis in their own folder, a
+sandbox that simulates Stripe, and api, worker and scheduler as child processes. A process
+that dies is restarted after a second. DIR/dev.json has all addresses.
 
-With --beacon there are relays of a chain of test rounds, one a second, and campaigns
-may have policies.beacon. Without it they may not, and draws that wait for a round of
-an earlier run wait on.
+--beacon starts relays of a chain of test rounds, one per second, and campaigns may have
+policies.beacon. Without it they may not, and draws that wait for a round of an earlier run
+continue to wait.
 
-The settings are those of DIR/triprize.yaml, written at each start: the defaults, what fits one
-machine, and before both those of --config. TRIPRIZE_… variables are not used. Pages of this
+The settings are in DIR/triprize.yaml, written at each start: the defaults, overridden by
+values for one machine, overridden by --config. TRIPRIZE_… variables are not used. Pages of this
 machine may call the api (api.cors_origins), with tokens from triprize-dev token.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:8080", "address of the api; loopback only")
-	data := c.Flags().String("data", ".triprize", "folder for data, logs and dev.json; kept between runs")
+	data := c.Flags().String("data", ".triprize", "folder for data, logs and dev.json; not deleted at the end")
 	workers := c.Flags().Int("workers", 2, "number of worker processes")
 	beacon := c.Flags().Bool("beacon", false, "simulate drand, so that campaigns may have policies.beacon")
-	file := c.Flags().String("config", "", "file with settings of your own, which come before those of dev")
+	file := c.Flags().String("config", "", "your settings file, which overrides the settings of dev")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkLoopback(*listen); err != nil {
 			return err

@@ -23,15 +23,15 @@ func sandboxCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sandbox",
 		Short: "Run a simulator of Stripe until Ctrl-C",
-		Long: `Run a simulator of Stripe: payments, refunds, events and signed webhooks, as the
-payment method says (docs/test-cards.md). No money moves. triprize-dev dev has one
-already; this is for another program, or for a fleet of your own.`,
+		Long: `Run a simulator of Stripe: payments, refunds, events and signed webhooks. The payment
+method determines the outcome (docs/test-cards.md). No money moves. triprize-dev dev
+includes a sandbox; this command is for other programs or your own fleet.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:12121", "address; loopback only")
 	var settings stripesim.Settings
-	c.Flags().StringVar(&settings.Dir, "data", ".triprize/sandbox", "folder of its state, kept between runs; empty: memory only")
-	c.Flags().StringVar(&settings.Key, "key", "", "secret key of its clients, sk_test_…; empty: one is made and kept in the folder")
+	c.Flags().StringVar(&settings.Dir, "data", ".triprize/sandbox", "folder of its state, not deleted at the end; empty: memory only")
+	c.Flags().StringVar(&settings.Key, "key", "", "secret key of its clients, sk_test_…; empty: one is generated and stored in the folder")
 	c.Flags().StringVar(&settings.SettlesIn, "settles-in", "", "currency of the account's balance, such as usd; empty: that of each charge")
 	c.Flags().Float64Var(&settings.ExchangeRate, "exchange-rate", 0, "from minor units of a charge to those of --settles-in")
 	c.Flags().StringVar(&settings.WebhookURL, "webhook-url", "", "where events are sent, such as http://127.0.0.1:8080/webhooks/stripe; empty: nowhere")

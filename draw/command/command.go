@@ -48,19 +48,20 @@ func Status(err error) int {
 func New(name string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   name + " PROOF.json | --void DRAW.json --list LIST.json --signature HEX",
-		Short: "Check the proof of a draw, offline; status 1 when it does not hold, 2 when it cannot be read",
-		Long: `Check the proof document of a draw (GET /v1/campaigns/{id}/draw/proof), step by step,
-with nothing but the document: no network, no key, no settings. "-" reads it from
-standard input. Each check says what it found, and the last lines what the proof shows
-and what it does not. docs/draw.md has the procedure and the list of the checks.
+		Short: "Verify the proof of a draw, offline; status 1 if it is invalid, 2 if it cannot be read",
+		Long: `Verify the proof document of a draw (GET /v1/campaigns/{id}/draw/proof), step by step, from
+the document alone: no network, no key, no settings. "-" reads it from standard input. Each
+check prints its result; the last lines state what the proof shows and what it does not.
+docs/draw.md has the procedure and the list of checks.
 
-A document with a beacon must be of drand's quicknet, or of a chain that you name with
---chain-hash. --commitment and --freeze-hash compare with what you noted before the sale and
-before the draw: nothing else shows that nothing changed. --void computes the winners that a
-voided draw would have had, from the signature of its round.
---labels names the winning positions as people do; the labels are the server's words, and no
-part of the proof. Status 1 when a check fails, 2 when a file cannot be read, or is no proof
-but a refusal of the server.`,
+A document with a beacon must be of drand's quicknet, or of a chain given with --chain-hash.
+--commitment and --freeze-hash compare with the values that you recorded before the sale and
+before the draw: only they show that nothing was changed. --void computes the winners of a
+voided draw from the signature of its round. --labels prints the labels of the winning
+positions, which are not part of the proof.
+
+Status 1 if a check fails; 2 if a file cannot be read, or is an error of the server instead
+of a proof.`,
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return undecided(err) })
 	var in input
@@ -72,12 +73,12 @@ but a refusal of the server.`,
 		return undecided(cobra.ExactArgs(proofs)(c, args))
 	}
 	flags, asJSON := c.Flags(), false
-	flags.StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); checks that it took part, and tells what it won")
+	flags.StringVar(&in.purchase, "purchase", "", "file: the proof of a purchase (GET /v1/purchases/{id}/proof); verifies that it took part, and prints what it won")
 	flags.StringVar(&in.against, "against", "", "file: another proof document of the campaign, which must be the same")
-	flags.Func("chain-hash", "`hash` of a chain to accept besides quicknet's: 64 hex digits; may be repeated", hashInto(func(h fairdraw.Hash) { in.options.Chains = append(in.options.Chains, h) }))
-	flags.Func("commitment", "the commitment that you noted before the sale: the `hash`, 64 hex digits", hashInto(func(h fairdraw.Hash) { in.options.Commitment = &h }))
-	flags.Func("freeze-hash", "the `hash` of the freeze record that you noted before the draw: 64 hex digits", hashInto(func(h fairdraw.Hash) { in.options.FreezeHash = &h }))
-	flags.StringVar(&in.void, "void", "", "file in place of PROOF.json: a draw that was voided (GET /v1/campaigns/{id}/draw)")
+	flags.Func("chain-hash", "`hash` of a chain to accept in addition to quicknet: 64 hex digits; repeatable", hashInto(func(h fairdraw.Hash) { in.options.Chains = append(in.options.Chains, h) }))
+	flags.Func("commitment", "the commitment that you recorded before the sale: the `hash`, 64 hex digits", hashInto(func(h fairdraw.Hash) { in.options.Commitment = &h }))
+	flags.Func("freeze-hash", "the `hash` of the freeze record that you recorded before the draw: 64 hex digits", hashInto(func(h fairdraw.Hash) { in.options.FreezeHash = &h }))
+	flags.StringVar(&in.void, "void", "", "file instead of PROOF.json: a voided draw (GET /v1/campaigns/{id}/draw)")
 	flags.StringVar(&in.list, "list", "", "with --void: file: its frozen list (GET /v1/campaigns/{id}/draw/list)")
 	flags.Func("signature", "with --void: the `signature` of its round, 96 hex digits, from any relay of the chain", func(text string) (err error) {
 		if in.signature, err = hex.DecodeString(text); err != nil || len(in.signature) != beacon.SignatureSize {
@@ -85,7 +86,7 @@ but a refusal of the server.`,
 		}
 		return nil
 	})
-	flags.StringVar(&in.labels, "labels", "", "file: what people call the positions (GET /v1/campaigns/{id}/draw/labels)")
+	flags.StringVar(&in.labels, "labels", "", "file: the labels of the positions (GET /v1/campaigns/{id}/draw/labels)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if in.stdin = cmd.InOrStdin(); len(args) == 1 {
@@ -179,7 +180,7 @@ func noProblem(r io.Reader) (io.Reader, error) {
 		Code, Detail string
 	}
 	if errors.Is(err, io.EOF) && json.Unmarshal(begin, &p) == nil && p.Status >= 400 && p.Code != "" {
-		return nil, fmt.Errorf("this is no proof: the server refused to give one (%d %s: %s). Fetch it again once the campaign is drawn", p.Status, plain(p.Code), plain(p.Detail))
+		return nil, fmt.Errorf("this is not a proof but an error of the server (%d %s: %s). Fetch it again after the campaign is drawn", p.Status, plain(p.Code), plain(p.Detail))
 	}
 	return read, nil // an error comes again
 }

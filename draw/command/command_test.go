@@ -174,7 +174,7 @@ func TestVerifySaysThatARefusalIsNoProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"verify", refusal}, {"verify", proof, "--purchase", refusal}, {"verify", proof, "--against", refusal}, {"verify", proof, "--labels", refusal}} {
-		if out, errs, status := run(args...); status != 2 || out != "" || !strings.Contains(errs, "the server refused to give one (409 state-conflict: the campaign is active)") {
+		if out, errs, status := run(args...); status != 2 || out != "" || !strings.Contains(errs, "an error of the server (409 state-conflict: the campaign is active)") {
 			t.Errorf("%v: status %d, %s%s", args, status, out, errs)
 		}
 	}
