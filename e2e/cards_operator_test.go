@@ -41,7 +41,7 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	}
 	servers.Eventually(t, "the payment is resolved", func() bool { // it is refused while a worker asks the provider once more
 		_, stderr, status := run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--reason", "the sandbox was reset")
-		if status != 0 && !strings.Contains(stderr, "try again in a moment") {
+		if status != 0 && !strings.Contains(stderr, "retry in a moment") {
 			t.Fatalf("settle: %s", stderr)
 		}
 		return status == 0

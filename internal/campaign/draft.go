@@ -264,7 +264,7 @@ func (p Patch) CheckFixed(state State) error {
 		}
 	}
 	if len(fixed) > 0 {
-		return fault.New(fault.StateConflict, "the campaign is %s; these can no longer be changed: %v", state, fixed)
+		return fault.New(fault.StateConflict, "the campaign is %s; these fields can no longer be changed: %v", state, fixed)
 	}
 	return nil
 }
@@ -275,6 +275,6 @@ func (p Patch) CheckEnd(drawsAt *time.Time) error {
 	if drawsAt == nil || !p.SaleEndsAt.Set || p.SaleEndsAt.Value != nil && p.SaleEndsAt.Value.Equal(*drawsAt) {
 		return nil
 	}
-	return fault.New(fault.StateConflict, "what is sold by %s is drawn: the rules say so since publication, and sale_ends_at can no longer be changed or removed",
+	return fault.New(fault.StateConflict, "the rules fix the draw at %s since publication; sale_ends_at can no longer be changed or removed",
 		drawsAt.UTC().Format(time.RFC3339Nano))
 }

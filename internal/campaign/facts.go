@@ -68,7 +68,7 @@ func (t Terms) CheckLimit(has, more int) error {
 	if t.PurchaseLimit == nil || has+more <= *t.PurchaseLimit {
 		return nil
 	}
-	return fault.New(fault.PurchaseLimitExceeded, "the limit is %d positions per user; this user has %d and asks for %d more", *t.PurchaseLimit, has, more)
+	return fault.New(fault.PurchaseLimitExceeded, "the limit is %d positions per user; this user has %d and requests %d more", *t.PurchaseLimit, has, more)
 }
 
 // Fact is what stays true of a published campaign.

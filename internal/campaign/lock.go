@@ -79,7 +79,7 @@ func (s Status) CheckOnSale() error {
 	case s.State != Active:
 		return fault.New(fault.CampaignNotActive, "the campaign is %s", s.State)
 	case s.Ended:
-		return fault.New(fault.SaleNotOpen, "the sale is over: what was sold by %s is drawn", s.DrawsAt.UTC().Format(time.RFC3339))
+		return fault.New(fault.SaleNotOpen, "the sale ended at %s; the positions sold by then are drawn", s.DrawsAt.UTC().Format(time.RFC3339))
 	case s.Paused:
 		return fault.New(fault.CampaignPaused, "the operator has paused the sale")
 	case !s.Open:
@@ -94,11 +94,11 @@ func (s Status) CheckOnSale() error {
 func (s Status) CheckBlocking() error {
 	switch {
 	case s.State == Pending:
-		return fault.New(fault.StateConflict, "the campaign has no positions yet; publish it with sale_starts_at ahead, and block positions before the sale")
+		return fault.New(fault.StateConflict, "the campaign has no positions yet; publish it with a future sale_starts_at, and block positions before the sale begins")
 	case s.State != Active:
 		return fault.New(fault.StateConflict, "the campaign is %s", s.State)
 	case s.DrawsAt == nil:
-		return fault.New(fault.StateConflict, "only a campaign with policies.unsold draw can have blocked positions: this one is drawn when every position is sold")
+		return fault.New(fault.StateConflict, "only a campaign with policies.unsold draw can have blocked positions; this one is drawn when every position is sold")
 	case s.Ended:
 		return s.CheckOnSale()
 	}

@@ -149,7 +149,7 @@ func checkEnd(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	case err != nil:
 		return fmt.Errorf("campaign.checkEnd: %w", err)
 	}
-	return fault.New(fault.StateConflict, "sale_ends_at is %s, and now it is %s: the sale would be over before it begins; change sale_ends_at, then publish",
+	return fault.New(fault.StateConflict, "sale_ends_at (%s) is not in the future (now %s); change sale_ends_at, then publish",
 		end.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 }
 

@@ -240,7 +240,7 @@ func TestNoCampaignIsPublishedWhoseSaleIsOver(t *testing.T) {
 			}
 			continue
 		}
-		if fault.CodeOf(err) != fault.StateConflict || !strings.Contains(err.Error(), "sale_ends_at is "+c.end.UTC().Format(time.RFC3339)) || !strings.Contains(err.Error(), "now it is "+now.UTC().Format("2006-01-02T15:")) {
+		if fault.CodeOf(err) != fault.StateConflict || !strings.Contains(err.Error(), "sale_ends_at ("+c.end.UTC().Format(time.RFC3339)) || !strings.Contains(err.Error(), "(now "+now.UTC().Format("2006-01-02T15:")) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if get(t, db, id).State != campaign.Pending {

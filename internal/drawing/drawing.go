@@ -231,7 +231,7 @@ func notSoldOut(c campaign.Campaign) *fault.Error {
 	if c.DrawsAt == nil {
 		return fault.New(fault.NotSoldOut, "%d of %d positions are sold", c.Counts.Sold, c.Counts.Total)
 	}
-	return fault.New(fault.NotSoldOut, "%d of %d positions are sold; the draw begins when all are, or when the sale has ended at %s and the %d reserved ones are paid or free",
+	return fault.New(fault.NotSoldOut, "%d of %d positions are sold; the draw begins when all are sold, or after the sale ends at %s and the %d reserved positions are paid or released",
 		c.Counts.Sold, c.Counts.Total, c.DrawsAt.UTC().Format(time.RFC3339), c.Counts.Reserved)
 }
 

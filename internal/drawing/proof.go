@@ -95,7 +95,7 @@ func (s *Proofs) refusal(ctx context.Context, id uuid.UUID, then string) error {
 	case err != nil:
 		return err
 	case c.State == campaign.Cancelled:
-		return fault.New(fault.StateConflict, "the campaign is cancelled: it is never drawn")
+		return fault.New(fault.StateConflict, "the campaign is cancelled and will not be drawn")
 	default:
 		return fault.New(fault.StateConflict, "the campaign is %s: %s", c.State, then)
 	}

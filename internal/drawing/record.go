@@ -213,9 +213,9 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 	case c.State == campaign.Cancelled:
 		return beacon.Round{}, errCancelled
 	case !ok:
-		return beacon.Round{}, fault.New(fault.StateConflict, "the campaign is %s: no list is frozen yet, so no round is awaited", c.State)
+		return beacon.Round{}, fault.New(fault.StateConflict, "the campaign is %s: its list is not frozen, so its draw waits for no round", c.State)
 	case frozen.Round == nil:
-		return beacon.Round{}, fault.New(fault.StateConflict, "the draw takes no round: its rules have no beacon")
+		return beacon.Round{}, fault.New(fault.StateConflict, "the draw uses no round: its rules have no beacon")
 	}
 	plan, err := planOf(ctx, db, id)
 	if err != nil {
@@ -247,4 +247,4 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 	})
 }
 
-var errCancelled = fault.New(fault.StateConflict, "the campaign is cancelled: nothing is drawn")
+var errCancelled = fault.New(fault.StateConflict, "the campaign is cancelled and will not be drawn")

@@ -161,11 +161,11 @@ func (s *Proofs) takesPart(ctx context.Context, p purchase.Purchase) error {
 	case err != nil:
 		return err
 	case c.State == campaign.Cancelled:
-		return fault.New(fault.StateConflict, "the campaign is cancelled: it is never drawn")
+		return fault.New(fault.StateConflict, "the campaign is cancelled and will not be drawn")
 	case p.State.Open():
-		return fault.New(fault.StateConflict, "the purchase is %s: it is not paid yet", p.State)
+		return fault.New(fault.StateConflict, "the purchase is %s: it is not paid", p.State)
 	case p.State != purchase.Completed:
-		return fault.New(fault.StateConflict, "the purchase is %s: it takes no part in the draw", p.State)
+		return fault.New(fault.StateConflict, "the purchase is %s: it does not take part in the draw", p.State)
 	}
 	return nil
 }

@@ -263,12 +263,12 @@ func (f *snapshot) checkUsage(r HoldRequest, settings config.Holds) error {
 	share := c.Counts.Total * settings.MaxSharePercent / 100
 	switch {
 	case u.holds >= settings.MaxPerUser:
-		return fault.New(fault.HoldLimitExceeded, "this user has %d holds in this campaign; more are not allowed at a time", u.holds)
+		return fault.New(fault.HoldLimitExceeded, "this user has %d holds in this campaign, which is the maximum", u.holds)
 	case u.held+n > settings.MaxPositionsPerUser:
-		return fault.New(fault.HoldLimitExceeded, "a user may hold %d positions at a time; this one holds %d and asks for %d more",
+		return fault.New(fault.HoldLimitExceeded, "a user may hold %d positions at a time; this user holds %d and requests %d more",
 			settings.MaxPositionsPerUser, u.held, n)
 	case settings.MaxSharePercent < 100 && f.held[c.ID]+n > share: // with 100 % there is no limit
-		return fault.New(fault.HoldLimitExceeded, "%d of %d positions may be held at a time by all users together, and %d are",
+		return fault.New(fault.HoldLimitExceeded, "all users together may hold %d of %d positions at a time, and hold %d",
 			share, c.Counts.Total, f.held[c.ID])
 	}
 	if err := c.CheckLimit(u.owned, n); err != nil {
@@ -283,11 +283,11 @@ func (s *Holds) extend(f *snapshot, out *effects, r task) job.Answer {
 		return job.Answer{Refusal: err}
 	}
 	if most := s.settings.MaxExtensions; h.Extensions >= most {
-		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one was", most)}
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one has been", most)}
 	}
 	deadline, bound := s.extended(f, h, r.TTL)
 	if !deadline.After(h.ExpiresAt) {
-		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "%s; this hold lasts until %s, and cannot last longer now", bound, h.ExpiresAt.UTC().Format(millis))}
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "%s; this hold lasts until %s and cannot be extended further now", bound, h.ExpiresAt.UTC().Format(millis))}
 	}
 	h.ExpiresAt = deadline
 	h.Extensions++

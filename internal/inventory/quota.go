@@ -109,7 +109,7 @@ func (q Allowance) Refuse(at string, positions []shape.Position, form shape.Shap
 		if until.After(refusal.RetryAt) {
 			refusal.RetryAt = until.UTC()
 		}
-		detail := fmt.Sprintf("this user kept %s lately, and may %s from %s on", form.Name(p), what, until.UTC().Format(millis))
+		detail := fmt.Sprintf("this user has recently held %s, and may %s from %s on", form.Name(p), what, until.UTC().Format(millis))
 		refusal.Fields, details = append(refusal.Fields, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: detail}), append(details, detail)
 	}
 	if len(details) == 0 {

@@ -45,7 +45,7 @@ func (s Selection) Check(form shape.Shape, at string) error {
 			missing = append(missing, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: why})
 		} else if i < len(s.Numbers) && s.Numbers[i] != 0 && s.Numbers[i] != form.Number(p) { // the draft was reshaped since
 			missing = append(missing, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d/number", at, i),
-				Detail: fmt.Sprintf("%d was another position when it was chosen: the layers of the campaign have changed since", s.Numbers[i])})
+				Detail: fmt.Sprintf("%d was another position when it was chosen: the layers of the campaign have changed", s.Numbers[i])})
 		}
 	}
 	switch {
@@ -163,7 +163,7 @@ func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid fun
 	}
 	picked := s.first(Pool{campaignID, sel.Layer}, sel.Quantity, avoid)
 	if picked == nil {
-		return nil, s.whyNone(campaignID, sel, fault.New(fault.NoneAvailable, "asked for %d, and fewer are free at the moment; held and reserved positions may become free again", sel.Quantity))
+		return nil, s.whyNone(campaignID, sel, fault.New(fault.NoneAvailable, "requested %d, but fewer are free at the moment; held and reserved positions may become free", sel.Quantity))
 	}
 	return sorted(picked), nil
 }

@@ -174,7 +174,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 		}
 	}
 	expect("of a layer that is sold", random(2, 1), fault.SoldOut, "layer 2")
-	expect("of a layer with a held position", random(3, 3), fault.NoneAvailable, "asked for 3")
+	expect("of a layer with a held position", random(3, 3), fault.NoneAvailable, "requested 3, but")
 	var rest []*inventory.Free
 	for range 3 {
 		picked, err := s.Select(id, random(0, 1), "", nil)
@@ -184,7 +184,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 		s.Sell(picked)
 		rest = append(rest, picked...)
 	}
-	expect("with one held", random(0, 1), fault.NoneAvailable, "asked for 1")
+	expect("with one held", random(0, 1), fault.NoneAvailable, "requested 1, but")
 	if len(rest) != 3 {
 		t.Error(rest)
 	}

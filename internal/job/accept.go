@@ -219,7 +219,7 @@ func (in *intake) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, w
 	}
 	for _, r := range others {
 		if _, known := jobs[r.slot()]; !known && why(r) == nil {
-			return nil, fault.Wrap(fault.Unavailable, errVanished, "the key is being cleaned up; retry with the same key")
+			return nil, fault.Wrap(fault.Unavailable, errVanished, "the Idempotency-Key is being deleted after its retention; retry with the same key")
 		}
 	}
 	done := make([]Done, len(in.requests))

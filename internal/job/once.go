@@ -128,7 +128,7 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 
 // errTogether answers a request when another request of the same transaction has
 // its key and was refused: that refusal is not its answer.
-var errTogether = fault.New(fault.KeyReused, "another request came at the same time with this Idempotency-Key; use a fresh key")
+var errTogether = fault.New(fault.KeyReused, "another request with this Idempotency-Key arrived at the same time; use a fresh key")
 
 // record writes the answers into the claimed rows, and frees the keys of refusals that are not final. It adds the
 // jobs, and the requests whose keys stay free, with the reason in Unless.

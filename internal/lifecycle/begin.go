@@ -126,7 +126,7 @@ func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	case err != nil:
 		return err
 	case !ended:
-		return fault.New(fault.StateConflict, "the end of the sale was put off")
+		return fault.New(fault.StateConflict, "the end of the sale was postponed")
 	case mayBeSoldOut:
 		return ErrWaiting
 	}
@@ -228,7 +228,7 @@ func admitVoid(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	}
 	switch {
 	case s.RoundKnown:
-		return fault.New(fault.StateConflict, "the round of the beacon is known: the winners follow from it, and the draw cannot be voided")
+		return fault.New(fault.StateConflict, "the round of the beacon is known and determines the winners; the draw cannot be voided")
 	case s.Now.Before(stuckAt):
 		no := fault.New(fault.StateConflict, "the draw can be voided from %s on, 24 hours after %s", stuckAt.UTC().Format(time.RFC3339), what)
 		no.RetryAt = stuckAt.UTC()

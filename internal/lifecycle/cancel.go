@@ -269,11 +269,11 @@ func refusal(state campaign.State, isVoid bool) error {
 	case isVoid && state == campaign.Drawing, !isVoid && (state == campaign.Pending || state == campaign.Active):
 		return nil
 	case isVoid && state == campaign.Completed:
-		return fault.New(fault.StateConflict, "the campaign is drawn: nothing can be voided")
+		return fault.New(fault.StateConflict, "the campaign is drawn: its draw cannot be voided")
 	case isVoid:
-		return fault.New(fault.StateConflict, "the campaign is %s: it has no draw yet; cancel it", state)
+		return fault.New(fault.StateConflict, "the campaign is %s and has no draw yet; cancel it instead", state)
 	case state == campaign.Drawing:
-		return fault.New(fault.StateConflict, "the campaign is drawing: its sale is over, and it can no longer be cancelled; a draw that is stuck can be voided")
+		return fault.New(fault.StateConflict, "the campaign is drawing and can no longer be cancelled; a stuck draw can be voided")
 	}
-	return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and it can no longer be cancelled", state)
+	return fault.New(fault.StateConflict, "the campaign is %s and can no longer be cancelled", state)
 }

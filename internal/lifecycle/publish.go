@@ -140,7 +140,7 @@ func Publish(ctx context.Context, tx pgx.Tx, key keyring.Keyring, chain *beacon.
 // bind itself to.
 func checkBeacon(p campaign.Policies, chain *beacon.Chain) error {
 	if p.Beacon && chain == nil {
-		return fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation asks no beacon any more (its setting beacon.relays is empty); "+
+		return fault.New(fault.StateConflict, "the campaign has policies.beacon, but this installation no longer has a beacon (its setting beacon.relays is empty); "+
 			"change the policy, or the setting")
 	}
 	return nil

@@ -34,13 +34,13 @@ func QueueTry(b *pgx.Batch, p *Payment, method string, returnURL *string) {
 		    due_at = clock_timestamp(), next_action = NULL, decline = NULL, `+unblocked+`
 		WHERE purchase_id = $1 AND version = $2 AND phase IN ('action', 'declined') AND over_at > clock_timestamp() AND tries < $5 AND cancel_job IS NULL`,
 		p.PurchaseID, p.Version, method, returnURL, MostTries).
-		Exec(orConflict("the payment has just changed: read the job, and try again"))
+		Exec(orConflict("the payment has just changed; read the job, then retry"))
 	QueueSteps(b, Step{PurchaseID: p.PurchaseID, Event: StepMethodChanged})
 }
 
 // TooManyDeclines refuses a payment by card of a user until again.
 func TooManyDeclines(again time.Time) error {
-	refusal := fault.New(fault.DeclineLimitExceeded, "%d cards of this user were declined within an hour or are being tried; another one may be tried from %s on", MostDeclines, again.UTC().Format(time.RFC3339))
+	refusal := fault.New(fault.DeclineLimitExceeded, "%d cards of this user were declined within an hour or are being charged; retry after %s", MostDeclines, again.UTC().Format(time.RFC3339))
 	refusal.RetryAt = again
 	return refusal
 }

@@ -30,11 +30,11 @@ const (
 func (w BlockedReason) Text() string {
 	switch w {
 	case WaitsForOperator:
-		return "an operator must look at the payment"
+		return "the payment waits for an operator"
 	case WaitsForKey:
-		return "cards are switched off: no key of a payment provider is set"
+		return "cards are disabled: no key of a payment provider is set"
 	case WaitsForAnswer:
-		return "the payment provider does not answer"
+		return "the payment provider does not respond"
 	case WaitsForTurn:
 		return "the payment provider is busy"
 	}
@@ -134,7 +134,7 @@ func Lock(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID) (Payment, error)
 	}
 	p, ok, err := Get(ctx, tx, purchaseID)
 	if err == nil && !ok {
-		err = fault.New(fault.NotFound, "no payment of a purchase %s is at the provider", purchaseID)
+		err = fault.New(fault.NotFound, "there is no card payment of purchase %s", purchaseID)
 	}
 	return p, err
 }
@@ -167,7 +167,7 @@ func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 		    finished_at = CASE WHEN $3 = 'unpaid' AND phase = 'cancelled' THEN finished_at END
 		WHERE purchase_id = $1 AND version = $2 AND waiting_for = 'operator' AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
 		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason).
-		Exec(orConflict("the payment has changed, or a worker is just asking the provider about it: try again in a moment"))
+		Exec(orConflict("the payment has changed, or a worker is checking it with the provider; retry in a moment"))
 }
 
 // orConflict is a state-conflict Error when a statement has not changed its row.

@@ -264,7 +264,7 @@ const unfinished = `method = 'card' AND number IS NOT NULL AND state IN ('open',
 func RefundsWaitForKey(ctx context.Context, db postgres.DB, items []lease.Item) (int, error) {
 	ids, _ := lease.Split(items)
 	tag, err := db.Exec(ctx, `
-		UPDATE refunds SET waiting_since = coalesce(refunds.waiting_since, clock_timestamp()), failure = 'cards are switched off: no key of a payment provider is set'
+		UPDATE refunds SET waiting_since = coalesce(refunds.waiting_since, clock_timestamp()), failure = 'cards are disabled: no key of a payment provider is set'
 		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+RefundAgenda.Free()+` ORDER BY id FOR NO KEY UPDATE) w
 		WHERE refunds.id = w.id`, ids)
 	return int(tag.RowsAffected()), fault.At(err, "payment.RefundsWaitForKey")

@@ -129,7 +129,7 @@ func (a *allocation) checkCard(o *Order, n int) error {
 	}
 	most := a.reservations.MaxPerUser
 	if has := a.pending[o.buyer()]; most > 0 && has+n > most {
-		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for their payment by card; with these %d it would be more than %d", has, n, most)
+		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for a card payment; %d more would exceed the limit of %d", has, n, most)
 	}
 	if cards := a.cards[o.cardholder()]; cards.Count >= payment.MostDeclines {
 		if cards.Again.IsZero() {

@@ -145,7 +145,7 @@ func (c *cancellation) checkPositions() error {
 		return fault.New(fault.StateConflict, "the purchase has no position %d/%d", at.Layer, at.Column)
 	}
 	if c.bought.State != purchase.Completed && c.partial() {
-		return fault.New(fault.StateConflict, "the purchase is %s: positions of it can be cancelled when it is paid; until then cancel all of it", c.bought.State)
+		return fault.New(fault.StateConflict, "the purchase is %s: single positions can be cancelled only after it is paid; until then cancel the whole purchase", c.bought.State)
 	}
 	return nil
 }
@@ -162,14 +162,14 @@ func (c *cancellation) check() error {
 	case c.bought.State == purchase.Refunding, c.bought.State == purchase.Refunded:
 		return fault.New(fault.StateConflict, "the purchase is %s already", c.bought.State)
 	case c.bought.State != purchase.Completed && !c.open():
-		return fault.New(fault.StateConflict, "the purchase is %s; only a completed one, or one that is being paid, can be cancelled", c.bought.State)
+		return fault.New(fault.StateConflict, "the purchase is %s; only a completed purchase, or one that is being paid, can be cancelled", c.bought.State)
 	case *c.campaign == campaign.Drawing, *c.campaign == campaign.Completed:
-		return fault.New(fault.StateConflict, "the campaign is %s: its sale is over, and the list of buyers does not change any more", *c.campaign)
+		return fault.New(fault.StateConflict, "the campaign is %s: its sale has ended, and the list of buyers is final", *c.campaign)
 	case *c.campaign != campaign.Active:
 		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
 	case c.payment != nil && c.payment.Dispute.HoldsMoney() && !c.AnyTime:
 		d := c.payment.Dispute
-		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s): the bank decides what becomes of the money; an operator can still cancel the purchase", d.ID, d.Status)
+		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s) and the bank decides about the money; an operator can still cancel the purchase", d.ID, d.Status)
 	case !c.open() && c.late && !c.AnyTime:
 		return fault.New(fault.StateConflict, "purchases of this campaign could be cancelled until %s; an operator still can", c.until.UTC().Format(time.RFC3339))
 	}
@@ -189,7 +189,7 @@ func (c *cancellation) checkPayment() error {
 	case p.CancelJob != nil:
 		return fault.New(fault.StateConflict, "the purchase is being cancelled already")
 	case !p.Phase.BeforeCapture() && p.Phase != payment.Capturing && p.Phase != payment.Captured:
-		return fault.New(fault.StateConflict, "the payment of the purchase is being given up already")
+		return fault.New(fault.StateConflict, "the payment of the purchase is already being cancelled")
 	}
 	return nil
 }

@@ -210,7 +210,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 	}
 	drawing := fixture.Campaign(t, db, fixture.Draft(3))
 	last := fixture.Buy(t, db, drawing, "a", 0, 6)
-	refused(t, "the campaign is drawing", cancel(t, db, operators(drawing, last)), "drawing: its sale is over")
+	refused(t, "the campaign is drawing", cancel(t, db, operators(drawing, last)), "drawing: its sale has ended")
 
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	failed, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)

@@ -192,7 +192,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 	}
 	bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.Advance(t, db, bought, payment.Expiring)
-	refused(t, "what expires", cancel(t, db, fixture.CancelRequest(t, id, bought)), "given up already")
+	refused(t, "what expires", cancel(t, db, fixture.CancelRequest(t, id, bought)), "already being cancelled")
 	fixture.Sound(t, db)
 }
 

@@ -69,7 +69,7 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	}
 	endSale(t, db, id)
 	expectState(t, db, id, campaign.Drawing)
-	refused(t, "a cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "drawing: its sale is over")
+	refused(t, "a cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "drawing: its sale has ended")
 	if n := drawJobs(t, db, id); n != 1 {
 		t.Errorf("%d draw jobs", n)
 	}

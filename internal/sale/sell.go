@@ -232,7 +232,7 @@ func (in *inputs) check(o *Order) error {
 		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
 	}
 	if o.Payment.Method == purchase.Card && (in.reservations.Takes == nil || !in.reservations.Takes(money.Currency(c.Currency))) {
-		return fault.New(fault.CardsNotAccepted, "cards do not pay in %s: the provider counts its amounts in another unit", c.Currency)
+		return fault.New(fault.CardsNotAccepted, "cards cannot pay in %s: the provider uses another unit for its amounts", c.Currency)
 	}
 	return nil
 }

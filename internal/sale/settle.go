@@ -115,12 +115,12 @@ func (e *effects) endWithRefund(c *conclusion, reason payment.RefundReason) erro
 	var problem *fault.Error
 	switch reason {
 	case payment.RefundPurchaseCancelled:
-		problem = fault.New(fault.PurchaseCancelled, "the purchase was cancelled while it was paid; the money is given back")
+		problem = fault.New(fault.PurchaseCancelled, "the purchase was cancelled while it was being paid; the money is refunded")
 		end.By, end.Reason = c.cancelledBy()
 	case payment.RefundCampaignCancelled:
-		problem = fault.New(fault.CampaignNotActive, "the campaign was cancelled while the purchase was paid; the money is given back")
+		problem = fault.New(fault.CampaignNotActive, "the campaign was cancelled while the purchase was being paid; the money is refunded")
 	default:
-		problem = fault.New(fault.ReservationExpired, "the payment came after the reservation had ended; the money is given back")
+		problem = fault.New(fault.ReservationExpired, "the payment arrived after the reservation had ended; the money is refunded")
 	}
 	if end.By == "" {
 		end.Failure = &problem.Code
@@ -187,7 +187,7 @@ func (c *conclusion) cancelledBy() (by, reason string) {
 // whyEnded returns why the job of an unpaid purchase fails.
 func (c *conclusion) whyEnded() *fault.Error {
 	if c.cancelled() {
-		return fault.New(fault.PurchaseCancelled, "the purchase was cancelled before it was paid; the positions are free again")
+		return fault.New(fault.PurchaseCancelled, "the purchase was cancelled before it was paid; the positions are released")
 	}
 	switch *c.Ending { // the table has one in this phase
 	case payment.Declined:
@@ -197,7 +197,7 @@ func (c *conclusion) whyEnded() *fault.Error {
 		why.Code, why.DeclineCode, why.Advice = fault.PaymentRefused, "", ""
 		return why
 	case payment.Unpaid:
-		return fault.New(fault.PaymentNotReceived, "the payment was never received, as an operator has found; the reservation has ended")
+		return fault.New(fault.PaymentNotReceived, "an operator found that the payment was never received; the reservation has ended")
 	case payment.CampaignCancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign was cancelled before the purchase was paid")
 	default:
@@ -207,7 +207,7 @@ func (c *conclusion) whyEnded() *fault.Error {
 
 // declined returns why the provider did not take the money, in its words.
 func declined(d *payprovider.Decline) *fault.Error {
-	why := fault.New(fault.PaymentDeclined, "the payment did not succeed; another try is a new request with a new key")
+	why := fault.New(fault.PaymentDeclined, "the payment did not succeed; retry with a new request and a fresh key")
 	if d == nil {
 		return why
 	}

@@ -29,7 +29,7 @@ func (u *UnitOfWork) Authorize(id uuid.UUID, m Movement, ttl time.Duration) (Aut
 		u.expireDue(a)
 	}
 	if a.active >= maxActive {
-		return Authorization{}, fault.New(fault.StateConflict, "the wallet has %d active authorizations, and may have no more", a.active)
+		return Authorization{}, fault.New(fault.StateConflict, "the wallet has %d active authorizations, which is the maximum", a.active)
 	}
 	if err := u.afford(a, m.Amount); err != nil {
 		return Authorization{}, err
@@ -61,7 +61,7 @@ func (u *UnitOfWork) Capture(id, authorizationID uuid.UUID, m Movement) (Authori
 		return Authorization{}, err
 	}
 	if m.Amount > h.Remaining() {
-		return Authorization{}, fault.New(fault.StateConflict, "the authorization has %d minor units left, and %d are to be captured",
+		return Authorization{}, fault.New(fault.StateConflict, "the authorization has %d minor units left; %d were requested",
 			h.Remaining(), m.Amount)
 	}
 	h.Captured += m.Amount

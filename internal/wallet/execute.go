@@ -99,7 +99,7 @@ func (a Action) open(s *session, client string) (any, error) {
 	owner := a.owner(client)
 	made := s.opened[owner]
 	if !made.Fresh {
-		exists := fault.New(fault.WalletExists, "the owner has a wallet in %s already: %s", owner.Currency, made.ID)
+		exists := fault.New(fault.WalletExists, "the owner already has a wallet in %s: %s", owner.Currency, made.ID)
 		exists.About = fault.About{Kind: fault.AboutWallet, ID: made.ID.String()}
 		return nil, exists
 	}
@@ -340,7 +340,7 @@ func (c Command) sees(o Owner) bool { return c.Who.Sees(o.Client, o.ID) }
 // not exist.
 func (s *session) check(c Command) error {
 	if c.Action.opens() && !c.sees(c.Action.owner(c.Request.Client)) {
-		return fault.New(fault.Forbidden, "a wallet can be opened for oneself only")
+		return fault.New(fault.Forbidden, "users can open wallets only for themselves")
 	}
 	for _, id := range c.Action.wallets() {
 		if a := s.unit.accounts[id]; a == nil || !c.sees(a.Owner) {

@@ -90,7 +90,7 @@ func (b *Buyers) PayBack(back PayBack) error {
 	_, err := b.unit.Refund(b.wallets[back.Owner], Movement{Amount: back.Amount, Reference: back.reference(), Description: what + back.PurchaseID.String(),
 		PurchaseID: back.PurchaseID, Actor: back.By})
 	if fault.CodeOf(err) == fault.InvalidRequest { // the balance would exceed its limit
-		return fault.New(fault.StateConflict, "the wallet cannot take the money back: %s", fault.From(err).Message)
+		return fault.New(fault.StateConflict, "the wallet cannot be credited with the refund: %s", fault.From(err).Message)
 	}
 	return fault.At(err, "wallet.PayBack")
 }

@@ -204,7 +204,7 @@ func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 		u.expireDue(a)
 	}
 	if a.Available() < amount {
-		short := fault.New(fault.InsufficientFunds, "%s are available, and %s are needed",
+		short := fault.New(fault.InsufficientFunds, "%s are available; %s are needed",
 			money.Currency(a.Currency).Format(a.Available()), money.Currency(a.Currency).Format(amount))
 		short.About = fault.About{Kind: fault.AboutWallet, ID: a.ID.String()}
 		return short

@@ -96,7 +96,7 @@ func Replay(ctx context.Context, tx pgx.Tx, e Endpoint, eventID uuid.UUID) error
 	case err != nil:
 		return fmt.Errorf("webhook.Replay(%s): %w", eventID, err)
 	case n == 0:
-		return fault.New(fault.NotFound, "there is no event %s that this endpoint may hear of, or it is over its retention", eventID)
+		return fault.New(fault.NotFound, "there is no event %s for this endpoint, or its retention has ended", eventID)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int)
 		return Endpoint{}, fmt.Errorf("webhook.Create: %w", err)
 	}
 	if !found {
-		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints already, and may not have more: delete one first; a deleted one counts for some minutes", e.Client, most)
+		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints, which is the maximum; delete one first (a deleted endpoint counts for some minutes)", e.Client, most)
 	}
 	if err := addSecret(ctx, tx, e.ID, sealed, 0); err != nil {
 		return Endpoint{}, err

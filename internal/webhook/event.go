@@ -48,7 +48,7 @@ func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) 
 	e, err := postgres.CollectOne(ctx, db, scanEvent, `
 		SELECT `+eventColumns+` FROM webhook_events e WHERE id = $1 AND ($2 = '' OR e.client IS NULL OR e.client = $2)`, id, client)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Event{}, fault.New(fault.NotFound, "there is no webhook event %s, or it is over its retention", id)
+		return Event{}, fault.New(fault.NotFound, "there is no webhook event %s, or its retention has ended", id)
 	}
 	return e, fault.At(err, "webhook.GetEvent(%s)", id)
 }

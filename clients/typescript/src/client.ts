@@ -280,7 +280,7 @@ export class Triprize {
     if (method === "post") {
       sent.key = key ?? freshKey();
       if (!/^[ -~]{1,255}$/.test(sent.key)) {
-        throw new MalformedError("an Idempotency-Key has 1 to 255 printable ASCII characters");
+        throw new MalformedError("an Idempotency-Key must have 1 to 255 printable ASCII characters");
       }
     }
     return this.#repeated(sent, parts.signal, () => attempt(this.#settings, sent));

@@ -44,7 +44,7 @@ func (m Map) Check() (flaws []Flaw) {
 		}
 	}
 	if len(flaws) == 0 && bytes > MaxBytes {
-		flaws = append(flaws, Flaw{Whole: true, Detail: fmt.Sprintf("must have at most %d bytes, keys and values together; it has %d", MaxBytes, bytes)})
+		flaws = append(flaws, Flaw{Whole: true, Detail: fmt.Sprintf("must have at most %d bytes in keys and values together; it has %d", MaxBytes, bytes)})
 	}
 	return flaws
 }

@@ -126,7 +126,7 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 
 // errUndecided refuses a purchase of a campaign that was closed a moment ago, and is not now; and
 // what has shared the key of such a purchase in a batch.
-var errUndecided = fault.New(fault.Unavailable, "this could not be decided now: the campaign has just changed, or another request with this key came at the same moment; retry with the same Idempotency-Key")
+var errUndecided = fault.New(fault.Unavailable, "the campaign has just changed, or another request with this key arrived at the same time; retry with the same Idempotency-Key")
 
 // explain says why campaigns that never sell again sell nothing.
 func (a *acceptor) explain(ctx context.Context, requests []job.Request, accepted []job.Done, campaigns []uuid.UUID) {

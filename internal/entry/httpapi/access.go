@@ -74,7 +74,7 @@ func (s *Server) chargeWrong(ctx context.Context, c *fiber.Ctx, err error) error
 	if overLimit(c, s.limiter.WrongKey(httpconn.AddressOf(c.Context().Conn()).String())) == nil {
 		return err
 	}
-	return s.slowDown(ctx, fault.Wrap(fault.RateLimited, err, "too many wrong credentials come from your address; a right one is served"))
+	return s.slowDown(ctx, fault.Wrap(fault.RateLimited, err, "too many invalid credentials from your address; valid ones are still accepted"))
 }
 
 const (

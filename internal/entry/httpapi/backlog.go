@@ -135,7 +135,7 @@ func (o *overloaded) Unwrap() error { return o.refusal }
 func (b *backlog) admit(kinds ...job.Kind) error {
 	for _, kind := range kinds {
 		if wait := b.wait(kind); wait > b.longest[kind] {
-			return &overloaded{fault.New(fault.Overloaded, "jobs of this kind (%s) wait for %s; retry later with the same Idempotency-Key", kind, wait.Round(time.Second)), kind}
+			return &overloaded{fault.New(fault.Overloaded, "jobs of this kind (%s) have a backlog of %s; retry later with the same Idempotency-Key", kind, wait.Round(time.Second)), kind}
 		}
 	}
 	return nil

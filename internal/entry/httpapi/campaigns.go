@@ -106,7 +106,7 @@ func (s *Server) VoidDraw(ctx context.Context, r operations.VoidDrawRequestObjec
 
 func (s *Server) cancel(ctx context.Context, id uuid.UUID, order lifecycle.CancelOrder) (operations.Answer, error) {
 	if strings.TrimSpace(order.Reason) == "" {
-		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why, for the records"})
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason, for the records"})
 	}
 	if err := s.requireCampaign(ctx, id); err != nil {
 		return nil, err

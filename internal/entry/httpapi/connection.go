@@ -38,7 +38,7 @@ func (s *Server) frame(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			next(r)
 		} else {
 			c := s.app.AcquireCtx(r)
-			_ = s.handleError(c, fault.New(fault.InvalidRequest, "the method is not known here")) // it fails only if a problem cannot be encoded
+			_ = s.handleError(c, fault.New(fault.InvalidRequest, "the method is unknown")) // it fails only if a problem cannot be encoded
 			s.app.ReleaseCtx(c)
 		}
 		connection, ok := r.Conn().(*httpconn.Conn)
@@ -122,11 +122,11 @@ var refusals = map[httpconn.Reason]*fault.Error{
 	httpconn.TooMany:        fault.New(fault.Overloaded, "too many connections are open; retry later, with the same Idempotency-Key"),
 	httpconn.TooSlow:        fault.New(fault.RequestTimeout, "the request did not arrive in time"),
 	httpconn.TooLarge:       fault.New(fault.HeadersTooLarge, "the request line and the header fields are larger than the %d KiB that this server accepts", maxHead>>10),
-	httpconn.BadRequestLine: fault.New(fault.InvalidRequest, "a request begins with method, target, HTTP/1.1 or HTTP/1.0, and CR LF, with one space between"),
-	httpconn.BadHeader:      fault.New(fault.InvalidRequest, "a header line has a name, a colon right after it, a value without control characters, and CR LF; it is not folded"),
-	httpconn.BadLength:      fault.New(fault.InvalidRequest, "a request has one Content-Length, which is a number, and no Transfer-Encoding beside it"),
-	httpconn.Repeated:       fault.New(fault.InvalidRequest, "a header field that is allowed once is there twice"),
-	httpconn.LengthRequired: fault.New(fault.LengthRequired, "send Content-Length; a Transfer-Encoding is not accepted here"),
+	httpconn.BadRequestLine: fault.New(fault.InvalidRequest, "the request line must be method, target, and HTTP/1.1 or HTTP/1.0, separated by one space, and end with CR LF"),
+	httpconn.BadHeader:      fault.New(fault.InvalidRequest, "a header line must be a name, a colon and a value without control characters, end with CR LF, and not be folded"),
+	httpconn.BadLength:      fault.New(fault.InvalidRequest, "a request must have one numeric Content-Length, and no Transfer-Encoding with it"),
+	httpconn.Repeated:       fault.New(fault.InvalidRequest, "a header field that is allowed once was sent twice"),
+	httpconn.LengthRequired: fault.New(fault.LengthRequired, "send Content-Length; Transfer-Encoding is not accepted"),
 }
 
 // refusal returns the answer to such a request, after which its connection is closed.
@@ -241,7 +241,7 @@ func ofFramework(f *fiber.Error) *fault.Error {
 	if f.Code == http.StatusInternalServerError {
 		return fault.From(f)
 	}
-	return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, it has no Host, or something twice")
+	return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, Host is missing, or a field was sent twice")
 }
 
 // requireStarted refuses requests while the process waits for Postgres.

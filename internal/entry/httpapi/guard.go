@@ -225,7 +225,7 @@ func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 	parameter := parametersOf(c)
 	faults, noSuchPath := o.CheckParameters(parameter)
 	if noSuchPath {
-		return "", fault.New(fault.NotFound, "there is no such thing: %s %s", faults[0].Pointer, faults[0].Detail)
+		return "", fault.New(fault.NotFound, "there is no such resource: %s %s", faults[0].Pointer, faults[0].Detail)
 	}
 	if unknown := o.CheckNames(c.Context().QueryArgs().All(), c.Request().Header.All()); len(unknown) > 0 {
 		return "", fault.Invalid(unknown...)

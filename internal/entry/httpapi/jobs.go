@@ -82,7 +82,7 @@ func (s *Server) ListJobs(ctx context.Context, r operations.ListJobsRequestObjec
 		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "must be one of: " + strings.Join(codes(), ", ")})
 	}
 	if f.Code != "" && f.State != "" && f.State != job.Failed {
-		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "goes with state failed only: no other job has a problem"})
+		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "requires state failed: only failed jobs have a problem"})
 	}
 	if f.Code != "" {
 		f.State = job.Failed

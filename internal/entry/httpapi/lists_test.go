@@ -261,7 +261,7 @@ func TestWhatAListDoesNotKnowIsRefusedWithWhatItKnows(t *testing.T) {
 		"/v1/jobs?state=done":                                "must be one of: queued, awaiting_action, succeeded, failed",
 		"/v1/jobs?kind=sale":                                 "must be one of: purchase, cancellation",
 		"/v1/jobs?code=sold":                                 "must be one of: body-too-large",
-		"/v1/jobs?code=sold-out&state=queued":                "goes with state failed only",
+		"/v1/jobs?code=sold-out&state=queued":                "requires state failed",
 		"/v1/jobs?campaign_id=1":                             "must be a UUID",
 		"/v1/jobs?include=campaign":                          "must be one of: purchase",
 		"/v1/jobs?cursor=" + uuid.NewString():                "must be the next_cursor of an earlier page",

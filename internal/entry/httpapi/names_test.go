@@ -47,13 +47,13 @@ func TestNoOperationIgnoresANameThatItDoesNotKnow(t *testing.T) {
 		"/v1/users/mina/purchases?userId=1":             "is not a parameter of this operation (it takes campaign_id, include, cursor, limit)",
 		"/v1/campaigns?Limit=2":                         "is not a parameter",
 		"/v1/sweeps?state=1":                            "which takes none",
-		"/v1/jobs?" + strings.Repeat("n", 500) + "=1":   "too long to be known",
+		"/v1/jobs?" + strings.Repeat("n", 500) + "=1":   "name that is too long",
 		"/v1/purchases?referenc=order-1&reference=o":    "is not a parameter",
 		"/v1/jobs?x=1&y=1" + strings.Repeat("&z=1", 99): `"pointer":"?y"`,
 	} {
 		refuses(t, s, http.MethodGet, path, nil, says)
 	}
-	refuses(t, s, http.MethodPatch, "/v1/campaigns/"+id, map[string]string{"If-Match": `"7"`}, "it would not look at the version")
+	refuses(t, s, http.MethodPatch, "/v1/campaigns/"+id, map[string]string{"If-Match": `"7"`}, "does not check the version")
 }
 
 // refuses sends a request with a name that there is not.

@@ -37,7 +37,7 @@ func (s *Server) RetryPayment(ctx context.Context, r operations.RetryPaymentRequ
 func (s *Server) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
-		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say what was found at the provider, for the records"})
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state what was found at the provider, for the records"})
 	}
 	request := s.command(ctx, job.KindPaymentResolve, http.StatusOK)
 	done, err := s.cardPayments.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.Signature(), r.Body.Reason)
@@ -126,7 +126,7 @@ func (s *Server) ResolveRefunds(ctx context.Context, r operations.ResolveRefunds
 
 func checkResolution(body *contract.RefundResolutionRequest) error {
 	if strings.TrimSpace(body.Reason) == "" {
-		return fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say how the money was given back, for the records"})
+		return fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state how the money was returned, for the records"})
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (s *Server) ListPaymentDifferences(ctx context.Context, r operations.ListPa
 func (s *Server) ExplainPaymentDifference(ctx context.Context, r operations.ExplainPaymentDifferenceRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
-		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must say why it is no difference, for the records"})
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason for the difference, for the records"})
 	}
 	request := s.command(ctx, job.KindDifferenceExplain, http.StatusOK)
 	done, err := s.differences.Explain(ctx, request, r.Difference, who.Signature(), r.Body.Reason)

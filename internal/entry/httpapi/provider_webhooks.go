@@ -74,9 +74,9 @@ func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
 		}
 		w.outcomes.WithLabelValues("failed").Inc()
 		if errors.Is(err, batch.ErrFull) {
-			return fault.Wrap(fault.Overloaded, err, "too many events arrive at once; send this one again later")
+			return fault.Wrap(fault.Overloaded, err, "too many events are being received; send this one again later")
 		}
-		return fault.Wrap(fault.Unavailable, err, "the event may not be stored; send it again later")
+		return fault.Wrap(fault.Unavailable, err, "the event may not have been stored; send it again later")
 	}
 	w.outcomes.WithLabelValues("stored").Inc()
 	return c.Status(http.StatusOK).JSON(fiber.Map{"received": true})
@@ -130,7 +130,7 @@ func refusalOf(err error) error {
 	if f, ok := errors.AsType[*fault.Error](err); ok { // of the body
 		return f
 	}
-	return fault.Wrap(fault.InvalidRequest, err, "the body is no event for this system")
+	return fault.Wrap(fault.InvalidRequest, err, "the body is not an event for this system")
 }
 
 // openPayments makes what is needed where cards are accepted, and returns the events of the

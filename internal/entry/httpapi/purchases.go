@@ -59,7 +59,7 @@ func (s *Server) orderOf(ctx context.Context, campaignID uuid.UUID, body *contra
 		return order, err
 	}
 	if paid.Method == contract.PaymentDraftMethodExternal && who.Role == resource.User {
-		return order, fault.New(fault.Forbidden, "only an app may say that it has collected the money (payment.method external)")
+		return order, fault.New(fault.Forbidden, "only an app may use payment.method external, because it has collected the money")
 	}
 	order = sale.Order{UserID: body.UserID, Metadata: metadata.Map(body.Metadata), Payment: sale.Payment{Method: purchase.PaymentMethod(paid.Method),
 		Reference: paid.Reference, PaymentMethod: paid.PaymentMethod, ReturnURL: paid.ReturnURL}}
@@ -186,7 +186,7 @@ func (s *Server) positionsOf(ctx context.Context, p purchase.Purchase, named []c
 	var faults []fault.Field
 	for i, at := range places {
 		if !slices.ContainsFunc(had, func(item purchase.Item) bool { return item.Position == at }) {
-			faults = append(faults, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: "is no position of the purchase"})
+			faults = append(faults, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: "is not a position of the purchase"})
 		}
 	}
 	if len(faults) > 0 {

@@ -75,7 +75,7 @@ func placesOf(chosen []contract.PlaceDraft, at string, form shape.Shape) (places
 		case missing != "":
 			bad("", missing)
 		case seen[place]:
-			bad("", "position "+form.Name(place)+" is there twice")
+			bad("", "position "+form.Name(place)+" was sent twice")
 		default:
 			seen[place] = true
 			places = append(places, place)
@@ -140,7 +140,7 @@ func (n *noRuns) refusal(campaignID uuid.UUID, sel inventory.Selection) error {
 	}
 	for _, layer := range []int{0, sel.Layer} {
 		if last, ok := n.known.Get(inventory.Pool{CampaignID: campaignID, Layer: layer}); ok && sel.Quantity >= last.least && n.isFresh(campaignID, last) {
-			return fault.New(fault.NoneAvailable, "asked for %d side by side, and less than a second ago no free run was long enough for %d; held and reserved positions may become free again",
+			return fault.New(fault.NoneAvailable, "%d adjacent positions requested; less than a second ago no free run had %d; held and reserved positions may become free",
 				sel.Quantity, last.least)
 		}
 	}

@@ -107,11 +107,11 @@ func (s *shares) enter(ctx context.Context, of *fair.Semaphore, who call.Caller)
 	leave, err = of.Acquire(ctx, caller)
 	switch {
 	case errors.Is(err, fair.ErrCallerQueueFull) && who.Role == resource.Anonymous:
-		return nil, fault.Wrap(fault.RateLimited, err, "too many requests without a key are waiting; send this one again later")
+		return nil, fault.Wrap(fault.RateLimited, err, "too many requests without a key are waiting; retry later")
 	case errors.Is(err, fair.ErrCallerQueueFull):
-		return nil, fault.Wrap(fault.RateLimited, err, "too many of your requests are waiting; wait for their answers, and send this one again")
+		return nil, fault.Wrap(fault.RateLimited, err, "too many of your requests are waiting; wait for their responses, then retry")
 	case err != nil:
-		return nil, fault.Wrap(fault.Overloaded, err, "too many requests are waiting; send this one again later")
+		return nil, fault.Wrap(fault.Overloaded, err, "too many requests are waiting; retry later")
 	}
 	return leave, nil
 }
@@ -203,7 +203,7 @@ func (p places) enter(who call.Caller, most int) (release func(), err error) {
 	if err != nil {
 		place()
 		if fault.CodeOf(err) == fault.Overloaded { // the server carries more: strangers fill no log with what it is short of
-			err = fault.Wrap(fault.RateLimited, err, "callers without a key have all the places that they may have here; try again later")
+			err = fault.Wrap(fault.RateLimited, err, "callers without a key use all connections available to them; retry later")
 		}
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func TestARefusalNamesTheCredentials(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, fleet.Trusting)
 	a := s.Do(0, fleet.TokenFor(t, s.User("mina"), ""), http.MethodPost, "/v1/campaigns", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.CampaignBody(3))
-	if refused(t, "a user", a, 403, "forbidden"); !fleet.Contains(a.Body, `"title":"The credentials may not do that"`) || !fleet.Contains(a.Body, "the role user may not do this") {
+	if refused(t, "a user", a, 403, "forbidden"); !fleet.Contains(a.Body, `"title":"The credentials do not allow this"`) || !fleet.Contains(a.Body, "the role user may not do this") {
 		t.Errorf("%s", a.Body)
 	}
 }
@@ -90,7 +90,7 @@ func TestACampaignWhoseSaleIsOverIsNotPublished(t *testing.T) {
 	publish := func() fleet.Answer {
 		return s.Do(0, s.Operator, http.MethodPost, path+"/publish", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
 	}
-	if p := refused(t, "an hour ago", publish(), 409, "state-conflict"); !strings.Contains(p.Detail, "sale_ends_at") || !strings.Contains(p.Detail, "now it is") {
+	if p := refused(t, "an hour ago", publish(), 409, "state-conflict"); !strings.Contains(p.Detail, "sale_ends_at") || !strings.Contains(p.Detail, "(now ") {
 		t.Errorf("%s", p.Detail)
 	}
 	if a := s.Do(0, s.Operator, http.MethodPatch, path, nil, fleet.Fields{"sale_ends_at": time.Now().Add(time.Hour).UTC()}); a.Status != http.StatusOK {

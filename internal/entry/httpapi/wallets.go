@@ -78,7 +78,7 @@ func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Me
 // OpenWallet opens a wallet for an owner: at the caller's client, or for operators at any.
 func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
 	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
-		return nil, fault.New(fault.Forbidden, "only an operator opens a wallet for another client: leave out client")
+		return nil, fault.New(fault.Forbidden, "only an operator may open a wallet for another client; omit client")
 	}
 	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallet.Action{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
 		Movement: wallet.Movement{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}}, walletsPath)

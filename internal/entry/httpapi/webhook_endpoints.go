@@ -44,7 +44,7 @@ func (s *Server) CreateWebhookEndpoint(ctx context.Context, r operations.CreateW
 	draft := webhook.Endpoint{Client: c.Client, MadeBy: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
 		if c.Role != resource.Operator {
-			return nil, fault.New(fault.Forbidden, "only an operator makes an endpoint for another client: leave out client")
+			return nil, fault.New(fault.Forbidden, "only an operator may create an endpoint for another client; omit client")
 		}
 		draft.Client = *r.Body.Client
 	}

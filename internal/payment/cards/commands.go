@@ -41,10 +41,10 @@ func NewService(db postgres.Beginner, cards bool, dispatch func([]lease.Item), r
 func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
 	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
 		if known.WaitsFor() == "" {
-			return fault.New(fault.StateConflict, "the payment waits neither for the provider nor for an operator: it is in phase %s", known.Phase)
+			return fault.New(fault.StateConflict, "the payment does not wait for the provider or an operator; it is in phase %s", known.Phase)
 		}
 		if known.WaitsFor() == payment.Key && !s.cards {
-			return fault.New(fault.StateConflict, "cards are switched off: nobody can ask the provider until payments.stripe.key is set")
+			return fault.New(fault.StateConflict, "cards are disabled: the provider cannot be queried until payments.stripe.key is set")
 		}
 		payment.QueueWake(b, purchaseID)
 		return nil
@@ -72,14 +72,14 @@ func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UU
 func mayResolve(p *payment.Payment, now time.Time) error {
 	switch {
 	case p.WaitsFor() != payment.Operator:
-		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be resolved by hand; this one does not: it is in phase %s", p.Phase)
+		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be resolved by hand; this one is in phase %s", p.Phase)
 	case p.IntentID == nil:
-		return fault.New(fault.StateConflict, "the payment has nothing at the provider, and ends by itself at %s", p.OverAt().UTC().Format(time.RFC3339))
+		return fault.New(fault.StateConflict, "the payment has not reached the provider and ends automatically at %s", p.OverAt().UTC().Format(time.RFC3339))
 	case p.Phase.BeforeCapture():
-		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then the provider is asked to end it. Resolve it if it still waits after that",
+		return fault.New(fault.StateConflict, "the payment may still be paid until %s; then it is cancelled at the provider. Resolve it if it still waits after that",
 			p.OverAt().UTC().Format(time.RFC3339))
 	case p.LeaseUntil != nil && p.LeaseUntil.After(now):
-		return fault.New(fault.StateConflict, "a worker is just asking the provider about this payment: try again in a moment")
+		return fault.New(fault.StateConflict, "a worker is checking this payment with the provider; retry in a moment")
 	}
 	return nil
 }
@@ -136,15 +136,15 @@ func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, 
 func mayTry(p *payment.Payment) error {
 	switch {
 	case p.CancelJob != nil || p.Ending != nil:
-		return fault.New(fault.StateConflict, "the purchase waits for no other payment method: it was given up or cancelled")
+		return fault.New(fault.StateConflict, "the purchase does not wait for another payment method: it has expired or was cancelled")
 	case p.Phase.Final() || p.Phase == payment.Captured:
-		return fault.New(fault.StateConflict, "the purchase waits for no other payment method: its payment is over")
+		return fault.New(fault.StateConflict, "the purchase does not wait for another payment method: its payment has ended")
 	case !p.Phase.AwaitsBuyer():
-		return fault.New(fault.StateConflict, "the purchase waits for no other payment method now: a card is just being charged; follow the job")
+		return fault.New(fault.StateConflict, "the purchase does not wait for another payment method: a card is being charged; follow the job")
 	case p.Over:
-		return fault.New(fault.StateConflict, "the time for another payment method was over at %s", p.OverAt().UTC().Format(time.RFC3339))
+		return fault.New(fault.StateConflict, "the time for another payment method ended at %s", p.OverAt().UTC().Format(time.RFC3339))
 	case p.Tries >= payment.MostTries:
-		return fault.New(fault.StateConflict, "%d other payment methods were tried for this purchase, which is the most", p.Tries)
+		return fault.New(fault.StateConflict, "%d other payment methods were tried for this purchase, which is the maximum", p.Tries)
 	}
 	return nil
 }

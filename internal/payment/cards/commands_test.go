@@ -166,8 +166,8 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 		"it waits for the provider":          {`waiting_for = 'turn', waiting_since = clock_timestamp()`, "only a payment that waits for an operator"},
 		"cards are switched off":             {`waiting_for = '` + string(payment.WaitsForKey) + `', waiting_since = clock_timestamp()`, "only a payment that waits for an operator"},
 		"its time can still end it":          {`phase = 'action'`, "may still be paid until"},
-		"it has nothing at the provider":     {`phase = 'expiring', intent_id = NULL, ending = 'expired'`, "nothing at the provider"},
-		"a worker is just looking at it":     {`lease_until = clock_timestamp() + interval '1 hour'`, "a worker is just asking"},
+		"it has nothing at the provider":     {`phase = 'expiring', intent_id = NULL, ending = 'expired'`, "has not reached the provider"},
+		"a worker is just looking at it":     {`lease_until = clock_timestamp() + interval '1 hour'`, "a worker is checking"},
 		"its end is known, and it is on way": {`phase = 'captured', received = amount, waiting_for = NULL`, "only a payment that waits for an operator"},
 	} {
 		id := b.reserve("pm_card_visa")

@@ -202,7 +202,7 @@ func (e *Events) recordUnknown(ctx context.Context, tx pgx.Tx, work *eventWork) 
 func unknownHere(in payprovider.Intent) reconciliation.Discrepancy {
 	amount := int64(in.Amount)
 	d := reconciliation.Discrepancy{Kind: reconciliation.UnknownHere, ObjectID: in.ID, ThereAmount: &amount, ThereCurrency: &in.Currency,
-		Detail: "this installation has made the payment, it is " + string(in.Status) + " at the provider, and our books do not know it"}
+		Detail: "this installation created the payment; it is " + string(in.Status) + " at the provider, and we have no record of it"}
 	if id, err := uuid.Parse(in.Metadata[payprovider.PurchaseKey]); err == nil {
 		d.PurchaseID = &id
 	}

@@ -112,7 +112,7 @@ func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
 		}
 	}
 	if steps := stepsOf(t, b.db, kept); strings.Count(steps, "out-of-band-refund-failed") != 1 ||
-		!strings.Contains(steps, "out-of-band-refund-failed(re_hand of 1200 JPY is failed at the provider: that money was not given back)") {
+		!strings.Contains(steps, "out-of-band-refund-failed(re_hand of 1200 JPY is failed at the provider: that money was not refunded)") {
 		t.Errorf("the timeline of one that was given nothing back says %s", steps)
 	}
 	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND state = 'failed'`); n != 2 { // also after later news of them

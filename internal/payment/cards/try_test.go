@@ -216,7 +216,7 @@ func TestWithoutAnotherCardADeclineIsTheEnd(t *testing.T) {
 	id := b.reserve("pm_declined")
 	b.wantDeclined(id, "generic_decline")
 	b.exec(`UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`, id)
-	if why := b.try(id, "pm_card_visa"); why == nil || why.Code != fault.StateConflict || !strings.Contains(why.Detail, "was over at") {
+	if why := b.try(id, "pm_card_visa"); why == nil || why.Code != fault.StateConflict || !strings.Contains(why.Detail, "ended at") {
 		t.Errorf("another one came too late: %+v", why)
 	}
 	err := postgres.InTx(t.Context(), b.db, func(tx pgx.Tx) error {
@@ -281,7 +281,7 @@ func TestFourOtherCardsMayBeBrought(t *testing.T) {
 		b.wantTried(action, "pm_action")
 	}
 	b.want(action, cards.Waits, payment.Action)
-	if why := b.try(action, "pm_card_visa"); why == nil || why.Code != fault.StateConflict || !strings.Contains(why.Detail, "which is the most") {
+	if why := b.try(action, "pm_card_visa"); why == nil || why.Code != fault.StateConflict || !strings.Contains(why.Detail, "which is the maximum") {
 		t.Errorf("a fifth: %+v", why)
 	}
 }

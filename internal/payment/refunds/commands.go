@@ -35,10 +35,10 @@ func NewService(db postgres.Beginner, render func(payment.Refund) any) *Service 
 func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by string) (job.Accepted, error) {
 	return s.edit(ctx, r, access.Everything(), id, func(b *pgx.Batch, known payment.Refund) error {
 		if known.Method != payment.RefundToCard {
-			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds are tried again", known.Method)
+			return fault.New(fault.StateConflict, "the purchase was paid by %s; only card refunds can be retried", known.Method)
 		}
 		if !known.ForOperator() {
-			return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be tried again", known.State)
+			return fault.New(fault.StateConflict, "the refund is %s; only a refund whose waiting_for is operator can be retried", known.State)
 		}
 		if !known.State.Refused() {
 			queueWake(b, id)
@@ -110,17 +110,17 @@ func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access
 func mayResolve(known payment.Refund, asApp bool) error {
 	switch {
 	case known.Method == payment.RefundToWallet:
-		return fault.New(fault.StateConflict, "the wallet has the money already")
+		return fault.New(fault.StateConflict, "the wallet was already credited")
 	case known.Method == payment.RefundExternal && !asApp:
-		return fault.New(fault.Forbidden, "the app has the money of this purchase; only an app resolves its refund")
+		return fault.New(fault.Forbidden, "the app has the money of this purchase; only an app can resolve its refund")
 	case known.Method == payment.RefundToCard && asApp:
-		return fault.New(fault.Forbidden, "only an operator resolves a card refund")
+		return fault.New(fault.Forbidden, "only an operator can resolve a card refund")
 	case known.Method == payment.RefundExternal && known.State != payment.RefundListed:
 		return fault.New(fault.StateConflict, "the refund is %s already", known.State)
 	case known.Method == payment.RefundToCard && known.ForOperator() && !known.State.Refused() && known.LeaseUntil != nil && known.LeaseUntil.After(time.Now()):
-		return fault.New(fault.StateConflict, "a worker is just asking the provider about this refund: try again in a moment")
+		return fault.New(fault.StateConflict, "a worker is checking this refund with the provider; retry in a moment")
 	case known.Method == payment.RefundToCard && !known.ForOperator():
-		return fault.New(fault.StateConflict, "the refund is %s; only one whose waiting_for is operator can be resolved by hand", known.State)
+		return fault.New(fault.StateConflict, "the refund is %s; only a refund whose waiting_for is operator can be resolved by hand", known.State)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (t OutOfBand) Made(how string) string {
 
 // Broken says of the refund that it has failed, for the timeline.
 func (t OutOfBand) Broken() string {
-	return fmt.Sprintf("%s of %s is %s at the provider: that money was not given back", t.ProviderID, money.Currency(t.Currency).Format(t.Amount), t.State)
+	return fmt.Sprintf("%s of %s is %s at the provider: that money was not refunded", t.ProviderID, money.Currency(t.Currency).Format(t.Amount), t.State)
 }
 
 // Recorded is a refund that was recorded: it was not known, or has another state now.

@@ -279,7 +279,7 @@ func TestOneRefundOfAPurchaseIsMadeAtATime(t *testing.T) {
 	if err := retry(w.id); err != nil {
 		t.Fatal(err)
 	}
-	if err := retry(second); err == nil || !strings.Contains(err.Error(), "another one of the purchase is just being made") {
+	if err := retry(second); err == nil || !strings.Contains(err.Error(), "another refund of the purchase is being made") {
 		t.Errorf("both are open: %v", err)
 	}
 	if _, err := w.db.Exec(t.Context(), `UPDATE refunds SET state = 'open', attempt = 1, attempt_at = clock_timestamp() WHERE id = $1`, second); err == nil {

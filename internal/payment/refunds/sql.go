@@ -106,7 +106,7 @@ func queueRetry(b *pgx.Batch, id uuid.UUID) {
 		    attempt_at = clock_timestamp(), asked = amount, provider_id = NULL, failure = NULL, faults = 0, stuck = false, waiting_since = NULL
 		WHERE id = $1 AND method = 'card' AND number IS NOT NULL AND state IN ('failed', 'canceled')
 		  AND NOT `+beingMade, id).
-		Exec(exactly(id, "the provider has not refused the refund, or another one of the purchase is just being made"))
+		Exec(exactly(id, "the provider has not rejected the refund, or another refund of the purchase is being made"))
 }
 
 // queueWake makes a stuck refund due now. The worker that has it checks it again when it

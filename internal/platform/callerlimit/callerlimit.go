@@ -30,10 +30,10 @@ func (l *Limit) Acquire(owner string, most int) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.owners[owner] >= most {
-		return nil, fault.New(fault.RateLimited, "you have %d %s open, which is all that you may have here", most, l.what)
+		return nil, fault.New(fault.RateLimited, "you have %d %s open, which is the maximum per caller", most, l.what)
 	}
 	if l.open >= l.most {
-		return nil, fault.New(fault.Overloaded, "%d %s are open here, which is all that this server carries", l.most, l.what)
+		return nil, fault.New(fault.Overloaded, "%d %s are open, which is the maximum of this server", l.most, l.what)
 	}
 	l.open++
 	l.owners[owner]++

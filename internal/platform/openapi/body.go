@@ -209,7 +209,7 @@ func (r *bodyReader) object(is *rule) {
 		r.at++ // the colon
 		r.blank()
 		if len(raw) > 6*maxName || len(members)+len(others) >= maxElements {
-			r.add(&r.exceeded, "has a field whose name is too long to be known")
+			r.add(&r.exceeded, "has a field with a name that is too long")
 			r.leave()
 			return
 		}
@@ -221,7 +221,7 @@ func (r *bodyReader) object(is *rule) {
 		r.path = append(r.path, name)
 		switch {
 		case has(members, name) || slices.Contains(others, name):
-			r.add(&r.exceeded, "is there twice")
+			r.add(&r.exceeded, "was sent twice")
 			r.skip()
 		case !isNamed && !is.isOpen:
 			r.add(&r.unknown, "is not a known field")
@@ -455,7 +455,7 @@ func inexact(number []byte) string {
 		isExact = sent.Cmp(kept) == 0
 	}
 	if !isExact {
-		return "cannot be kept exactly, it would become " + canonical + ": send fewer digits"
+		return "cannot be represented exactly (it would become " + canonical + "): send fewer digits"
 	}
 	return ""
 }

@@ -80,7 +80,7 @@ func (o *Operation) CheckNames(query, headers iter.Seq2[[]byte, []byte]) (faults
 	for key := range query {
 		name := string(key)
 		if slices.Contains(seen, name) {
-			faults = append(faults, fault.Field{Pointer: "?" + name, Detail: "is there twice"})
+			faults = append(faults, fault.Field{Pointer: "?" + name, Detail: "was sent twice"})
 		} else if !slices.Contains(o.query, name) {
 			faults = append(faults, o.unknown(name))
 		}
@@ -94,7 +94,7 @@ func (o *Operation) CheckNames(query, headers iter.Seq2[[]byte, []byte]) (faults
 		case meant != "" && len(faults) < maxFaults:
 			faults = append(faults, fault.Field{Pointer: string(name), Detail: "is not a header of this API; its name is " + meant})
 		case o.ignoresVersion && bytes.EqualFold(name, ifMatch):
-			faults = append(faults, fault.Field{Pointer: string(name), Detail: "is not taken by this operation: it would not look at the version"})
+			faults = append(faults, fault.Field{Pointer: string(name), Detail: "is not supported by this operation, which does not check the version"})
 		}
 	}
 	return faults
@@ -102,7 +102,7 @@ func (o *Operation) CheckNames(query, headers iter.Seq2[[]byte, []byte]) (faults
 
 func (o *Operation) unknown(name string) fault.Field {
 	if len(name) > maxName {
-		return fault.Field{Pointer: "?", Detail: "has a parameter whose name is too long to be known"}
+		return fault.Field{Pointer: "?", Detail: "has a parameter with a name that is too long"}
 	}
 	if len(o.query) == 0 {
 		return fault.Field{Pointer: "?" + name, Detail: "is not a parameter of this operation, which takes none"}

@@ -26,7 +26,7 @@ import (
 func (b bench) unavailable(t *testing.T, what, raw string) {
 	t.Helper()
 	_, err := b.Verify(t.Context(), raw)
-	if fault.CodeOf(err) != fault.Unavailable || err.Error() != "unavailable: tokens cannot be checked at the moment: no keys have been fetched yet" {
+	if fault.CodeOf(err) != fault.Unavailable || err.Error() != "unavailable: tokens cannot be verified at the moment: no keys have been fetched yet" {
 		t.Errorf("%s: %v", what, err)
 	}
 }

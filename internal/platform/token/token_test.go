@@ -106,7 +106,7 @@ func (b bench) refused(t *testing.T, what, raw, reason string) {
 		t.Errorf("%s: believed", what)
 		return
 	}
-	want := "the token is not valid here"
+	want := "the token is not valid"
 	if reason == expired {
 		want = "the token has expired"
 	}

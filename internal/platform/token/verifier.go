@@ -163,7 +163,7 @@ func Reasons() []string {
 // refusal returns the error for the client.
 func refusal(err error) error {
 	if errors.Is(err, errNoKeys) {
-		return fault.Wrap(fault.Unavailable, errNoKeys, "tokens cannot be checked at the moment")
+		return fault.Wrap(fault.Unavailable, errNoKeys, "tokens cannot be verified at the moment")
 	}
 	why := Refusal{Reason: "other"}
 	for _, known := range reasons {
@@ -175,7 +175,7 @@ func refusal(err error) error {
 	if why.Reason == "expired" {
 		return fault.Wrap(fault.Unauthenticated, &why, "the token has expired")
 	}
-	return fault.Wrap(fault.Unauthenticated, &why, "the token is not valid here")
+	return fault.Wrap(fault.Unauthenticated, &why, "the token is not valid")
 }
 
 // Role decides what the bearer of a token may do.

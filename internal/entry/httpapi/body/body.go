@@ -136,7 +136,7 @@ func (b Bodies) Read(ctx context.Context, c *fiber.Ctx, owner string, limit int,
 }
 
 func tooMany(err error) error {
-	return fault.Wrap(fault.Overloaded, err, "too many long bodies arrive at once; retry with the same Idempotency-Key")
+	return fault.Wrap(fault.Overloaded, err, "too many large bodies are being received; retry with the same Idempotency-Key")
 }
 
 // whole reads a stream to its end. A body that was announced has its room already.
@@ -152,7 +152,7 @@ func whole(stream io.Reader, announced, limit int) ([]byte, error) {
 	}
 	switch {
 	case err != nil: // the client is gone, or was too slow and has been told so
-		return nil, fault.Wrap(fault.InvalidRequest, err, "the body ended before its end")
+		return nil, fault.Wrap(fault.InvalidRequest, err, "the body is shorter than its Content-Length")
 	case body.Len() > limit:
 		return nil, tooLong(limit)
 	}
@@ -160,7 +160,7 @@ func whole(stream io.Reader, announced, limit int) ([]byte, error) {
 }
 
 func tooLong(limit int) error {
-	return fault.New(fault.BodyTooLarge, "the body of this request may have %d bytes at most", limit)
+	return fault.New(fault.BodyTooLarge, "the body of this request may have at most %d bytes", limit)
 }
 
 // CheckMedia refuses a body that is announced to be anything but JSON in UTF-8.
@@ -170,7 +170,7 @@ func CheckMedia(c *fiber.Ctx, o *openapi.Operation) error {
 	}
 	for _, encoding := range c.Request().Header.PeekAll(fiber.HeaderContentEncoding) {
 		if len(encoding) > 0 && !strings.EqualFold(string(encoding), "identity") {
-			return fault.New(fault.UnsupportedMediaType, "send the body as it is, without Content-Encoding")
+			return fault.New(fault.UnsupportedMediaType, "send the body without Content-Encoding")
 		}
 	}
 	media, parameters, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
@@ -188,7 +188,7 @@ func ReadJSON(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[stri
 	case !o.HasBody && (len(body) == 0 || isEmptyObject(body)):
 		return nil, "", nil
 	case !o.HasBody:
-		return nil, "", fault.New(fault.InvalidRequest, "this request has no body; {} is taken for none")
+		return nil, "", fault.New(fault.InvalidRequest, "this operation has no body; {} counts as none")
 	case len(body) == 0 && o.BodyOptional:
 		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
 		body = []byte("{}")

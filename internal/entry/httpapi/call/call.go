@@ -92,7 +92,7 @@ func IdempotencyKey(key string) (string, error) {
 		key = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(key[1 : n-1])
 	}
 	if len(key) < 1 || len(key) > maxKey || strings.IndexFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
-		return "", fault.New(fault.KeyInvalid, "an Idempotency-Key has 1 to %d printable ASCII characters", maxKey)
+		return "", fault.New(fault.KeyInvalid, "an Idempotency-Key must have 1 to %d printable ASCII characters", maxKey)
 	}
 	return key, nil
 }
@@ -205,7 +205,7 @@ func (who Caller) MayAskFor(userID string, given contract.Metadata) error {
 	case !who.MayActFor(userID):
 		return fault.New(fault.Forbidden, "user_id must be the sub of your token")
 	case len(given) > 0 && !who.Role.SeesMetadata():
-		return fault.New(fault.Forbidden, "metadata is for apps and operators: a user's token cannot give any")
+		return fault.New(fault.Forbidden, "only apps and operators may set metadata")
 	}
 	return CheckMetadata(given)
 }

@@ -122,7 +122,7 @@ type File struct {
 // crowd that wants nothing else takes no time from those who buy.
 const publicBytes = 32 << 20
 
-var errBusyFiles = fault.New(fault.RateLimited, "too many ask for the pages of this server; try again in a moment")
+var errBusyFiles = fault.New(fault.RateLimited, "too many requests for the pages of this server; retry in a moment")
 
 var gzipMagic = []byte("\x1f\x8b")
 
@@ -202,14 +202,14 @@ type problem struct {
 
 // Arrives says where a client finds the problem.
 func (p problem) Arrives() string {
-	inAJob := fmt.Sprintf("the `problem` of a failed job, where the answer has the status 200 or 202, and the problem %d.", p.Status)
+	inAJob := fmt.Sprintf("the `problem` of a failed job, where the response has the status 200 or 202, and the problem %d.", p.Status)
 	switch p.Where {
 	case "job":
 		return inAJob
 	case "either":
-		return fmt.Sprintf("the answer to a request, with the status %d; or %s", p.Status, inAJob)
+		return fmt.Sprintf("the response to a request, with the status %d; or %s", p.Status, inAJob)
 	default:
-		return fmt.Sprintf("the answer to a request, with the status %d.", p.Status)
+		return fmt.Sprintf("the response to a request, with the status %d.", p.Status)
 	}
 }
 
@@ -233,11 +233,11 @@ func groups() ([]group, error) {
 		return nil, err
 	}
 	all := []group{
-		{Title: "Take it as an answer", Kinds: []fault.Kind{fault.KindConflict, fault.KindMismatch},
-			Lede: "The request is valid, but the present state does not allow it. Most of these are the `problem` of a failed job."},
-		{Title: "Wait and try again", Kinds: []fault.Kind{fault.KindTimeout, fault.KindLimited, fault.KindUnavailable, fault.KindInternal},
-			Lede: "Nothing is wrong with the request. Send it again, with the same `Idempotency-Key`."},
-		{Title: "Put the request right", Lede: "The same request is refused again: change it first."},
+		{Title: "Final results", Kinds: []fault.Kind{fault.KindConflict, fault.KindMismatch},
+			Lede: "The request is valid, but the current state does not allow it. Most of these are the `problem` of a failed job."},
+		{Title: "Retry later", Kinds: []fault.Kind{fault.KindTimeout, fault.KindLimited, fault.KindUnavailable, fault.KindInternal},
+			Lede: "The request is valid. Retry it with the same `Idempotency-Key`."},
+		{Title: "Correct the request", Lede: "The same request would be rejected again: change it first."},
 	}
 	for _, code := range fault.Codes() {
 		p, known := texts[code]

@@ -168,7 +168,7 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 		secrets, err := webhook.Secrets(ctx, d.DB, e.Subject)
 		return WebhookEndpoint(p, secrets), err
 	}
-	return nil, fault.New(fault.NotFound, "nobody knows what %s is about", e.Type)
+	return nil, fault.New(fault.NotFound, "the type %s has no resource", e.Type)
 }
 
 // wallets reads what events of wallets are about: as many statements for a hundred as for one.
