@@ -1,5 +1,5 @@
-// Package job owns accepted work: the promise behind a 202, the record of its idempotency key, and
-// its delivery to workers through the outbox.
+// Package job owns accepted work: jobs, their idempotency keys, and the outbox. A job is the promise
+// behind a 202.
 //
 //	        ┌──────────────────────▶ succeeded
 //	queued ─┤──▶ awaiting_action ──┬▶

@@ -1,5 +1,5 @@
-// Package progress notifies clients of a process of the progress of campaigns: it
-// reads all followed campaigns in one query per interval. It never writes to Postgres.
+// Package progress reads the progress of campaigns, and notifies the clients that follow them. It reads
+// all followed campaigns in one query per interval, and never writes to Postgres.
 package progress
 
 import (

@@ -41,7 +41,7 @@ func TestAnEventIsStoredOnceAndOnlyWhenItIsSigned(t *testing.T) {
 		"no time":              {good, map[string]string{"Stripe-Signature": "v1=" + strings.Repeat("0", 64)}, 400, "too long ago"},
 		"long ago":             {good, signed(good, webhookSecret, now.Add(-time.Hour)), 400, "too long ago"},
 		"not JSON":             {"{", signed("{", webhookSecret, now), 400, "not an event"},
-		"not an event":             {"{}", signed("{}", webhookSecret, now), 400, "not an event"},
+		"not an event":         {"{}", signed("{}", webhookSecret, now), 400, "not an event"},
 		"nothing":              {"", signed("", webhookSecret, now), 400, "not an event"},
 		"of another mode":      {live, signed(live, webhookSecret, now), 400, "not an event for this system"},
 		"of another account":   {other, signed(other, webhookSecret, now), 400, "not an event for this system"},

@@ -1,5 +1,5 @@
-// Package callerlimit bounds open streams and waits, because each occupies a connection and a goroutine for as long as
-// the client wants. There is a limit for the process, and one for each owner ([Limit.Acquire]).
+// Package callerlimit bounds open streams and waits, for the process and for each owner. Each occupies a
+// connection and a goroutine for as long as the client wants. See [Limit.Acquire].
 package callerlimit
 
 import (
