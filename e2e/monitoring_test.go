@@ -157,7 +157,7 @@ func (m *monitored) find(want string) (found [][]float64) {
 }
 
 // withoutRule cuts from the help of a gauge of the whole system what its type says on the page.
-var withoutRule = strings.NewReplacer(" Every process tells the same.", "", " Every worker tells the same.", "")
+var withoutRule = strings.NewReplacer(" Every process reports the same value.", "", " Every worker reports the same value.", "")
 
 // list is the list of all metrics, by the processes that serve them.
 func (m *monitored) list() (text string) {
@@ -167,7 +167,7 @@ func (m *monitored) list() (text string) {
 		if len(f.labels) > 0 {
 			labels = "{" + strings.Join(slices.Sorted(maps.Keys(f.labels)), ",") + "}"
 		}
-		if strings.Contains(f.help, " tells the same") {
+		if strings.Contains(f.help, " reports the same value") {
 			kind = "system " + kind
 		}
 		if kind = " (" + kind + ")"; strings.HasSuffix(name, "_total") { // a counter, as the page says

@@ -127,7 +127,7 @@ func systemGauges() *telemetry.Gauges {
 }
 
 func systemDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("triprize_"+name, help+" Every process tells the same.", labels, nil)
+	return prometheus.NewDesc("triprize_"+name, help+" Every process reports the same value.", labels, nil)
 }
 
 func (l *look) tell(desc *prometheus.Desc, value float64, labels ...string) {
