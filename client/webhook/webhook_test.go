@@ -157,7 +157,7 @@ func TestTheHandlerTellsWhetherAnEventIsHandled(t *testing.T) {
 		"an event":           {http.MethodPost, good, bought, false, http.StatusNoContent, 1},
 		"one that fails":     {http.MethodPost, good, bought, true, http.StatusInternalServerError, 1},
 		"not verified":       {http.MethodPost, good, bought + " ", false, http.StatusUnauthorized, 0},
-		"not an event":           {http.MethodPost, headers(now, sign(t, secret, "msg_1", now, "[]")), "[]", false, http.StatusBadRequest, 0},
+		"not an event":       {http.MethodPost, headers(now, sign(t, secret, "msg_1", now, "[]")), "[]", false, http.StatusBadRequest, 0},
 		"longer than it may": {http.MethodPost, good, strings.Repeat(" ", 1<<20), false, http.StatusBadRequest, 0},
 		"a GET":              {http.MethodGet, good, "", false, http.StatusMethodNotAllowed, 0},
 	} {

@@ -151,7 +151,7 @@ func TestClientsGetTheContractWithoutWhatIsForOurGenerators(t *testing.T) {
 	if found := regexp.MustCompile(`"x-(go-[a-z-]*|order)"`).FindString(text); found != "" {
 		t.Errorf("the document has %s", found)
 	}
-	for _, wanted := range []string{`{"openapi":"3.1.0","info":`, `"x-roles":["operator"]`, `"properties":{"type":{"type":"string","description":"The address that says`} {
+	for _, wanted := range []string{`{"openapi":"3.1.0","info":`, `"x-roles":["operator"]`, `"properties":{"type":{"type":"string","description":"A link to the cause`} {
 		if !strings.Contains(text, wanted) {
 			t.Errorf("the document has no %s", wanted)
 		}
