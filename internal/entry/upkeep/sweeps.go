@@ -60,7 +60,7 @@ type Options struct {
 	Holds    *inventory.HoldMetrics // counts the holds that end; nil: nothing does
 	Draws    *drawing.Triggers      // counts the draws that are triggered; nil: nothing does
 	Events   *cards.Events          // with a provider of payments
-	Provider payprovider.Provider   // nil: missed-events, missing-permissions and reconciliation have nobody to ask
+	Provider payprovider.Provider   // set with Events, or nil: missed-events, missing-permissions and reconciliation then do nothing
 }
 
 // New returns a Sweeper. db is a pool, or a view of it for transactions that may wait for locks, see

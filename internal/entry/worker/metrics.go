@@ -127,7 +127,7 @@ func (w *Worker) backlogGauges() prometheus.Collector {
 		"Payments that wait, by what for: operator (a person must resolve the payment or the key: see GET /v1/payments), key (cards are disabled), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
 	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator must resolve, or whose key an operator must fix: GET /v1/refunds lists them. Should stay 0.")
 	discrepancies := desc("payment_differences_open",
-		"Discrepancies between the provider's ledger and ours that no operator has resolved, by kind: GET /v1/payment-differences lists them. Should stay 0.", "kind")
+		"Discrepancies between the provider's ledger and ours that are open: neither explained nor closed, by kind: GET /v1/payment-differences lists them. Should stay 0.", "kind")
 	draws := desc("draws_waiting", "Draws that wait for a beacon round, or whose last attempt failed: GET /v1/campaigns/{id}/draw has the reason.")
 	oldest := desc("agenda_oldest_due_seconds",
 		"For how long the oldest item without a task has been due, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")

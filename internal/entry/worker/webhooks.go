@@ -23,7 +23,7 @@ import (
 // The slots for webhooks are divided among clients. A worker holds more tasks than it has slots, so that
 // it knows which clients wait.
 const (
-	webhookRun     = 2 * time.Second // how long a request may take before its endpoint counts as slow
+	webhookRun     = 2 * time.Second // of one task: as long as a request may take before its endpoint counts as slow
 	tasksPerSlot   = 64
 	webhookTimeout = 15 * time.Second // one request
 	slotTimeout    = time.Minute      // then the sweep due-items enqueues another task

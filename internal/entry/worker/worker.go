@@ -15,7 +15,7 @@
 // After a transient fault the handler retries with backoff; such an attempt does not count. A
 // redelivered job may be one that kills workers. Redelivered jobs are tried together, then one by
 // one, those with the fewest attempts first. No batch runs meanwhile, and each attempt is counted
-// and committed before it begins. So such a job delays few others, and is discarded after
+// and committed before it begins. So such a job delays few others, and fails after
 // job.MaxDeliveries. See attempts.go.
 //
 // Draws keep running meanwhile, because one may take a minute. So a draw that kills its worker may

@@ -90,11 +90,19 @@ func (a *Auditor) recheck(ctx context.Context, done *Done) error {
 		}
 		if at := slices.IndexFunc(a.walks, func(w Walk) bool { return w.Name == v.Walk }); at >= 0 {
 			w := a.walks[at]
-			w.Invariants = slices.DeleteFunc(slices.Clone(w.Invariants), func(i Invariant) bool { return i.Check != v.Invariant })
+			w.Invariants = a.named(v.Invariant)
 			err = errors.Join(err, a.check(ctx, w, []uuid.UUID{v.ID}, done))
 		}
 	}
 	return err
+}
+
+// named returns the invariant of a name, of whichever walk: a release may move it to another.
+func (a *Auditor) named(check string) (found []Invariant) {
+	for _, w := range a.walks {
+		found = append(found, slices.DeleteFunc(slices.Clone(w.Invariants), func(i Invariant) bool { return i.Check != check })...)
+	}
+	return found
 }
 
 // pass checks what has changed lately, and the next few.

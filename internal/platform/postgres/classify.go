@@ -19,7 +19,7 @@ import (
 // They include statement_timeout (57014), although a statement may be slow itself. Every statement here reads
 // a bounded number of rows by an index, so if one takes ten seconds, the server is overloaded or its disk
 // hangs. Splitting a batch would not help: a batch of 256 in halves, down to single items, makes 511
-// statements for a server that cannot run one. Each job would then count a failure and be discarded after a
+// statements for a server that cannot run one. Each job would then count a failure and fail for good after a
 // few minutes. A batch that is retried as a whole just waits until the server recovers.
 var transientStates = []string{
 	"08",    // connection exceptions
