@@ -141,6 +141,8 @@ func (in input) verify() (report verify.Report, err error) {
 		return report, errors.New("--list and --signature belong to --void, which is missing")
 	case in.void != "" && (in.list == "" || in.signature == nil):
 		return report, errors.New("--void needs --list and --signature, too")
+	case in.void == "" && in.proof == "":
+		return report, errors.New("the name of the proof is empty; - reads standard input")
 	}
 	var proof, draw, list io.Reader
 	for _, file := range []struct {

@@ -133,7 +133,7 @@ func TestVerifyEndsWithOneWhenAProofDoesNotHold(t *testing.T) {
 func TestVerifyEndsWithTwoWhenItCannotSayAnything(t *testing.T) {
 	t.Parallel()
 	proof, _ := drawnCampaign(t, 1)
-	for _, args := range [][]string{{"verify"}, {"verify", proof, proof}, {"verify", "/nowhere/proof.json"}, {"verify", proof, "--purchase", "/nowhere"},
+	for _, args := range [][]string{{"verify"}, {"verify", ""}, {"verify", proof, proof}, {"verify", "/nowhere/proof.json"}, {"verify", proof, "--purchase", "/nowhere"},
 		{"verify", proof, "--against", "/nowhere"}, {"verify", proof, "--chain-hash", "52db"},
 		{"verify", proof, "--commitment", ""}, {"verify", proof, "--commitment", "zz"}, {"verify", proof, "--freeze-hash", strings.Repeat("0", 63)}, {"verify", proof, "--unknown"}, {"verify", t.TempDir()}} {
 		if out, errs, status := run(args...); status != 2 || errs == "" || out != "" {

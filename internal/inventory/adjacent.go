@@ -58,7 +58,7 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 		longest, free = max(longest, most), max(free, r.most)
 	}
 	refusal := fault.New(fault.NoneAvailable,
-		"asked for %d side by side, and the longest free run of %s has %d at the moment; held and reserved positions may become free again", sel.Quantity, sel.where(), longest)
+		"%d adjacent positions requested; the longest free run of %s has %d at the moment; held and reserved positions may become free", sel.Quantity, sel.where(), longest)
 	refusal.ForAll = sel.Quantity > free
 	return nil, s.whyNone(campaignID, sel, refusal)
 }

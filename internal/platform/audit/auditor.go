@@ -98,11 +98,13 @@ func (a *Auditor) recheck(ctx context.Context, done *Done) error {
 }
 
 // named returns the invariant of a name, of whichever walk: a release may move it to another.
-func (a *Auditor) named(check string) (found []Invariant) {
+func (a *Auditor) named(check string) []Invariant {
 	for _, w := range a.walks {
-		found = append(found, slices.DeleteFunc(slices.Clone(w.Invariants), func(i Invariant) bool { return i.Check != check })...)
+		if at := slices.IndexFunc(w.Invariants, func(i Invariant) bool { return i.Check == check }); at >= 0 {
+			return w.Invariants[at : at+1]
+		}
 	}
-	return found
+	return nil
 }
 
 // pass checks what has changed lately, and the next few.

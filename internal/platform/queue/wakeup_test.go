@@ -94,7 +94,7 @@ func into(ids chan<- uuid.UUID) queue.Handler {
 	}
 }
 
-// unrung enqueues a purchase task as asynqmon does, or as when a ring is lost.
+// unrung enqueues a purchase task as asynqmon does, or as when a wakeup is lost.
 func (s *space) unrung(options ...asynq.Option) uuid.UUID {
 	s.t.Helper()
 	return s.unrungOf(purchase, options...)
@@ -193,7 +193,7 @@ func TestATaskWithoutARingIsFound(t *testing.T) {
 	}
 }
 
-// The key of the first kind's bell is of another type.
+// The key of the first kind's wakeups is of another type.
 func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -207,7 +207,7 @@ func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	for range 2 {
 		server.Poll(t.Context())
 		if n, err := s.rdb.LLen(t.Context(), s.namespace+":wakeup:"+draw).Result(); err != nil || n != 1 {
-			t.Errorf("the bell has %d rings, %v", n, err)
+			t.Errorf("%d wakeups wait, %v", n, err)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*space, *looks){
 		"no task can be taken": func(_ *space, l *looks) { l.refused.Store(true) },
-		"no bell can ring": func(s *space, l *looks) {
+		"no wakeup can be pushed": func(s *space, l *looks) {
 			l.unpolled.Store(true) // a poll would delete the key
 			if err := s.rdb.Set(s.t.Context(), s.namespace+":wakeup:"+purchase, "of another type", 0).Err(); err != nil {
 				s.t.Fatal(err)
@@ -372,14 +372,14 @@ func TestAWorkerWhoseConnectionIsDeadHearsOfTasksAgain(t *testing.T) {
 	s.timed(rdb, 20*time.Millisecond, into(delivered))
 	deaf.Store(true)
 	id := s.enqueue(purchase)
-	servers.Eventually(t, "the ring is lost", func() bool { return !deaf.Load() })
+	servers.Eventually(t, "the wakeup is lost", func() bool { return !deaf.Load() })
 	if receive(t, delivered) != id {
 		t.Error("another task was delivered")
 	}
 }
 
-// wire is a connection that never hears again after it has waited for a bell and lost the
-// ring, when it is deaf.
+// wire is a connection that never hears again after it has waited for a wakeup and lost it,
+// when it is deaf.
 type wire struct {
 	net.Conn
 	deaf *atomic.Bool
