@@ -15,7 +15,7 @@ import (
 )
 
 // cardMoments are the boundaries between the steps of a payment, by the card that leads
-// there. package payments says which moment is which.
+// there. Package cards has the moments.
 var cardMoments = map[string][]string{
 	"pm_card_visa": {
 		"sale.commit", "sale.committed", "payments.claim", "payments.claimed", "payments.create.call", "payments.create.called",

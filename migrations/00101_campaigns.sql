@@ -24,7 +24,7 @@ CREATE TABLE campaigns (
     positions_blocked   integer     NOT NULL DEFAULT 0 CHECK (positions_blocked >= 0),
     board_version       bigint      NOT NULL DEFAULT 0,                    -- incremented with every change of a position
     closed_board        bigint, -- the board_version from which its free positions are unsold, or its winners known
-    execution_lock_id   uuid,                                              -- the lease of the worker that draws
+    execution_lock_id   uuid,                                              -- the execution lock: a UUID of the attempt that draws
     execution_locked_by text        CHECK (char_length(execution_locked_by) <= 255), -- its name: host/pid/random, as in its log and in Redis
     execution_locked_at timestamptz,                                       -- last renewal
     execution_version   bigint      NOT NULL DEFAULT 0,                    -- fencing: incremented with every lease

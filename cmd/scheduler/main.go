@@ -1,4 +1,4 @@
-// Command scheduler runs the recovery sweeps: at their intervals, or once, for cron.
+// Command scheduler runs the sweeps: at their intervals, or once, for cron.
 //
 //	scheduler                          at intervals, while it leads all schedulers
 //	scheduler --once                   every sweep once, without the leader's lock

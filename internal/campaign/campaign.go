@@ -41,7 +41,7 @@ import (
 // State is the state of a campaign.
 type State string
 
-// The states; doc.go has the diagram.
+// The states; the package comment has the diagram.
 const (
 	Pending   State = "pending"
 	Active    State = "active"

@@ -15,7 +15,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// allowed is the diagram in doc.go.
+// allowed is the diagram of the package comment.
 var allowed = map[campaign.State][]campaign.State{
 	campaign.Pending: {campaign.Active, campaign.Cancelled},
 	campaign.Active:  {campaign.Drawing, campaign.Cancelled},

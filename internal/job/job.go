@@ -48,7 +48,7 @@ import (
 // State is the state of a job.
 type State string
 
-// The states; doc.go has the diagram.
+// The states; the package comment has the diagram.
 const (
 	Queued         State = "queued"
 	AwaitingAction State = "awaiting_action"
@@ -73,8 +73,8 @@ const (
 	KindCampaignCancellation Kind = "campaign-cancellation"
 )
 
-// The kinds of tasks that are about leased rows, and not about jobs: see package payment. They
-// have queues and weights like jobs.
+// The kinds of tasks about leased rows, see package lease. Like kinds of jobs, they have queues and
+// slots of their own.
 const (
 	KindPayment Kind = "payment"
 	KindRefund  Kind = "refund"

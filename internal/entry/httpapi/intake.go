@@ -164,9 +164,8 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	return s.answerJob(ctx, c, made.Job, wait, waiter, made.Replayed)
 }
 
-// waitOf returns how long a request waits for its job, and what ends the count of it
-// among the waits of its sender. Only who asks for a job may wait until it is final: the buyer's next step
-// is news to every client that sends a request.
+// waitOf returns how long a request waits for its job, and the function that releases its slot among
+// the waits of its sender.
 func (s *Server) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
 	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
 		return response.Wait{}, func() {}, nil

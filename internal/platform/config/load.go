@@ -291,7 +291,7 @@ func areNetworks(f validator.FieldLevel) bool {
 // areDrawKeys is the rule draw_keys.
 func areDrawKeys(f validator.FieldLevel) bool { return drawKeys.MatchString(f.Field().String()) }
 
-var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`) // as package apikey has it
+var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`) // as package key has it
 
 // isClient is the rule client: the name of a client that an API key may have.
 func isClient(f validator.FieldLevel) bool {

@@ -131,7 +131,7 @@ func (who Caller) MayActFor(userID string) bool {
 	}
 }
 
-// Grant is whose resources the caller sees and changes, for the stores: an operator's are all, an
+// Grant is whose resources the caller sees and changes; every query of a topic takes it: an operator's are all, an
 // app's those of its client, a user's its own at the client of its issuer. Others do not exist.
 func (who Caller) Grant() access.Grant {
 	switch who.Role {
