@@ -198,7 +198,7 @@ func (s *System) RunAPI(env ...string) (c *devstack.Child) {
 	}
 	s.URLs = append(s.URLs, "http://"+address)
 	s.metrics["http://"+address] = "http://" + metrics + "/metrics"
-	env = append(env, "TRIPRIZE_API_METRICS_LISTEN="+metrics)
+	env = append(slices.Clone(env), "TRIPRIZE_API_METRICS_LISTEN="+metrics) // tests share slices of settings
 	if s.Fleet == nil {
 		s.runInside("api", boot.API(httpapi.New), append(env, "TRIPRIZE_API_LISTEN="+address)...)
 		err = devstack.AwaitHTTP(s.T.Context(), "http://"+address+"/readyz")
