@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/webhook"
@@ -81,6 +83,35 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	for query, n := range steps {
 		if n > few*events {
 			t.Errorf("%d rows for %d events: %s", n, events, query)
+		}
+	}
+}
+
+func TestAWorkerThatIsFencedRecordsNothing(t *testing.T) {
+	t.Parallel()
+	for name, fence := range map[string]string{
+		"another worker has the lease": `version = version + 1`,
+		"the endpoint is disabled":     `disabled_at = clock_timestamp(), disabled_reason = 'asked'`,
+		"the endpoint is deleted":      `deleted_at = clock_timestamp()`,
+	} {
+		db := servers.DB(t)
+		e, err := create(t, db, "shop", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		emit(t, db, "shop", 1)
+		due, err := webhook.DueEvents(t.Context(), db, e.ID, 1)
+		if err != nil || len(due) != 1 {
+			t.Fatalf("%d are due, %v", len(due), err)
+		}
+		servers.Exec(t, db, `UPDATE webhook_endpoints SET `+fence)
+		round := webhook.Round{Arrived: true, Sent: []webhook.Sent{{Attempt: webhook.Attempt{EventID: due[0].ID, EndpointID: e.ID, At: time.Now()}, Due: due[0].Due}}}
+		err = inTx(t, db, func(tx pgx.Tx) error {
+			_, err := webhook.Record(t.Context(), tx, e, round, time.Hour)
+			return err
+		})
+		if !errors.Is(err, lease.ErrFenced) || rows(t, db, "webhook_attempts") != 0 || rows(t, db, `webhook_deliveries WHERE state = 'delivered'`) != 0 {
+			t.Errorf("%s: %v, %d attempts", name, err, rows(t, db, "webhook_attempts"))
 		}
 	}
 }
