@@ -119,7 +119,7 @@ const (
 // worker, so that none waits for another.
 var QueueKinds = []Kind{KindDraw, KindCancellation, KindPurchase}
 
-// System is the client of jobs that Triprize makes by itself.
+// System is the client of jobs that Triprize makes itself.
 const System = "system"
 
 // Tool is the client of jobs that operators make with triprize.

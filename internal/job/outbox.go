@@ -164,7 +164,7 @@ func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, b
 
 // Snooze replaces a message by one for each campaign, for those of its jobs that are still queued. They
 // have no task: they wait until [Resume] finds their campaign free. Those whose wallet is locked, and not their
-// campaign, also wait for about a quarter of their age, 10 s at most: they would be tried in vain every second.
+// campaign, also wait for about a quarter of their age, 10 s at most: retries would fail every second.
 // It is one statement, so each job is in a message at any time. When the message is gone, others have its jobs,
 // and nothing changes.
 func Snooze(ctx context.Context, db postgres.DB, id uuid.UUID, wallets []uuid.UUID) error {

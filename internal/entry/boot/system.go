@@ -114,7 +114,7 @@ var (
 	locksHeld           = systemDesc("execution_locks_held", "Draws that a worker has claimed.")
 	lockAge             = systemDesc("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.")
 	workersAlive        = systemDesc("workers_alive", "Workers that send heartbeats.")
-	workersSilent       = systemDesc("workers_silent", "Workers that have stopped to send heartbeats in the last ten minutes, without a farewell.")
+	workersSilent       = systemDesc("workers_silent", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.")
 	leadersAlive        = systemDesc("schedulers_alive", "Schedulers that lead and send heartbeats: one.")
 	redisKeys           = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.")
 	tasksUnleased       = systemDesc("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.", "kind")
