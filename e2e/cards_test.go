@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -312,7 +311,7 @@ func expectLedgersAgree(s *fleet.System) {
 	for _, one := range s.Sandbox.Payments() {
 		there[one.Metadata["purchase_id"]] += int64(one.Captured - one.Refunded)
 		if one.Status == "requires_capture" {
-			s.T.Errorf("intent %s: money is held for ever, its purchase is %s", one.ID, viewPurchaseState(s, one.Metadata["purchase_id"]))
+			s.T.Errorf("intent %s: money is held for ever, its purchase is %s", one.ID, servers.Value[string](s.T, s.DB, `SELECT state FROM purchases WHERE id::text = $1`, one.Metadata["purchase_id"]))
 		}
 	}
 	rows, err := s.DB.Query(s.T.Context(), `
@@ -339,23 +338,6 @@ func expectLedgersAgree(s *fleet.System) {
 	for id, kept := range there {
 		s.T.Errorf("the provider keeps %d of purchase %q, which there is not", kept, id)
 	}
-}
-
-func viewPurchaseState(s *fleet.System, id string) (state string) {
-	s.T.Helper()
-	if err := s.DB.QueryRow(s.T.Context(), `SELECT state FROM purchases WHERE id::text = $1`, id).Scan(&state); err != nil {
-		s.T.Fatalf("purchase %q: %v", id, err)
-	}
-	return state
-}
-
-// decodeAs reads a JSON answer.
-func decodeAs[T any](t *testing.T, body []byte) (v T) {
-	t.Helper()
-	if err := json.Unmarshal(body, &v); err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
-	return v
 }
 
 // buyPaid buys by card and returns the purchase, which is completed.

@@ -230,7 +230,7 @@ func (to *torture) cancelPart(bought uuid.UUID) {
 	if a.Status != http.StatusOK {
 		return // the api has just begun, or there is no purchase
 	}
-	if p := decodeAs[purchaseView](to.s.T, a.Body); len(p.Positions) > 1 {
+	if p := fleet.As[purchaseView](to.s.T, a); len(p.Positions) > 1 {
 		to.s.Do(0, to.s.App, http.MethodPost, at+"/cancel", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.Fields{"positions": p.Positions[:1]})
 	}
 }
@@ -240,7 +240,7 @@ func (to *torture) look(id uuid.UUID) (j jobView, ok bool) {
 	if a.Err != nil || a.Status != http.StatusOK {
 		return j, false
 	}
-	return decodeAs[jobView](to.s.T, a.Body), true
+	return fleet.As[jobView](to.s.T, a), true
 }
 
 // besides are what happens to money at the provider beside us, mostly nothing. They report
@@ -428,7 +428,7 @@ func (to *torture) operate() {
 	if a.Status != http.StatusOK {
 		return // the api has just begun
 	}
-	for _, r := range decodeAs[waiting](to.s.T, a.Body).Refunds {
+	for _, r := range fleet.As[waiting](to.s.T, a).Refunds {
 		to.mu.Lock()
 		lost, byHand := slices.Contains(to.lost, r.PurchaseID), slices.Contains(to.byHand, r.PurchaseID)
 		to.mu.Unlock()

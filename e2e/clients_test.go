@@ -24,8 +24,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize.example/client"
 	"triprize/internal/testkit/fleet"
+
+	"triprize.example/client"
 )
 
 const (

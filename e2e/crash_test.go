@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -11,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -96,37 +96,25 @@ func (r *saleRun) order(user string, api int) {
 	}
 }
 
-// final tells whether every promised job is final.
-func (r *saleRun) final() bool {
-	r.mu.Lock()
+// succeeded waits until every promised job is final, and counts those that sold something.
+func (r *saleRun) succeeded() (n int) {
+	r.s.T.Helper()
+	r.wg.Wait()
 	ids := make([]uuid.UUID, 0, len(r.promised))
 	for _, id := range r.promised {
 		ids = append(ids, id)
 	}
-	r.mu.Unlock()
 	var final int
-	err := r.s.DB.QueryRow(r.s.T.Context(), `SELECT count(*) FROM jobs WHERE id = ANY($1) AND state IN ('succeeded', 'failed')`, ids).Scan(&final)
-	return err == nil && final == len(ids)
-}
-
-// succeeded counts the promised jobs that sold something.
-func (r *saleRun) succeeded() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, id := range r.promised {
-		j, err := job.Get(r.s.T.Context(), r.s.DB, id)
-		if err != nil {
-			r.s.T.Fatal(err)
-		}
-		if j.State == job.Succeeded {
-			n++
-		}
-	}
+	servers.Eventually(r.s.T, "every job is final", func() bool {
+		err := r.s.DB.QueryRow(r.s.T.Context(), `
+			SELECT count(*) FILTER (WHERE state IN ('succeeded', 'failed')), count(*) FILTER (WHERE state = 'succeeded') FROM jobs WHERE id = ANY($1)`, ids).Scan(&final, &n)
+		return err == nil && final == len(ids)
+	})
 	return n
 }
 
-// expectSoldOut checks the end of a sale of more orders than positions.
-func (r *saleRun) expectSoldOut(positions int) {
+// wantSoldOut waits for the end of a sale of more orders than positions, which is drawn once.
+func (r *saleRun) wantSoldOut(positions int) {
 	r.s.T.Helper()
 	if n := r.succeeded(); n != positions {
 		r.s.T.Errorf("%d orders succeeded for %d positions", n, positions)
@@ -137,66 +125,55 @@ func (r *saleRun) expectSoldOut(positions int) {
 	}
 }
 
-func TestJobsOfAKilledWorkerAreFinal(t *testing.T) {
-	for _, moment := range []string{"sale.commit", "sale.committed"} {
-		t.Run(moment, func(t *testing.T) {
-			t.Parallel()
-			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-			id := s.Campaign(10)
-			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
-			run := openSale(s, id, 10, 8)
-			servers.Eventually(t, "the worker dies in its first batch", func() bool { return doomed.PID() == 0 })
-			s.RunWorker()
-			run.wg.Wait()
-			servers.Eventually(t, "every job is final", run.final)
-			run.expectSoldOut(55)
-		})
-	}
+// died waits until a process has died.
+func died(t *testing.T, what string, c *devstack.Child) {
+	t.Helper()
+	servers.Eventually(t, what+" dies", func() bool { return c.PID() == 0 })
 }
 
-func TestAnAPIKilledBetweenCommitAndAnswer(t *testing.T) {
+// stopped waits until a process is stopped by a signal.
+func stopped(t *testing.T, c *devstack.Child) {
+	t.Helper()
+	servers.Eventually(t, "the process stops", func() bool { return isStopped(c) })
+}
+
+// isStopped tells whether a child is stopped by a signal, as ps sees it.
+func isStopped(c *devstack.Child) bool {
+	pid := c.PID()
+	return pid != 0 && processState(pid) == "T"
+}
+
+// In one sale: workers die before and after the commit of a batch, an api between its commit and its answer, and
+// the scheduler that leads.
+func TestJobsOfAKilledWorkerAreFinal(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, APIs: 1})
-	doomed := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=accept.committed=kill")
-	id := s.Campaign(10)
-	run := openSale(s, id, 10, 8)
-	servers.Eventually(t, "the api dies", func() bool { return doomed.PID() == 0 })
-	run.wg.Wait()
-	servers.Eventually(t, "every job is final", run.final)
-	if run.refused[0] == 0 {
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: 2})
+	api := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=accept.committed=kill")
+	sale := openSale(s, s.Campaign(10), 10, 8)
+	died(t, "the api", api)
+	for _, moment := range []string{"sale.commit", "sale.committed"} {
+		died(t, "the worker at "+moment, s.RunWorker("TRIPRIZE_TEST_FAILPOINTS="+moment+"=kill"))
+	}
+	s.Schedulers[0].Kill() // the other one leads when its lock has run out
+	s.RunWorker()
+	sale.wantSoldOut(55)
+	if sale.refused[0] == 0 {
 		t.Error("no client lost its answer: the test does not test")
 	}
-	run.expectSoldOut(55)
-}
-
-func TestASchedulerKilledInTheMiddleOfASale(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: 2, Workers: 2})
-	id := s.Campaign(10)
-	run := queueUp(s, id, 10, 8)
-	run.underWay()
-	s.Schedulers[0].Kill()
-	s.Workers[0].Kill()
-	run.wg.Wait()
-	// The other scheduler leads when the dead one's lock has run out (10 s).
-	servers.Eventually(t, "every job is final", run.final)
-	run.expectSoldOut(55)
 }
 
 func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-	id := s.Campaign(10)
-	stopped := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop")
-	run := openSale(s, id, 10, 8)
-	servers.Eventually(t, "the worker stops inside its first batch", func() bool { return isStopped(stopped) })
+	worker := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop")
+	sale := openSale(s, s.Campaign(10), 10, 8)
+	stopped(t, worker)
 	s.RunWorker()
-	run.wg.Wait()
-	servers.Eventually(t, "every job is final while the worker is stopped", run.final)
-	if err := stopped.Signal(syscall.SIGCONT); err != nil {
+	sale.succeeded() // while the worker is stopped
+	if err := worker.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	run.expectSoldOut(55)
+	sale.wantSoldOut(55)
 	// What the woken worker does with its old batch is for the audit to see, once
 	// it has taken part again.
 	second := s.Campaign(4)
@@ -205,8 +182,30 @@ func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing
 	}
 }
 
-// isStopped tells whether a child is stopped by a signal, as ps sees it.
-func isStopped(c *devstack.Child) bool {
-	pid := c.PID()
-	return pid != 0 && processState(pid) == "T"
+func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
+	id := s.Campaign(10)
+	sale := queueUp(s, id, 10, 8)
+	sale.let(10)
+	for _, sold := range []int{5, 15, 30} {
+		servers.Eventually(t, "the sale goes on", func() bool { return s.CampaignNow(id).Counts.Sold > sold })
+		sale.let(20)
+		if err := s.Redis.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sale.let(10)
+	sale.wantSoldOut(55)
+}
+
+func TestPostgresRestartedInTheMiddleOfASale(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
+	sale := queueUp(s, s.Campaign(10), 10, 8)
+	sale.underWay()
+	if err := s.Stack.Postgres.RestartAfter(context.Background(), 2*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	sale.wantSoldOut(55)
 }

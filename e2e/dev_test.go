@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"triprize/devkit/devstack"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+
+	"github.com/google/uuid"
 )
 
 // about is dev.json.
@@ -50,13 +53,27 @@ func readAbout(dir string) (a about, ok bool) {
 	return a, ok && len(a.PIDs.API) == 1 && len(a.PIDs.Worker) == 2 && len(a.PIDs.Scheduler) == 1
 }
 
-func alive(pid int) bool {
-	state := processState(pid)
-	return state != "" && state != "Z"
+// ask sends a request to the api, or to a host that begins the path.
+func (a about) ask(t *testing.T, method, path, key string, body any) fleet.Answer {
+	t.Helper()
+	host := a.APIURL
+	if !strings.HasPrefix(path, "/") {
+		host, path, _ = strings.Cut(path, "/")
+		host, path = "http://"+host, "/"+path
+	}
+	s := &fleet.System{T: t, URLs: []string{host}}
+	return s.Do(0, key, method, path, map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body)
 }
 
-// released are the programs as users have them, without failpoints.
-var released programs
+// want is ask that wants a status.
+func (a about) want(t *testing.T, status int, method, path, key string, body any) fleet.Answer {
+	t.Helper()
+	answer := a.ask(t, method, path, key, body)
+	if answer.Status != status {
+		t.Fatalf("%s %s: %v %s", method, path, answer, answer.Body)
+	}
+	return answer
+}
 
 // startDev runs triprize-dev dev on a folder, with further flags, and waits until it is up.
 func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
@@ -65,7 +82,11 @@ func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(released.build(t, "release"), "triprize-dev"), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
+	programs, err := released()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(programs, "triprize-dev"), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
 	output := filepath.Join(t.TempDir(), "output")
 	file, err := os.Create(output)
 	if err != nil {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize.example/draw/beacon"
 	"triprize/internal/campaign"
 	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
+
+	"triprize.example/draw/beacon"
 )
 
 // The scenarios of the seed documents, over HTTP, with real processes.
@@ -50,21 +51,6 @@ func TestEightOfTenSoldIsNotDrawn(t *testing.T) {
 	}
 	if n := s.Draws(); n != 0 {
 		t.Errorf("%d draws", n)
-	}
-}
-
-func TestManyForTheLastPosition(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: 2})
-	for _, n := range []int{20, 50} {
-		id := s.Campaign(4)
-		fixture.Sell(t, s.DB, id, 9)
-		answers := s.Crowd(n, func(i int) fleet.Order {
-			return fleet.Order{Campaign: id, User: fmt.Sprintf("buyer-%d", i), Wait: true}
-		})
-		if got := fleet.Count(answers); got["succeeded"] != 1 || got["sold-out"] != n-1 {
-			t.Errorf("%d buyers: one should succeed: %v", n, got)
-		}
 	}
 }
 

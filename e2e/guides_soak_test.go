@@ -3,81 +3,166 @@
 package e2e
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
-func TestTheWalkThroughWorksAsPasted(t *testing.T) {
+// Each page is pasted into a shell beside one running triprize-dev dev, as its reader does it.
+func TestTheGuidesWorkAsPasted(t *testing.T) {
 	t.Parallel()
-	_, text, found := strings.Cut(document(t, walkThrough), "<!-- walk-through")
-	if !found {
-		t.Fatal("the walk-through is gone")
+	dir := openDir(t)
+	_, dev := startDev(t, dir)
+	token, stderr, status := runDev(t, "token", "--config", filepath.Join(dir, "triprize.yaml"), "--user", "alice")
+	if status != 0 {
+		t.Fatal(stderr)
 	}
-	_, dev := startDev(t, openDir(t))
-	out := paste(t, blocks(text), "API="+dev.APIURL, "OPERATOR="+dev.OperatorKey, "APP="+dev.AppKey)
-	inOrder(t, out, `"state":"active"`, `"commitment":"`, `"amount":600`, "Idempotent-Replayed: true", `"code":"purchase-limit-exceeded"`,
-		`"kind":"draw","state":"succeeded"`, `"state":"completed"`, `"name":"A bicycle"`, `"state":"sold"`)
+	env := []string{"API=" + dev.APIURL, "OPERATOR=" + dev.OperatorKey, "APP=" + dev.AppKey, "TOKEN=" + strings.TrimSpace(token),
+		"SANDBOX=" + dev.SandboxURL, "SANDBOX_KEY=" + dev.SandboxKey}
+	const cards = "\n## Cards\n"
+	aboutCards := chapter(t, guide, cards, "\n## ")
+	for _, page := range []struct {
+		name, text string
+		says       []string // in this order
+	}{
+		{"the guide", strings.Replace(document(t, guide), cards+aboutCards, "", 1), []string{
+			`"state":"active"`,                                // published,
+			`"state":"succeeded"`,                             // sold,
+			"200 OK", "Idempotent-Replayed: true", `"column"`, // replayed,
+			"202 Accepted", "Retry-After: 1", // accepted,
+			`"state":"succeeded"`, "event: job", `"state":"succeeded"`, // waited for, listened to,
+			`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
+			`"state":"active"`, `"extensions":1`, `"amount":1000`, `"state":"used"`, // held, extended, bought
+			`"metadata":{"cart":"c-81"`, // with ids of the app
+			`"pointer":"/selection/quantity"`, `"code":"sold-out"`,
+			`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
+			`"balance":5500`, `"amount":200`, // a wallet, and what it paid,
+			`"captured":300,"state":"active"`, `"state":"voided"`, // held,
+			`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
+			`"user_id":"alice"`, `"code":"not-found"`, // a token
+			"304 Not Modified", "8\n", // eight are sold
+			`"next_cursor"`,
+			`"kind":"purchase","state":"failed"`, `"code":"sold-out"`, `"jobs":[],"next_cursor":null`, `"reference":"order-1"`, `"state":"used"`, // found,
+			`"campaign":{"id":`, "id,created_at,", ",dora,", ",the buyer changed her mind,", // with what belongs to it, as a table
+			`"since":null,"positions":[`, // followed,
+			"event: campaign", `"state":"active"`, `"board":{"board_version":`,
+		}},
+		{"cards", aboutCards, []string{
+			`"state":"succeeded"`, `"state":"completed"`, `"payment_method":"pm_card_visa"`, `"livemode":false`, `"event":"reserved"`, `"event":"captured"`, // paid,
+			`"state":"awaiting_action"`, `"next_action":{"type":"redirect"`, `"state":"succeeded"`, // authenticated,
+			`"state":"awaiting_action"`, `"next_action":{"type":"payment_method"`, `"decline_code":"insufficient_funds"`, `"state":"succeeded"`, // declined, then paid with another card,
+			`"kind":"cancellation","state":"succeeded"`, `"state":"refunding"`, `"method":"card"`, // refunded
+			`"kind":"campaign-cancellation","state":"succeeded"`, `"refunds":{"total":`, `"reason":"campaign-cancelled"`, `"refunds":[]`, // and over.
+		}},
+		{"test cards", document(t, "../docs/test-cards.md"), []string{`"status": "succeeded"`, `"amount": 250`, `"object": "list"`}},
+		{"the walk-through", chapter(t, "../docs/walk-through.md", "<!-- walk-through", "\x00"), []string{
+			`"state":"active"`, `"commitment":"`, `"amount":600`, "Idempotent-Replayed: true", `"code":"purchase-limit-exceeded"`,
+			`"kind":"draw","state":"succeeded"`, `"state":"completed"`, `"name":"A bicycle"`, `"state":"sold"`,
+		}},
+	} {
+		t.Run(page.name, func(t *testing.T) {
+			inOrder(t, paste(t, blocks(page.text), append(env, "CAMPAIGN="+publishedAt(t, dev, 5))...), page.says...)
+		})
+	}
+	t.Run("webhooks", func(t *testing.T) { webhooksAsPasted(t, dev) })
 }
 
-func TestTheGuideWorksAsPasted(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_TOKENS_CLIENT=shop"}, fleet.Trusting.Env...)})
-	text, cards := aboutCards(t)
-	if cards == "" {
-		t.Error("the chapter about cards is gone")
+// publishedAt makes a campaign on sale at a running dev.
+func publishedAt(t *testing.T, dev about, baseLength int) (id string) {
+	t.Helper()
+	made := dev.want(t, http.StatusCreated, http.MethodPost, "/v1/campaigns", dev.OperatorKey, fleet.CampaignBody(baseLength))
+	id = made.ID.String()
+	dev.want(t, http.StatusOK, http.MethodPost, "/v1/campaigns/"+id+"/publish", dev.OperatorKey, nil)
+	return id
+}
+
+// webhooksAsPasted pastes the page about webhooks. Its address stands for that of a receiver in this test; all else is as it is.
+func webhooksAsPasted(t *testing.T, dev about) {
+	type message struct {
+		header http.Header
+		body   string
 	}
-	out := paste(t, blocks(text), "API="+s.URLs[0], "OPERATOR="+s.Operator, "APP="+s.App,
-		"TOKEN="+fleet.TokenFor(t, "alice", ""))
-	inOrder(t, out,
-		`"state":"active"`,                                // published,
-		`"state":"succeeded"`,                             // sold,
-		"200 OK", "Idempotent-Replayed: true", `"column"`, // replayed,
-		"202 Accepted", "Retry-After: 1", // accepted,
-		`"state":"succeeded"`, "event: job", `"state":"succeeded"`, // waited for, listened to,
-		`"purchases":[{"id":`, `"user_id":"bob"`, // and found among the user's.
-		`"state":"active"`, `"extensions":1`, `"amount":1000`, `"state":"used"`, // held, extended, bought
-		`"metadata":{"cart":"c-81"`, // with ids of the app
-		`"pointer":"/selection/quantity"`, `"code":"sold-out"`,
-		`"kind":"cancellation","state":"succeeded"`, `"state":"cancelled"`, `"reason":"the buyer changed her mind"`,
-		`"balance":5500`, `"amount":200`, // a wallet, and what it paid,
-		`"captured":300,"state":"active"`, `"state":"voided"`, // held,
-		`"code":"version-mismatch"`, `"code":"insufficient-funds"`, `"kind":"void"`, `"kind":"capture"`, // refused, and kept
-		`"user_id":"alice"`, `"code":"not-found"`, // a token
-		"304 Not Modified", "8\n", // eight are sold
-		`"next_cursor"`,
-		`"kind":"purchase","state":"failed"`, `"code":"sold-out"`, `"jobs":[],"next_cursor":null`, `"reference":"order-1"`, `"state":"used"`, // found,
-		`"campaign":{"id":`, "id,created_at,", ",dora,", ",the buyer changed her mind,", // with what belongs to it, as a table
-		`"since":null,"positions":[`, // followed,
-		"event: campaign", `"state":"active"`, `"board":{"board_version":`)
+	sent := make(chan message, 100)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err == nil {
+			sent <- message{r.Header, string(body)}
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	const example = "https://shop.example/triprize"
+	page := document(t, webhooksGuide)
+	verify := regexp.MustCompile("(?s)```sh\nKEY=.*?```").FindString(page)
+	if verify == "" || !strings.Contains(page, example) {
+		t.Fatal("the block that verifies by hand, or the address, is gone")
+	}
+	out := paste(t, strings.ReplaceAll(blocks(strings.Replace(page, verify, "", 1)), example, receiver.URL), "API="+dev.APIURL, "APP="+dev.AppKey)
+	inOrder(t, out, `"secret":"whsec_`, // made,
+		`"type":"webhook-endpoint.test"`, `"type":"webhook-endpoint.test"`, `"attempts":[`, // tested, and looked at,
+		`"state":"enabled"`, `"type":"webhook-endpoint.test"`, `"state":"pending"`, `"replayed":0`, // enabled, sent again, nothing has failed,
+		`"secret":"whsec_`, // another secret,
+		`127.0.0.1:3000`)   // and an endpoint on the own machine
+	secrets := regexp.MustCompile(`"secret":"(whsec_[^"]+)"`).FindAllStringSubmatch(out, -1)
+	event := regexp.MustCompile(`"event_id":"([^"]+)"`)
+	first, endpoint := event.FindStringSubmatch(out), regexp.MustCompile(`"endpoint_id":"([^"]+)"`).FindStringSubmatch(out)
+	if len(secrets) != 3 || first == nil || endpoint == nil {
+		t.Fatalf("%d secrets, event %v of %v", len(secrets), first, endpoint)
+	}
+	// verified awaits an event, and tells whether the block of the page finds its signature with each secret.
+	verified := func(event string, secrets ...string) (all []bool) {
+		for end := time.After(servers.Patience); ; {
+			select {
+			case m := <-sent:
+				if m.header.Get("webhook-id") != event {
+					continue
+				}
+				for _, secret := range secrets {
+					made := paste(t, strings.TrimSuffix(blocks(verify), "echo\n"), "WEBHOOK_SECRET="+secret, "WEBHOOK_ID="+event,
+						"WEBHOOK_TIMESTAMP="+m.header.Get("webhook-timestamp"), "BODY="+m.body)
+					all = append(all, slices.Contains(strings.Fields(m.header.Get("webhook-signature")), "v1,"+strings.TrimSpace(made)))
+				}
+				return all
+			case <-end:
+				t.Fatalf("%s was never sent", event)
+			}
+		}
+	}
+	old, rotated := secrets[0][1], secrets[1][1]
+	if got := verified(first[1], old, "whsec_"+strings.Repeat("AAAA", 8)); !slices.Equal(got, []bool{true, false}) {
+		t.Errorf("the block verifies with the secret, and with another one: %v", got)
+	}
+	again := dev.ask(t, http.MethodPost, "/v1/webhook-endpoints/"+endpoint[1]+"/test", dev.AppKey, nil)
+	second := event.FindStringSubmatch(string(again.Body))
+	if second == nil {
+		t.Fatalf("%v %s", again, again.Body)
+	}
+	if got := verified(second[1], old, rotated); !slices.Equal(got, []bool{true, true}) { // while the two overlap
+		t.Errorf("after the rotation: %v", got)
+	}
 }
 
 func TestABackupIsTakenAndRestoredAsThePageSays(t *testing.T) {
 	t.Parallel()
-	_, text, found := strings.Cut(document(t, operations), "<!-- a test takes these four commands")
-	if !found {
-		t.Fatal("the commands are gone")
-	}
-	text, _, _ = strings.Cut(text, "\nTo restore")
+	text := chapter(t, operations, "<!-- a test takes these four commands", "\nTo restore")
 	from, to := servers.Settings(t), servers.Settings(t)
 	full, empty := servers.Pool(t, from), servers.Pool(t, to)
 	fixture.SellOut(t, full, fixture.Campaign(t, full, fixture.Draft(4)))
+	before := fixture.State(t, full)
 	servers.Exec(t, empty, `DROP SCHEMA public, clock, lease CASCADE; CREATE SCHEMA public`)
 	out := paste(t, blocks(text), "TRIPRIZE_POSTGRES_URL="+from.Postgres.URL, "EMPTY_DATABASE_URL="+to.Postgres.URL,
 		"TRIPRIZE_REDIS_URL="+from.Redis.URL, "PATH="+filepath.Dir(triprize(t))+":"+os.Getenv("PATH"))
 	inOrder(t, out, "invariants hold")
-	for _, table := range []string{"campaigns", "positions", "jobs", "purchases", "purchase_items", "commitments", "draw_secrets"} {
-		var there, here int
-		if err := full.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&there); err != nil {
-			t.Fatal(err)
-		}
-		if err := empty.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&here); err != nil || here != there || there == 0 {
-			t.Errorf("%s: %d rows of %d, %v", table, here, there, err)
-		}
+	if after := fixture.State(t, empty); after != before || !strings.Contains(before, "job 1") {
+		t.Errorf("there was\n%s\nand what is restored is\n%s", before, after)
 	}
 }

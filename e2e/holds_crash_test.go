@@ -3,12 +3,9 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
@@ -107,24 +104,4 @@ func locks(s *fleet.System) []string {
 		s.T.Fatal(err)
 	}
 	return keys
-}
-
-// A lock that is somebody else's, of nobody who lives, is waited for and then
-// passed by.
-func TestALockThatNobodyGivesBackHoldsUpNobodyForLong(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
-	id := s.Campaign(4)
-	key := fmt.Sprintf("%s:lock:position:%s:3/2", s.Settings.Redis.Namespace, id)
-	if err := s.Redis.Set(t.Context(), key, "of a dead process", time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(3, 2)}})
-	if n := s.LockWaits("taken"); n != 1 {
-		t.Errorf("%.0f locks were found taken: the test does not test", n)
-	}
-	if value := s.Redis.Get(t.Context(), key).Val(); !strings.HasPrefix(value, "of a dead") {
-		t.Errorf("it was taken away: %q", value)
-	}
-	s.WantHeldOnce(id)
 }

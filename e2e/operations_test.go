@@ -4,15 +4,11 @@ package e2e
 
 import (
 	"encoding/json"
-	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
-	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -82,44 +78,4 @@ func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
 	}
 	s.RunWorker()
 	servers.Eventually(t, "the job is done in the end", func() bool { return s.Purchases(id) > 0 })
-}
-
-func TestEveryProcessFinishesWhatItHoldsAtShutdown(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: 2})
-	id := s.Campaign(20)
-	run := queueUp(s, id, 20, 10)
-	run.underWay()
-	if err := s.Workers[0].Stop(terminate, servers.Patience); err != nil { // an error when it had to be killed
-		t.Error(err)
-	}
-	run.wg.Wait()
-	// Nothing was lost, so nothing needs the 5 s after which lost jobs are looked for.
-	servers.Eventually(t, "every job is final", run.final)
-
-	waiting := make(chan fleet.Answer, 1)
-	stopWorkers(s)
-	go func() { waiting <- s.Buy(fleet.Order{Campaign: id, User: "waits", Wait: true}) }()
-	servers.Eventually(t, "the request is accepted", func() bool {
-		var n int
-		_ = s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE state = 'queued'`).Scan(&n)
-		return n == 1
-	})
-	if err := s.APIs[0].Stop(terminate, servers.Patience); err != nil {
-		t.Error(err)
-	}
-	if a := <-waiting; a.Status != http.StatusAccepted || a.State != job.Queued || a.ID == uuid.Nil {
-		t.Errorf("who waited at the shutdown got %v", a)
-	}
-	s.RunWorker()
-	servers.Eventually(t, "and the job is done", func() bool { return s.Purchases(id) == 201 })
-}
-
-func stopWorkers(s *fleet.System) {
-	s.T.Helper()
-	for _, w := range s.Workers {
-		if err := w.Stop(terminate, servers.Patience); err != nil {
-			s.T.Error(err)
-		}
-	}
 }

@@ -37,6 +37,17 @@ func document(t *testing.T, file string) string {
 	return string(data)
 }
 
+// chapter returns what a page has after a text, to its next chapter or its end; it has to be there.
+func chapter(t *testing.T, file, begins, ends string) string {
+	t.Helper()
+	_, text, found := strings.Cut(document(t, file), begins)
+	if !found {
+		t.Fatalf("%s has no %q", file, begins)
+	}
+	text, _, _ = strings.Cut(text, ends)
+	return text
+}
+
 // blocks returns the shell blocks of a Markdown text as one script.
 func blocks(text string) string {
 	var script strings.Builder

@@ -283,7 +283,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		})
 		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer")
 		key(stripesim.Key{})
-		refundByHand(r.System, paid)
+		refundByHand(r.System, paid, 0)
 	}, func() {}, "TriprizeRefundPaidTwice")
 
 	r.provoke(func() {
@@ -291,7 +291,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		buyByCard(r.System, id, "gerd", "pm_card_visa")
 	}, r.Sandbox.Start, "TriprizeSweepStale missed-events", "TriprizeProviderAway")
 	r.provoke(func() {
-		a := askProvider(r.System, "/v1/payment_intents", url.Values{"amount": {"500"}, "currency": {"jpy"}, "payment_method": {"pm_card_visa"},
+		a := askProvider(r.Sandbox.URL, fleet.SandboxKey, http.MethodPost, "/v1/payment_intents", url.Values{"amount": {"500"}, "currency": {"jpy"}, "payment_method": {"pm_card_visa"},
 			"payment_method_types[]": {"card"}, "confirm": {"true"}, "metadata[purchase_id]": {refused.String()}})
 		if a.Status != http.StatusOK {
 			t.Fatal(a)

@@ -25,16 +25,11 @@ func TestSoakAMillionOldJobsGoBesideASale(t *testing.T) {
 	id := s.Campaign(40) // 820 positions: most orders come too late
 	s.RunScheduler()
 	run := openSale(s, id, buyers, orders)
-	run.wg.Wait()
 	servers.Eventually(t, "every old job is gone", func() bool {
-		var left bool
-		err := s.DB.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM jobs WHERE client = 'soak')`).Scan(&left)
-		return err == nil && !left
+		return !servers.Value[bool](t, s.DB, `SELECT EXISTS (SELECT FROM jobs WHERE client = 'soak')`)
 	})
-	servers.Eventually(t, "every job of the sale is final", run.final)
-	run.expectSoldOut(820)
-	var kept int
-	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = 'purchase'`).Scan(&kept); err != nil || kept != len(run.promised) {
-		t.Errorf("%d of %d jobs of the sale are there, %v", kept, len(run.promised), err)
+	run.wantSoldOut(820)
+	if kept := servers.Value[int](t, s.DB, `SELECT count(*) FROM jobs WHERE kind = 'purchase'`); kept != len(run.promised) {
+		t.Errorf("%d of %d jobs of the sale are there", kept, len(run.promised))
 	}
 }

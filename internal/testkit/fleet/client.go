@@ -174,18 +174,7 @@ func (s *System) Buy(o Order) Answer {
 
 // Crowd sends n orders at the same moment.
 func (s *System) Crowd(n int, orderOf func(i int) Order) []Answer {
-	answers := make([]Answer, n)
-	gun := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range answers {
-		wg.Go(func() {
-			<-gun
-			answers[i] = s.Buy(orderOf(i))
-		})
-	}
-	close(gun)
-	wg.Wait()
-	return answers
+	return AtOnce(n, func(i int) Answer { return s.Buy(orderOf(i)) })
 }
 
 // Count counts answers by what became of them.
@@ -270,14 +259,8 @@ func AtOnce[T any](n int, do func(i int) T) []T {
 
 // Together does n things at the same moment.
 func Together(n int, do func(i int)) {
-	var wg sync.WaitGroup
-	gun := make(chan struct{})
-	for i := range n {
-		wg.Go(func() {
-			<-gun
-			do(i)
-		})
-	}
-	close(gun)
-	wg.Wait()
+	AtOnce(n, func(i int) struct{} {
+		do(i)
+		return struct{}{}
+	})
 }

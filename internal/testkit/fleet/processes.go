@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"triprize/devkit/devstack"
 	"triprize/internal/entry/boot"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/telemetry"
@@ -88,7 +88,7 @@ func (s *System) log(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(s.LogDir, name+".log")) //nolint:gosec // names of this package
 }
 
-// built are the binaries, for all tests of a package.
+// built are the programs, for all tests of a package.
 var built struct {
 	sync.Once
 	dir       string
@@ -96,19 +96,9 @@ var built struct {
 	err       error
 }
 
-// binaries returns the folder with the binaries, built once, with failpoints.
-func binaries(t *testing.T) string {
-	t.Helper()
-	dir, err := Binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// Binaries builds the programs, with failpoints, once for all tests of a package,
-// and returns their folder. With TRIPRIZE_TEST_BINARIES they are in that folder
-// already: make test builds them once for all packages.
+// Binaries builds the programs, with failpoints, once for all tests of a package, and returns
+// their folder. With TRIPRIZE_TEST_BINARIES they are in that folder already: make test
+// builds them once for all packages.
 func Binaries() (dir string, err error) {
 	_ = os.Getenv("TRIPRIZE_TEST_RUN") // so that Go does not take results from another run
 	built.Do(func() {
@@ -117,8 +107,12 @@ func Binaries() (dir string, err error) {
 			return
 		}
 		built.temporary = true
-		if built.dir, built.err = os.MkdirTemp("", "triprize-bin-*"); built.err == nil {
-			_, built.err = devstack.Binaries(context.Background(), built.dir, "failpoint")
+		if built.dir, built.err = os.MkdirTemp("", "triprize-bin-*"); built.err != nil {
+			return
+		}
+		build := exec.Command("go", "build", "-tags", "failpoint", "-ldflags", "-s -w", "-o", built.dir+"/", "triprize/cmd/...") //nolint:gosec // the arguments are this package's own
+		if out, err := build.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
 		}
 	})
 	return built.dir, built.err

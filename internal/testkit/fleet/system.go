@@ -106,7 +106,11 @@ func (s *System) start(o Options) {
 		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0", "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
 	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), s.startBeacon(o.Beacon), o.Env)...)
 	if o.Binaries {
-		s.Fleet = &devstack.Fleet{BinDir: binaries(s.T), LogDir: s.T.TempDir(), Logger: servers.Logger(s.T), Restart: o.Restart, Env: s.env}
+		dir, err := Binaries()
+		if err != nil {
+			s.T.Fatal(err)
+		}
+		s.Fleet = &devstack.Fleet{BinDir: dir, LogDir: s.T.TempDir(), Logger: servers.Logger(s.T), Restart: o.Restart, Env: s.env}
 	}
 	if s.sharing == nil {
 		s.T.Cleanup(s.end)
