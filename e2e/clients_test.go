@@ -3,11 +3,9 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -25,14 +23,12 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 
 	"triprize.example/client"
 )
 
-const (
-	clientsGuide = "../docs/clients.md"
-	esbuild      = "../tools/npm/node_modules/.bin/esbuild"
-)
+const esbuild = "../tools/npm/node_modules/.bin/esbuild"
 
 // seller is one of the three clients that sell a campaign together.
 type seller struct {
@@ -43,19 +39,8 @@ type seller struct {
 
 // receipt is what a client says that it has bought.
 type receipt struct {
-	Purchase uuid.UUID `json:"purchase_id"`
-	Position []struct{ Layer, Column int }
-}
-
-// UnmarshalJSON reads the result of a purchase.
-func (s *receipt) UnmarshalJSON(data []byte) error {
-	var result struct {
-		PurchaseID uuid.UUID `json:"purchase_id"`
-		Positions  []struct{ Layer, Column int }
-	}
-	err := json.Unmarshal(data, &result)
-	s.Purchase, s.Position = result.PurchaseID, result.Positions
-	return err
+	Purchase  uuid.UUID `json:"purchase_id"`
+	Positions []struct{ Layer, Column int }
 }
 
 // losing stands between a client and the api, and loses every third answer to a POST: the
@@ -123,20 +108,14 @@ func program(t *testing.T, s *fleet.System, api string, campaign uuid.UUID, user
 	if err := cmd.Run(); err != nil {
 		t.Errorf("%s: %v\n%s", user, err, &errs)
 	}
-	lines := bufio.NewReader(&out)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) > 0 {
-			one, err := decode(line)
-			if err != nil {
-				t.Errorf("%s says %s: %v", user, line, err)
-			}
-			all = append(all, one)
+	for line := range bytes.Lines(bytes.TrimSpace(out.Bytes())) {
+		one, err := decode(line)
+		if err != nil {
+			t.Errorf("%s says %s: %v", user, line, err)
 		}
-		if err == io.EOF {
-			return all
-		}
+		all = append(all, one)
 	}
+	return all
 }
 
 func sellInTypeScript(t *testing.T, s *fleet.System, api string, campaign uuid.UUID, count int) []receipt {
@@ -150,8 +129,7 @@ func sellInTypeScript(t *testing.T, s *fleet.System, api string, campaign uuid.U
 }
 
 func sellInAShell(t *testing.T, s *fleet.System, api string, campaign uuid.UUID, count int) []receipt {
-	_, script, _ := strings.Cut(document(t, clientsGuide), "<!-- a test sells a campaign")
-	script, _, _ = strings.Cut(script, "\n## ")
+	script := chapter(t, "../docs/clients.md", "<!-- a test sells a campaign", "\n## ")
 	decode := func(line []byte) (receipt, error) {
 		var job struct{ Result receipt }
 		err := json.Unmarshal(line, &job)
@@ -186,7 +164,7 @@ func TestThreeClientsSellOneCampaignTogether(t *testing.T) {
 		}
 		var told []string
 		for _, p := range said[i] {
-			for _, at := range p.Position {
+			for _, at := range p.Positions {
 				name := fmt.Sprintf("%d/%d", at.Layer, at.Column)
 				if other, twice := taken[name]; twice {
 					t.Errorf("%s was sold to %s and to %s", name, other, one.name)
@@ -195,7 +173,9 @@ func TestThreeClientsSellOneCampaignTogether(t *testing.T) {
 				told = append(told, p.Purchase.String()+" "+name)
 			}
 		}
-		if kept := purchasesOf(t, s, campaign, one.name); !slices.Equal(kept, slices.Sorted(slices.Values(told))) {
+		if kept := servers.Value[[]string](t, s.DB, `
+			SELECT array_agg(p.id || ' ' || i.layer || '/' || i.col ORDER BY p.id, i.layer, i.col) FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
+			WHERE p.campaign_id = $1 AND p.user_id = $2 AND p.state = 'completed'`, campaign, one.name); !slices.Equal(kept, slices.Sorted(slices.Values(told))) {
 			t.Errorf("%s says\n%q\nand the tables have\n%q", one.name, told, kept)
 		}
 	}
@@ -210,29 +190,4 @@ func TestThreeClientsSellOneCampaignTogether(t *testing.T) {
 	if told, stderr, code := run(t, nil, "verify", proof); code != 0 {
 		t.Errorf("verify: status %d\n%s\n%s", code, told, stderr)
 	}
-}
-
-// purchasesOf returns what the tables have of a user's purchases: id and position.
-func purchasesOf(t *testing.T, s *fleet.System, campaign uuid.UUID, user string) (all []string) {
-	t.Helper()
-	rows, err := s.DB.Query(t.Context(), `
-		SELECT p.id || ' ' || i.layer || '/' || i.col
-		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
-		WHERE p.campaign_id = $1 AND p.user_id = $2 AND p.state = 'completed' ORDER BY 1`, campaign, user)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var one string
-		if err := rows.Scan(&one); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, one)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(all)
-	return all
 }

@@ -49,7 +49,8 @@ func expectLogged(s *fleet.System, process, cause string, begun, hold int) {
 	}
 }
 
-// A worker that stands still, one that has left, a scheduler that has left.
+// A worker that stands still, one that has left, a scheduler that has left; and a worker with another draw key, which
+// tells so: the draw that it fails at shows everywhere, until another worker draws.
 func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Sandbox: &stripesim.Settings{}})
@@ -88,13 +89,40 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 		}
 	}
 	awaitCauses(s, 0, "no_worker")
+
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := s.RunWorker("TRIPRIZE_DRAW_SECRET_KEY="+keyring.NewKey(), "TRIPRIZE_WORKER_LISTEN="+address)
+	s.URLs = append(s.URLs, "http://"+address)
+	awaitCauses(s, 1, "draw_key_wrong")
+	awaitCauses(s, 0)
+	id = s.Campaign(3)
+	fixture.SellOut(t, s.DB, id)
+	awaitCauses(s, 1, "draw_key_wrong", "draw_failing")
+	awaitCauses(s, 0, "draw_failing")
+	s.AwaitMetric(0, "triprize_campaigns_drawing", 1)
+	servers.Eventually(t, "the age of the draw is seen", func() bool { return s.Metric(0, "triprize_campaigns_drawing_age_seconds") > 0 })
+	if err := wrong.Stop(terminate, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	right := s.RunWorker()
+	s.AwaitDrawn(id)
+	awaitCauses(s, 0)
+	if err := right.Stop(terminate, time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Schedulers[0].Stop(terminate, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	awaitCauses(s, 0, "no_scheduler", "no_worker")
 	expectLogged(s, "api-1", "worker_frozen", 1, 0)
-	expectLogged(s, "api-1", "no_worker", 2, 1)
+	expectLogged(s, "api-1", "no_worker", 3, 1)
 	expectLogged(s, "api-1", "sales_stuck", 1, 0)
+	expectLogged(s, "api-1", "draw_failing", 1, 0)
+	expectLogged(s, "api-1", "draw_key_wrong", 0, 0)
+	expectLogged(s, "worker-3", "draw_key_wrong", 1, 1)
 	if log := string(s.Log("api-1")); !strings.Contains(log, `msg="serving metrics" process=api address=127.0.0.1:`) {
 		t.Errorf("the log of the api does not say where its metrics are:\n%s", log)
 	}
@@ -106,69 +134,10 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 	}
 }
 
-// A worker with another draw key tells so; the draw that it fails at shows everywhere, until
-// another worker draws.
-func TestAWrongDrawKeyAndADrawThatFailsDegradeTheSystem(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-	awaitCauses(s, 0, "no_worker") // by now the api has decided which key is right
-	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrong := s.RunWorker("TRIPRIZE_DRAW_SECRET_KEY="+keyring.NewKey(), "TRIPRIZE_WORKER_LISTEN="+address)
-	s.URLs = append(s.URLs, "http://"+address)
-	awaitCauses(s, 1, "draw_key_wrong")
-	awaitCauses(s, 0)
-	id := s.Campaign(3)
-	fixture.SellOut(t, s.DB, id)
-	awaitCauses(s, 1, "draw_key_wrong", "draw_failing")
-	awaitCauses(s, 0, "draw_failing")
-	s.AwaitMetric(0, "triprize_campaigns_drawing", 1)
-	servers.Eventually(t, "the age of the draw is seen", func() bool { return s.Metric(0, "triprize_campaigns_drawing_age_seconds") > 0 })
-	if err := wrong.Stop(terminate, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	s.RunWorker()
-	s.AwaitDrawn(id)
-	awaitCauses(s, 0)
-	expectLogged(s, "api-1", "draw_failing", 1, 0)
-	expectLogged(s, "api-1", "draw_key_wrong", 0, 0)
-	expectLogged(s, "worker-1", "draw_key_wrong", 1, 1)
-}
-
-// Without Redis nobody knows which processes there are: nothing is said to be fine, or frozen. What
-// waits is known from Postgres, and nothing is sold.
-func TestWithoutRedisItIsNotKnownWhichProcessesThereAre(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Private: true})
-	awaitCauses(s, 0)
-	if err := s.Stack.Redis.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	servers.Eventually(t, "the processes are unknown", func() bool {
-		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
-		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"degraded"`) && !fleet.Contains(a.Body, `"causes"`) &&
-			fleet.Contains(a.Body, `"unknown":["no_scheduler","no_worker","worker_frozen"]`)
-	})
-	for _, series := range []string{`triprize_degraded{cause="worker_frozen"}`, "triprize_workers_alive", "triprize_redis_keys", `triprize_tasks_without_lease{kind="purchase"}`} {
-		if value := s.Metric(0, series); value != -1 {
-			t.Errorf("%s, which nobody knows, is %g", series, value)
-		}
-	}
-	if a := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "mina"}); a.Status != http.StatusAccepted {
-		t.Errorf("a purchase: %v", a)
-	}
-	s.AwaitMetric(0, `triprize_degraded{cause="sales_stuck"}`, 1)
-	if err := s.Stack.Redis.Start(); err != nil {
-		t.Fatal(err)
-	}
-	awaitCauses(s, 0)
-}
-
 // A Postgres that answers and does not write, as a standby or one whose disk is full, is no outage
 // of a process: each is ready, and the cause says what fails. A schema that is too old is told from a
-// Postgres that is away.
+// Postgres that is away. Without Redis nobody knows which processes there are: nothing is said to be fine, or
+// frozen; what waits is known from Postgres, and nothing is sold.
 func TestAPostgresThatDoesNotWriteAndAnOldSchemaShow(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true})
@@ -197,5 +166,27 @@ func TestAPostgresThatDoesNotWriteAndAnOldSchemaShow(t *testing.T) {
 		return a.Status == http.StatusServiceUnavailable && fleet.Contains(a.Body, `"postgres":"migrations"`)
 	})
 	servers.Exec(t, s.DB, `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest)
+	awaitCauses(s, 0)
+
+	if err := s.Stack.Redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	servers.Eventually(t, "the processes are unknown", func() bool {
+		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
+		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"degraded"`) && !fleet.Contains(a.Body, `"causes"`) &&
+			fleet.Contains(a.Body, `"unknown":["no_scheduler","no_worker","worker_frozen"]`)
+	})
+	for _, series := range []string{`triprize_degraded{cause="worker_frozen"}`, "triprize_workers_alive", "triprize_redis_keys", `triprize_tasks_without_lease{kind="purchase"}`} {
+		if value := s.Metric(0, series); value != -1 {
+			t.Errorf("%s, which nobody knows, is %g", series, value)
+		}
+	}
+	if a := s.Buy(fleet.Order{Campaign: id, User: "otto"}); a.Status != http.StatusAccepted {
+		t.Errorf("a purchase: %v", a)
+	}
+	s.AwaitMetric(0, `triprize_degraded{cause="sales_stuck"}`, 1)
+	if err := s.Stack.Redis.Start(); err != nil {
+		t.Fatal(err)
+	}
 	awaitCauses(s, 0)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,25 +10,6 @@ import (
 	"strings"
 	"testing"
 )
-
-// pages returns every Markdown file of the repository.
-func pages(t *testing.T) (files []string) {
-	t.Helper()
-	err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
-		name := entry.Name()
-		if err == nil && entry.IsDir() && file != ".." && (strings.HasPrefix(name, ".") || name == "node_modules" || name == "testdata") {
-			return fs.SkipDir
-		}
-		if strings.HasSuffix(name, ".md") {
-			files = append(files, file)
-		}
-		return err
-	})
-	if err != nil || len(files) < 40 {
-		t.Fatalf("%d pages, %v", len(files), err)
-	}
-	return files
-}
 
 var (
 	fenced    = regexp.MustCompile("(?s)(?:^|\n) *```.*?\n *```")
@@ -55,7 +35,7 @@ func anchors(page string) (names []string) {
 
 func TestEveryLinkOfThePagesLeadsToAFileAndAHeading(t *testing.T) {
 	t.Parallel()
-	for _, file := range pages(t) {
+	for _, file := range files(t, ".md") {
 		for _, found := range link.FindAllStringSubmatch(fenced.ReplaceAllString(document(t, file), ""), -1) {
 			target, anchor := found[1], found[2]
 			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
@@ -82,7 +62,7 @@ var runAsTheyAre = []string{guide, walkThrough, webhooksGuide, "../docs/test-car
 func TestEveryCommandOfThePagesExists(t *testing.T) {
 	t.Parallel()
 	makefile := document(t, "../Makefile")
-	for _, file := range pages(t) {
+	for _, file := range files(t, ".md") {
 		if slices.Contains(runAsTheyAre, file) {
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -26,7 +25,6 @@ import (
 // tests here read the sources; the author of a line vouches that its test fails without
 // the effect.
 
-// TestEveryPropertyOfARequestHasATestOfItsEffect holds testdata/properties.txt against the contract.
 func TestEveryPropertyOfARequestHasATestOfItsEffect(t *testing.T) {
 	t.Parallel()
 	checkPromises(t, "testdata/properties.txt", requestProperties(contractDocument(t)), func(promise string) string {
@@ -34,8 +32,7 @@ func TestEveryPropertyOfARequestHasATestOfItsEffect(t *testing.T) {
 	})
 }
 
-// TestEveryCodeAndStateIsReached holds testdata/values.txt against the contract: the codes of
-// problems, and the states of what clients follow.
+// The codes of problems, and the states of what clients follow.
 func TestEveryCodeAndStateIsReached(t *testing.T) {
 	t.Parallel()
 	checkPromises(t, "testdata/values.txt", valuesOf(contractDocument(t)), func(promise string) string {
@@ -121,10 +118,8 @@ func addProperties(all map[string]bool, owner string, schema *openapi3.SchemaRef
 		all[owner+"."+name] = true
 		addProperties(all, owner+"."+name, property)
 	}
-	for _, parts := range []openapi3.SchemaRefs{schema.Value.AllOf, schema.Value.AnyOf, schema.Value.OneOf} {
-		for _, part := range parts {
-			addProperties(all, owner, part)
-		}
+	for _, part := range slices.Concat(schema.Value.AllOf, schema.Value.AnyOf, schema.Value.OneOf) {
+		addProperties(all, owner, part)
 	}
 	addProperties(all, owner, schema.Value.Items)
 }
@@ -186,20 +181,11 @@ func indexTests(t *testing.T) map[string]*source {
 	t.Helper()
 	packages := make(map[string]map[string]*source) // by folder and name
 	all := make(map[string]*source)
-	files := token.NewFileSet()
-	walk := func(path string, entry fs.DirEntry, err error) error {
+	set := token.NewFileSet()
+	for _, path := range files(t, "_test.go") {
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
 		if err != nil {
-			return err
-		}
-		if entry.IsDir() && (entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".") && len(entry.Name()) > 2) {
-			return filepath.SkipDir
-		}
-		if entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		place := filepath.Dir(path) + " " + file.Name.Name
 		if packages[place] == nil {
@@ -213,10 +199,6 @@ func indexTests(t *testing.T) map[string]*source {
 				all[strings.TrimSuffix(file.Name.Name, "_test")+"."+name] = s
 			}
 		}
-		return nil
-	}
-	if err := filepath.WalkDir("..", walk); err != nil {
-		t.Fatal(err)
 	}
 	return all
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -49,14 +48,15 @@ func alerts(t *testing.T) (all []rule) {
 }
 
 // Each alert leads to a section that says what an operator needs, is in the index with its
-// severity, and was rehearsed; and no section is about an alert that there is not.
+// severity, and was rehearsed; no section and no route is about an alert that there is not; and what must stay 0 has an alert.
 func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 	t.Parallel()
 	index, rehearsals := document(t, "../docs/runbooks/README.md"), document(t, "rehearsals_soak_test.go")
 	words := regexp.MustCompile(`(?s)\*\*Meaning\.\*\*.+\*\*Check\.\*\*.+\x60\x60\x60sh\n.+\*\*Fix\.\*\*.+\*\*Resolved when\*\* .+`)
-	names := make(map[string]bool)
+	names, expressions := make(map[string]bool), ""
 	for _, a := range alerts(t) {
 		names[a.Alert] = true
+		expressions += a.Expr + "\n"
 		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
 		_, section, _ := strings.Cut(document(t, filepath.Join("..", page)), "\n## "+a.Alert+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
@@ -76,41 +76,22 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 			t.Errorf("%s was never rehearsed", a.Alert)
 		}
 	}
+	routed := regexp.MustCompile(`Triprize[A-Za-z]+`).FindAllString(document(t, "../deploy/alertmanager/alertmanager.yml"), -1)
 	for _, found := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(runbooks(t), -1) {
-		if !names[found[1]] {
-			t.Errorf("there is no alert %s", found[1])
+		routed = append(routed, found[1])
+	}
+	for _, name := range routed { // routes and inhibitions name alerts by hand
+		if !names[name] {
+			t.Errorf("a runbook or a route names %s, which is no alert", name)
 		}
 	}
-}
-
-// What must stay 0, or should, has an alert: nobody reads a counter at night.
-func TestEveryMetricThatMustStayZeroHasAnAlert(t *testing.T) {
-	t.Parallel()
-	var expressions string
-	for _, a := range alerts(t) {
-		expressions += a.Expr + "\n"
+	mustStay := regexp.MustCompile("(?m)^- `(triprize_\\w+)[{`].*(?i:must|should) stay 0").FindAllStringSubmatch(document(t, monitoring), -1)
+	if len(mustStay) < 9 {
+		t.Fatalf("the list of metrics has %d that must stay 0", len(mustStay))
 	}
-	found := regexp.MustCompile("(?m)^- `(triprize_\\w+)[{`].*(?i:must|should) stay 0").FindAllStringSubmatch(document(t, monitoring), -1)
-	if len(found) < 9 {
-		t.Fatalf("the list has %d", len(found))
-	}
-	for _, one := range found {
+	for _, one := range mustStay { // nobody reads a counter at night
 		if !regexp.MustCompile(one[1] + `\b`).MatchString(expressions) {
 			t.Errorf("no alert has %s", one[1])
-		}
-	}
-}
-
-// Routes and inhibitions name alerts by hand.
-func TestTheRoutesNameOnlyAlertsThatThereAre(t *testing.T) {
-	t.Parallel()
-	rules, err := os.ReadFile("../deploy/prometheus/rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range regexp.MustCompile(`Triprize[A-Za-z]+`).FindAllString(document(t, "../deploy/alertmanager/alertmanager.yml"), -1) {
-		if name != "Triprize" && !strings.Contains(string(rules), "alert: "+name+"\n") && !strings.Contains(string(rules), "alert: "+name+" #") {
-			t.Errorf("the routes name %s, which is no alert", name)
 		}
 	}
 }

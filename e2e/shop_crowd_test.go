@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -75,20 +75,13 @@ func (r *rush) ask(user, action string, asked map[string]any) (answer told) {
 			panic(err)
 		}
 		request.Header.Set("Cookie", "user="+user)
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			continue
-		}
-		text, err := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		if err != nil || response.StatusCode >= http.StatusInternalServerError || response.StatusCode == http.StatusTooManyRequests {
+		a := fleet.Send(request)
+		if a.Err != nil || a.Status >= http.StatusInternalServerError || a.Status == http.StatusTooManyRequests {
 			time.Sleep(50 * time.Millisecond) // as the page does
 			continue
 		}
-		if err := json.Unmarshal(text, &answer); err != nil {
-			r.t.Errorf("%s: %d %s", action, response.StatusCode, text)
-		}
-		answer.status = response.StatusCode
+		answer = fleet.As[told](r.t, a)
+		answer.status = a.Status
 		return answer
 	}
 	return answer
@@ -228,26 +221,20 @@ func TestACrowdBuysTheExampleShopOut(t *testing.T) {
 func (r *rush) kept() (seats map[string]string, money int64) {
 	r.t.Helper()
 	seats = make(map[string]string)
+	var purchase, seat string
+	var price int64
 	rows, err := r.s.DB.Query(r.t.Context(), `
-		SELECT p.id::text, i.layer, i.col, i.price
-		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id
-		WHERE p.campaign_id = $1 AND p.state = 'completed'`, r.campaign)
+		SELECT p.id::text, format('Row %s %s', chr(ascii('A') + i.layer - 1), i.col), i.price
+		FROM purchases p JOIN purchase_items i ON i.purchase_id = p.id WHERE p.campaign_id = $1 AND p.state = 'completed'`, r.campaign)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&purchase, &seat, &price}, func() error {
+			seats[seat] = purchase
+			money += price
+			return nil
+		})
+	}
 	if err != nil {
 		r.t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var purchase string
-		var layer, column int
-		var price int64
-		if err := rows.Scan(&purchase, &layer, &column, &price); err != nil {
-			r.t.Fatal(err)
-		}
-		seats[fmt.Sprintf("Row %c %d", 'A'+layer-1, column)] = purchase
-		money += price
-	}
-	if rows.Err() != nil {
-		r.t.Fatal(rows.Err())
 	}
 	return seats, money
 }
@@ -256,32 +243,18 @@ func (r *rush) kept() (seats map[string]string, money int64) {
 func (r *rush) expectEvents() {
 	r.t.Helper()
 	servers.Eventually(r.t, "every event is delivered", func() bool {
-		var pending int
-		err := r.s.DB.QueryRow(r.t.Context(), `SELECT count(*) FROM webhook_deliveries WHERE state <> 'delivered'`).Scan(&pending)
-		return err == nil && pending == 0
+		return !servers.Value[bool](r.t, r.s.DB, `SELECT EXISTS (SELECT FROM webhook_deliveries WHERE state <> 'delivered')`)
 	})
-	want := make(map[string]int)
-	rows, err := r.s.DB.Query(r.t.Context(), `SELECT e.id::text || ' ' || e.type FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id`)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var event string
-		if err := rows.Scan(&event); err != nil {
-			r.t.Fatal(err)
-		}
-		want[event]++
-	}
-	if rows.Err() != nil {
-		r.t.Fatal(rows.Err())
-	}
-	handled, types := make(map[string]int), make(map[string]int)
+	want := servers.Value[[]string](r.t, r.s.DB, `SELECT array_agg(e.id::text || ' ' || e.type) FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id`)
+	var handled []string
+	types := make(map[string]int)
 	for _, one := range r.events() {
-		handled[one.Event.String()+" "+one.Type]++
+		handled = append(handled, one.Event.String()+" "+one.Type)
 		types[one.Type]++
 	}
-	if !maps.Equal(handled, want) || types["purchase.completed"] != shopSeats || types["purchase.awaiting_action"] != int(r.awaited.Load()) {
-		r.t.Errorf("%d events are handled, %v, and the server has sent %d; buyers were awaited %d times:\n%s", len(handled), types, len(want), r.awaited.Load(), strings.Join(slices.Sorted(maps.Keys(handled)), "\n"))
+	slices.Sort(want)
+	slices.Sort(handled)
+	if !slices.Equal(handled, want) || types["purchase.completed"] != shopSeats || types["purchase.awaiting_action"] != int(r.awaited.Load()) {
+		r.t.Errorf("%d events are handled, %v, and the server has sent %d; buyers were awaited %d times:\n%s", len(handled), types, len(want), r.awaited.Load(), strings.Join(handled, "\n"))
 	}
 }

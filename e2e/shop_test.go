@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,7 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
@@ -74,48 +71,17 @@ func openShop(t *testing.T, api, app, operator string) *hall {
 		t.Fatal(err)
 	}
 	h := &hall{url: "http://" + address}
-	node := exec.Command("node", filepath.Join(compiledShop(t), "server.js"))
-	node.Env = append(append(os.Environ(), "API="+api, "APP="+app, "OPERATOR="+operator, "PORT="+address[strings.LastIndexByte(address, ':')+1:]), fleet.NodeEnv(t)...)
-	var errs servers.Journal
-	node.Stderr = &errs
-	out, err := node.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Start(); err != nil {
-		t.Fatal(err)
-	}
-	opened, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			line := lines.Text()
-			if id, found := strings.CutPrefix(line, "campaign "); found {
-				h.campaign = uuid.MustParse(id)
-			} else if strings.HasPrefix(line, "The shop is open") {
-				close(opened)
-			}
-			var one heard
-			if json.Unmarshal([]byte(line), &one) == nil {
-				h.mu.Lock()
-				h.heard = append(h.heard, one)
-				h.mu.Unlock()
-			}
+	startNode(t, filepath.Join(compiledShop(t), "server.js"), []string{"API=" + api, "APP=" + app, "OPERATOR=" + operator, "PORT=" + address[strings.LastIndexByte(address, ':')+1:]}, "The shop is open", func(line string) {
+		if id, found := strings.CutPrefix(line, "campaign "); found {
+			h.campaign = uuid.MustParse(id)
 		}
-	}()
-	t.Cleanup(func() {
-		_ = node.Process.Kill()
-		<-ended
-		_ = node.Wait()
-		if t.Failed() {
-			t.Logf("the shop says\n%s", fleet.Tail([]byte(errs.String()), 4000))
+		var one heard
+		if json.Unmarshal([]byte(line), &one) == nil {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.heard = append(h.heard, one)
 		}
 	})
-	select {
-	case <-opened:
-	case <-ended:
-		t.Fatal("the shop has ended")
-	}
 	return h
 }
 

@@ -17,15 +17,6 @@ import (
 	"triprize/sandbox/stripesim"
 )
 
-// traced starts real processes that record a share of the traces, and send them soon.
-func traced(t *testing.T, ratio string, o fleet.Options) (*fleet.System, *otlp.Collector) {
-	t.Helper()
-	c := otlp.Start(t)
-	o.Binaries = true
-	o.Env = append(o.Env, "TRIPRIZE_TRACING_OTLP_URL="+c.URL, "TRIPRIZE_TRACING_SAMPLE_RATIO="+ratio, "OTEL_BSP_SCHEDULE_DELAY=200", "OTEL_BSP_MAX_QUEUE_SIZE=100000")
-	return fleet.Start(t, o), c
-}
-
 // arrived are spans, as tests look for them.
 type arrived struct {
 	byRef, below map[string][]otlp.Span // below: by the parent's ref
@@ -99,9 +90,83 @@ func (a arrived) largestBatch() (most int) {
 	return most
 }
 
-// Batches wait for more jobs, so that one has more than the 128 links that OpenTelemetry keeps.
+// The row of a job knows its trace, so that a task which Redis has lost costs none of it. The provider is asked in the
+// trace of the purchase, and so is the money that goes back. Batches wait for more jobs, so that one has more than the
+// 128 links that OpenTelemetry keeps.
 func TestOnePurchaseIsOneTraceAlthoughHundredsShareATransaction(t *testing.T) {
 	t.Parallel()
+	c := otlp.Start(t)
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Sandbox: &stripesim.Settings{}, Env: append(slices.Clip(hasty),
+		"TRIPRIZE_TRACING_OTLP_URL="+c.URL, "TRIPRIZE_TRACING_SAMPLE_RATIO=1", "OTEL_BSP_SCHEDULE_DELAY=200", "OTEL_BSP_MAX_QUEUE_SIZE=100000",
+		"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_WORKER_SHARDS=1", "TRIPRIZE_ACCEPT_BATCH_LINGER=300ms", "TRIPRIZE_WORKER_BATCH_LINGER=300ms")})
+	aTaskIsLost(s, c)
+	aPaymentIsRefunded(s, c)
+	hundredsShareATransaction(s, c)
+	for _, span := range c.Spans() {
+		for name, value := range span.Attributes {
+			if strings.Contains(value, "user-") || strings.Contains(value, "ref-") || name == "pgx.query.parameters" {
+				t.Fatalf("%s of %s is %q", name, span.Name, value)
+			}
+		}
+	}
+}
+
+// aTaskIsLost loses a task in Redis. Its trace is the caller's, although the caller does not record it. Then the scheduler and the worker begin.
+func aTaskIsLost(s *fleet.System, c *otlp.Collector) {
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	p := s.Execute("/v1/campaigns/"+s.Campaign(3).String()+"/purchases",
+		fleet.Fields{"user_id": "user-1", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external"}}, "traceparent", "00-"+trace+"-00f067aa0ba902b7-00")
+	if p.Status != http.StatusAccepted {
+		s.T.Fatal(p)
+	}
+	servers.Eventually(s.T, "Redis has the task, and loses it", func() bool {
+		keys, err := s.Redis.Keys(s.T.Context(), "*"+s.Settings.Redis.Namespace+"*").Result()
+		if err != nil {
+			s.T.Fatal(err)
+		}
+		isTask := func(key string) bool { return strings.Contains(key, "purchase") && strings.Contains(key, ":t:") }
+		return slices.ContainsFunc(keys, isTask) && s.Redis.Del(s.T.Context(), keys...).Err() == nil
+	})
+	s.RunScheduler()
+	s.RunWorker()
+	if a := s.AwaitJob(0, p.ID); a.Refusal() != "" {
+		s.T.Fatal(a)
+	}
+	servers.Eventually(s.T, "the purchase is in its trace", func() bool {
+		spans := arrivedAt(c).job(p.ID, "purchase")
+		return len(spans) > 0 && spans[0].Trace == trace
+	})
+}
+
+func aPaymentIsRefunded(s *fleet.System, c *otlp.Collector) {
+	p := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "user-1", Card: "pm_card_visa", Wait: true})
+	if p.Refusal() != "" {
+		s.T.Fatal(p)
+	}
+	if a := s.Cancel(s.App, p.Result.PurchaseID, uuid.NewString(), "no more"); a.Status/100 != 2 {
+		s.T.Fatal(a)
+	}
+	servers.Eventually(s.T, "calls of payment and refund have arrived", func() bool {
+		a := arrivedAt(c)
+		for _, name := range []string{"payment", "refund"} {
+			called := slices.ContainsFunc(a.job(p.ID, name), func(s otlp.Span) bool {
+				return slices.ContainsFunc(a.below[s.Ref()], func(call otlp.Span) bool {
+					return call.Name == "POST" && call.Attributes["server.address"] != "" && call.Attributes["http.response.status_code"] == "200"
+				})
+			})
+			if !called {
+				return false
+			}
+		}
+		return slices.ContainsFunc(a.all, func(s otlp.Span) bool {
+			return strings.HasPrefix(s.Name, "sweep ") && a.hasSQL(s) &&
+				slices.ContainsFunc(a.below[s.Ref()], func(s otlp.Span) bool { return strings.HasPrefix(s.Name, "redis ") })
+		})
+	})
+}
+
+func hundredsShareATransaction(s *fleet.System, c *otlp.Collector) {
+	t := s.T
 	heard := struct {
 		sync.Mutex
 		traces map[string]string // by the id of the event
@@ -111,11 +176,8 @@ func TestOnePurchaseIsOneTraceAlthoughHundredsShareATransaction(t *testing.T) {
 		defer heard.Unlock()
 		heard.traces[r.Header.Get("Webhook-Id")] = r.Header.Get("Traceparent")
 	}))
-	defer app.Close()
-	s, c := traced(t, "1", fleet.Options{Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_WORKER_SHARDS=1",
-		"TRIPRIZE_ACCEPT_BATCH_LINGER=300ms", "TRIPRIZE_WORKER_BATCH_LINGER=300ms"}})
-	if a := s.Do(0, s.App, http.MethodPost, "/v1/webhook-endpoints", map[string]string{"Idempotency-Key": uuid.NewString()},
-		fleet.Fields{"url": app.URL, "events": []string{"purchase.completed"}}); a.Status != http.StatusCreated {
+	t.Cleanup(app.Close)
+	if a := s.Execute("/v1/webhook-endpoints", fleet.Fields{"url": app.URL, "events": []string{"purchase.completed"}}); a.Status != http.StatusCreated {
 		t.Fatalf("%v %s", a, a.Body)
 	}
 	const base = 24 // 300 positions
@@ -152,81 +214,5 @@ func TestOnePurchaseIsOneTraceAlthoughHundredsShareATransaction(t *testing.T) {
 			heard.Unlock()
 		}
 		return len(told) == len(traces)
-	})
-	expectNothingPersonal(t, c.Spans())
-}
-
-// expectNothingPersonal wants no user, key or parameter in spans.
-func expectNothingPersonal(t *testing.T, spans []otlp.Span) {
-	t.Helper()
-	for _, s := range spans {
-		for name, value := range s.Attributes {
-			if strings.Contains(value, "user-") || strings.Contains(value, "ref-") || name == "pgx.query.parameters" {
-				t.Fatalf("%s of %s is %q", name, s.Name, value)
-			}
-		}
-	}
-}
-
-// The provider is asked in the trace of the purchase, and so is the money that goes back.
-func TestAPaymentAndItsRefundAreInTheTraceOfThePurchase(t *testing.T) {
-	t.Parallel()
-	s, c := traced(t, "1", fleet.Options{Env: hasty, Schedulers: 1, Sandbox: &stripesim.Settings{}})
-	campaign := s.Campaign(3)
-	p := s.Buy(fleet.Order{Campaign: campaign, User: "user-1", Card: "pm_card_visa", Wait: true})
-	if p.Refusal() != "" {
-		t.Fatal(p)
-	}
-	if a := s.Cancel(s.App, viewJob(s, p.ID).PurchaseID, uuid.NewString(), "no more"); a.Status/100 != 2 {
-		t.Fatal(a)
-	}
-	servers.Eventually(t, "calls of payment and refund have arrived", func() bool {
-		a := arrivedAt(c)
-		for _, name := range []string{"payment", "refund"} {
-			called := slices.ContainsFunc(a.job(p.ID, name), func(s otlp.Span) bool {
-				return slices.ContainsFunc(a.below[s.Ref()], func(call otlp.Span) bool {
-					return call.Name == "POST" && call.Attributes["server.address"] != "" && call.Attributes["http.response.status_code"] == "200"
-				})
-			})
-			if !called {
-				return false
-			}
-		}
-		return slices.ContainsFunc(a.all, func(s otlp.Span) bool {
-			return strings.HasPrefix(s.Name, "sweep ") && a.hasSQL(s) &&
-				slices.ContainsFunc(a.below[s.Ref()], func(s otlp.Span) bool { return strings.HasPrefix(s.Name, "redis ") })
-		})
-	})
-	expectNothingPersonal(t, c.Spans())
-}
-
-// The row of a job knows its trace, so that a task which Redis has lost costs none of it. The trace is the
-// caller's, although the caller does not record it.
-func TestATaskThatWasLostKeepsItsTrace(t *testing.T) {
-	t.Parallel()
-	s, c := traced(t, "1", fleet.Options{Workers: -1, Schedulers: -1})
-	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	p := s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+s.Campaign(3).String()+"/purchases",
-		map[string]string{"Idempotency-Key": "traced", "traceparent": "00-" + trace + "-00f067aa0ba902b7-00"},
-		fleet.Fields{"user_id": "user-1", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external"}})
-	if p.Status != http.StatusAccepted {
-		t.Fatal(p)
-	}
-	servers.Eventually(t, "Redis has the task, and loses it", func() bool {
-		keys, err := s.Redis.Keys(t.Context(), "*"+s.Settings.Redis.Namespace+"*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		tasks := slices.DeleteFunc(keys, func(key string) bool { return !strings.Contains(key, "purchase") || !strings.Contains(key, ":t:") })
-		return len(tasks) > 0 && s.Redis.Del(t.Context(), keys...).Err() == nil
-	})
-	s.RunScheduler()
-	s.RunWorker()
-	if a := s.AwaitJob(0, p.ID); a.Refusal() != "" {
-		t.Fatal(a)
-	}
-	servers.Eventually(t, "the purchase is in its trace", func() bool {
-		spans := arrivedAt(c).job(p.ID, "purchase")
-		return len(spans) > 0 && spans[0].Trace == trace
 	})
 }

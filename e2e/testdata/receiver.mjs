@@ -1,5 +1,5 @@
 // Receives webhooks as an app would, and prints what it has verified: one line for each request.
-// Every secret must verify each of them. argv: port; SECRETS: separated by commas; MODULES: of npm.
+// Every secret must verify each of them. PORT; SECRETS: separated by commas; MODULES: of npm.
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 
@@ -20,4 +20,4 @@ createServer(async (request, response) => {
   const message = JSON.parse(body);
   console.log(JSON.stringify({ id: request.headers["webhook-id"], type: message.type, subject: message.data.id ?? "" }));
   response.writeHead(204).end();
-}).listen(Number(process.argv[2]), "127.0.0.1", () => console.log(JSON.stringify({ ready: true })));
+}).listen(Number(process.env.PORT), "127.0.0.1", () => console.log(JSON.stringify({ ready: true })));

@@ -11,9 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"triprize/devkit/devstack"
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/schema"
@@ -105,20 +103,23 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 			db := servers.Pool(t, settings)
 			servers.Exec(t, db, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
 			arrive := away(t, &settings)
-			address, err := devstack.FreeAddress()
-			if err != nil {
-				t.Fatal(err)
-			}
+			address := freeAddress(t)
 			settings.API.Listen, settings.Worker.Listen, settings.Scheduler.Listen = address, address, address
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- Run(ctx, name, settings, servers.Logger(t), run) }()
-			defer func() {
-				stop()
-				if err := <-ended; err != nil {
-					t.Errorf("it ended with %v", err)
+			start := func() (stop func()) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- Run(ctx, name, settings, servers.Logger(t), run) }()
+				return func() {
+					cancel()
+					if err := <-ended; err != nil {
+						t.Errorf("it ended with %v", err)
+					}
 				}
-			}()
+			}
+			stop := start()
+			awaitReadiness(t, address, telemetry.StatusStarting, "postgres")
+			stop() // while it waits
+			defer start()()
 			awaitReadiness(t, address, telemetry.StatusStarting, "postgres")
 			if code, health := ask(t, address, "/healthz"); code != http.StatusOK || health.Status != telemetry.StatusOK {
 				t.Errorf("healthz: %d, %+v", code, health)
@@ -161,51 +162,5 @@ func expectNotServed(t *testing.T, address string) {
 		t.Errorf("what the answer refers to: %v, %v", response, err)
 	} else {
 		_ = response.Body.Close()
-	}
-}
-
-func TestTheWaitForPostgresIsBounded(t *testing.T) {
-	t.Parallel()
-	settings := servers.Settings(t)
-	away(t, &settings)
-	settings.Postgres.StartWait = 300 * time.Millisecond
-	err := Run(t.Context(), "worker", settings, servers.Logger(t), Worker)
-	if err == nil || !strings.Contains(err.Error(), "not ready after 300ms") || !strings.Contains(err.Error(), "failed to connect") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestAUserThatPostgresRefusesIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	settings := servers.Settings(t)
-	target, err := url.Parse(settings.Postgres.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target.User = url.UserPassword("nobody", "hunter2")
-	settings.Postgres.URL, settings.Postgres.StartWait = target.String(), time.Hour
-	err = Run(t.Context(), "worker", settings, servers.Logger(t), Worker)
-	if err == nil || !strings.Contains(err.Error(), "nobody") || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestAProcessThatWaitsCanBeStopped(t *testing.T) {
-	t.Parallel()
-	settings := servers.Settings(t)
-	away(t, &settings)
-	settings.Postgres.StartWait = time.Hour
-	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings.Worker.Listen = address
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, "worker", settings, servers.Logger(t), Worker) }()
-	awaitReadiness(t, address, telemetry.StatusStarting, "postgres")
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("got %v", err)
 	}
 }

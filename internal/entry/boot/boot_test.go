@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -42,6 +43,15 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	servers.Main(m)
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 func say(line string) { _, _ = os.Stdout.WriteString(line + "\n") }
@@ -222,28 +232,33 @@ func TestADatabaseThatWasNeverMigratedIsRefusedWithTheCommand(t *testing.T) {
 
 func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
 	t.Parallel()
-	nobody, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nobody := freeAddress(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, answers nothing
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = mute.Close() }()
+	refusing, err := url.Parse(servers.Settings(t).Postgres.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing.User = url.UserPassword("stranger", "hunter2")
 	for name, c := range map[string]struct {
 		url  string
+		wait string // for Postgres
 		want []string
 	}{
-		"nobody is there":   {"postgres://triprize:hunter2@" + nobody + "/shop", []string{"actor: ", nobody, "database=shop", "connection refused"}},
-		"nobody answers":    {"postgres://triprize:hunter2@" + mute.Addr().String() + "/shop", []string{"actor: ", mute.Addr().String(), "database=shop"}},
-		"with a bad port":   {"postgres://triprize:hunter2@127.0.0.1:70000/shop", []string{"actor: ", "postgres.url"}},
-		"with a bad option": {"postgres://triprize:hunter2@" + nobody + "/shop?sslmode=maybe", []string{"actor: ", "postgres.url"}},
+		"nobody is there":                     {"postgres://triprize:hunter2@" + nobody + "/shop", "0", []string{"actor: ", nobody, "database=shop", "connection refused"}},
+		"nobody answers":                      {"postgres://triprize:hunter2@" + mute.Addr().String() + "/shop", "0", []string{"actor: ", mute.Addr().String(), "database=shop"}},
+		"not for 300 ms":                      {"postgres://triprize:hunter2@" + nobody + "/shop", "300ms", []string{"not ready after 300ms", "failed to connect"}},
+		"with a bad port":                     {"postgres://triprize:hunter2@127.0.0.1:70000/shop", "0", []string{"actor: ", "postgres.url"}},
+		"with a bad option":                   {"postgres://triprize:hunter2@" + nobody + "/shop?sslmode=maybe", "0", []string{"actor: ", "postgres.url"}},
+		"a user it refuses is not waited for": {refusing.String(), "1h", []string{"stranger"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := servers.Defaults(t)
 			settings.Postgres.URL, settings.Redis.URL = c.url, "redis://"+nobody+"/0"
-			env := append(environment(settings), "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_START_WAIT=0")
+			env := append(environment(settings), "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=200ms", "TRIPRIZE_POSTGRES_START_WAIT="+c.wait)
 			if stderr := refused(t, 1, env, nil, c.want...); strings.Contains(stderr, "hunter2") {
 				t.Errorf("the password is in the log: %s", stderr)
 			}
@@ -251,30 +266,30 @@ func TestWithoutPostgresAProcessSaysSoAndNotThePassword(t *testing.T) {
 	}
 }
 
+// reportOf runs a process to its end, and returns what it reports and what it logs.
+func reportOf(t *testing.T, env []string, args ...string) (r report, log string) {
+	t.Helper()
+	a := act(t, "report", env, args...)
+	a.hear(t, "started")
+	said, status := a.end(t)
+	if err := json.Unmarshal([]byte(said), &r); err != nil || !status.Exited() || status.ExitStatus() != 0 {
+		t.Fatalf("status %d, %q: %v", status.ExitStatus(), said, err)
+	}
+	return r, a.stderr.String()
+}
+
 func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 	t.Parallel()
 	settings := servers.Settings(t)
-	get := func(settings config.Settings, args ...string) (r report, log string) {
-		t.Helper()
-		a := act(t, "report", environment(settings), args...)
-		a.hear(t, "started")
-		said, status := a.end(t)
-		if err := json.Unmarshal([]byte(said), &r); err != nil || !status.Exited() || status.ExitStatus() != 0 {
-			t.Fatalf("status %d, %q: %v", status.ExitStatus(), said, err)
-		}
-		return r, a.stderr.String()
-	}
 	var r report
 	var log string
 	servers.Eventually(t, "each check has its answer in time", func() bool { // a busy machine may need more than one process
-		r, log = get(settings, "--loud")
+		r, log = reportOf(t, environment(settings), "--loud")
 		return r.Locks && r.Readiness.Status == telemetry.StatusOK
 	})
-	if r.Name != "actor" || !r.Loud || r.Application != "triprize-actor" || !r.DrawKey || !r.Metrics || !r.Locks {
+	if r.Name != "actor" || !r.Loud || r.Application != "triprize-actor" || !r.DrawKey || !r.Metrics ||
+		r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] != "ok" {
 		t.Errorf("got %+v", r)
-	}
-	if r.Readiness.Status != telemetry.StatusOK || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] != "ok" {
-		t.Errorf("got %+v", r.Readiness)
 	}
 	for _, want := range []string{`"msg":"a line of the log"`, `"msg":"a line of a library"`, `"msg":"stopped"`} {
 		if !strings.Contains(log, want) {
@@ -282,12 +297,8 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 		}
 	}
 	// Redis is a helper: without it a process starts all the same, and says so.
-	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings.Redis.URL, settings.Draw.SecretKey = "redis://"+address+"/0", ""
-	r, _ = get(settings)
+	settings.Redis.URL, settings.Draw.SecretKey = "redis://"+freeAddress(t)+"/0", ""
+	r, _ = reportOf(t, environment(settings))
 	if r.Loud || r.DrawKey || r.Locks || !r.NoQuorum || r.Readiness.Status != "degraded" || r.Readiness.Checks["postgres"] != "ok" || r.Readiness.Checks["redis"] == "ok" {
 		t.Errorf("without Redis: %+v", r)
 	}

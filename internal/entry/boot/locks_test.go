@@ -1,11 +1,9 @@
 package boot
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
-	"triprize/devkit/devstack"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/testkit/servers"
 )
@@ -15,23 +13,10 @@ func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
 	settings := servers.Settings(t)
 	first, _ := servers.OwnRedis(t)
 	second, _ := servers.OwnRedis(t)
-	nobody, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	away := "redis://:hunter2@" + nobody + "/0"
-	other, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	get := func(variables ...string) (r report) {
+	away := "redis://:hunter2@" + freeAddress(t) + "/0"
+	get := func(variables ...string) report {
 		t.Helper()
-		a := act(t, "report", append(environment(settings), variables...))
-		a.hear(t, "started")
-		said, status := a.end(t)
-		if err := json.Unmarshal([]byte(said), &r); err != nil || status.ExitStatus() != 0 {
-			t.Fatalf("status %d, %q: %v", status.ExitStatus(), said, err)
-		}
+		r, _ := reportOf(t, append(environment(settings), variables...))
 		return r
 	}
 	const variable = "TRIPRIZE_LOCKS_REDIS_URLS="
@@ -42,7 +27,7 @@ func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
 	if n := servers.Redis(t, settings).Exists(t.Context(), settings.Redis.Namespace+":lock:a").Val(); n != 0 {
 		t.Error("the Redis of the process has a lock")
 	}
-	minority := variable + first.URL() + "," + away + ",redis://" + other + "/0"
+	minority := variable + first.URL() + "," + away + ",redis://" + freeAddress(t) + "/0"
 	r := get(minority)
 	if r.Locks || !r.NoQuorum || r.Readiness.Status != telemetry.StatusDegraded || r.Readiness.Checks["locks"] != telemetry.StatusUnavailable {
 		t.Errorf("with one of three: %+v", r)

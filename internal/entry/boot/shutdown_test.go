@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -22,9 +23,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 	if err != nil {
 		t.Fatal(err)
 	}
-	if address, err = devstack.FreeAddress(); err != nil {
-		t.Fatal(err)
-	}
+	address = freeAddress(t)
 	api = act(t, "api", append(append(environment(settings), "TRIPRIZE_API_LISTEN="+address,
 		"TRIPRIZE_POSTGRES_LOCK_TIMEOUT=10m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=10m"), env...))
 	api.hear(t, "started")
@@ -82,4 +81,16 @@ func TestAShutdownFinishesTheRequestAtHandAndTakesNoOther(t *testing.T) {
 	if _, status := api.end(t); !status.Exited() || status.ExitStatus() != 0 {
 		t.Errorf("status %x", status)
 	}
+}
+
+func TestAShutdownKeepsItsLimitWhenARequestDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	api, _, release, answered := busy(t, "TRIPRIZE_API_SHUTDOWN_TIMEOUT=200ms")
+	api.signal(t, syscall.SIGTERM)
+	_, status := api.end(t) // before the request, which is held up still
+	if status.ExitStatus() != 0 || !strings.Contains(api.stderr.String(), "cut off at shutdown") {
+		t.Errorf("status %d, and nobody was told: %s", status.ExitStatus(), api.stderr.String())
+	}
+	release()
+	<-answered
 }
