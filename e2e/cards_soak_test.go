@@ -36,14 +36,11 @@ func refundAtProvider(s *fleet.System, intent string, amount money.Amount) fleet
 	return askProvider(s.Sandbox.URL, fleet.SandboxKey, http.MethodPost, "/v1/refunds", form)
 }
 
-// refundByHand refunds an amount of a purchase at the provider, or with 0 all of it, as somebody does in its dashboard.
-func refundByHand(s *fleet.System, bought uuid.UUID, amount money.Amount) {
+// refundByHand refunds a purchase at the provider, as somebody does in its dashboard.
+func refundByHand(s *fleet.System, bought uuid.UUID) {
 	s.T.Helper()
 	paid := s.Sandbox.PaymentsOf(bought.String())[0]
-	if amount == 0 {
-		amount = paid.Captured
-	}
-	if a := refundAtProvider(s, paid.ID, amount); a.Status != http.StatusOK {
+	if a := refundAtProvider(s, paid.ID, paid.Captured); a.Status != http.StatusOK {
 		s.T.Fatalf("the refund by hand: %v %s", a, a.Body)
 	}
 }

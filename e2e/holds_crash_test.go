@@ -3,10 +3,13 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -65,7 +68,7 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 			go func() {
 				second <- s.Hold(fleet.HoldOrder{Campaign: id, User: "second", At: []shape.Position{at}, API: 0})
 			}()
-			servers.Eventually(t, "another has the lock", func() bool { return s.LockWaitsOf(0, "acquired") == 1 })
+			servers.Eventually(t, "another has the lock", func() bool { return s.Metric(0, `triprize_lock_wait_seconds_count{outcome="acquired"}`) == 1 })
 			var one, other fleet.Held
 			if c.first {
 				servers.AwaitBlocked(t, s.DB, 1)
@@ -104,4 +107,56 @@ func locks(s *fleet.System) []string {
 		s.T.Fatal(err)
 	}
 	return keys
+}
+
+// holdByMany lets many ask for one position of a new campaign, at all apis.
+func holdByMany(s *fleet.System, n int) {
+	s.T.Helper()
+	id, at := s.Campaign(4), fixture.At(3, 2)
+	fleet.WantOneWinner(s.T, fleet.AtOnce(n, func(i int) fleet.Held {
+		return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: i})
+	}), at)
+	s.WantHeldOnce(id)
+}
+
+// Of three servers for locks all live, then two, then one.
+func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing.T) {
+	t.Parallel()
+	var all []*devstack.Redis
+	var urls []string
+	for range 3 {
+		server, _ := servers.OwnRedis(t)
+		all, urls = append(all, server), append(urls, server.URL())
+	}
+	s := fleet.Start(t, fleet.Options{APIs: 2, Env: []string{"TRIPRIZE_LOCKS_REDIS_URLS=" + strings.Join(urls, ","), "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=40s"}})
+	for dead := range 3 {
+		before := s.LockWaits("acquired")
+		holdByMany(s, 30)
+		ready, majority := `"status":"ok"`, dead < 2
+		if !majority {
+			ready = `"locks":"unavailable"`
+		}
+		servers.Eventually(t, "the api says "+ready, func() bool {
+			a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
+			return a.Status == http.StatusOK && fleet.Contains(a.Body, ready) && fleet.Contains(a.Body, `"locks":"ok"`) == majority
+		})
+		if acquired, without := s.LockWaits("acquired") > before, s.LockWaits("no_quorum") > 0; acquired != majority || without == majority {
+			t.Errorf("with %d of 3 servers dead: locked: %t, without a majority: %t", dead, acquired, without)
+		}
+		all[dead].Kill()
+	}
+	if kept := locks(s); len(kept) > 0 {
+		t.Errorf("the Redis that is not for locks has %v", kept)
+	}
+}
+
+func TestWithoutLocksOneHoldsAllTheSame(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: 2, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_ENABLED=false"}})
+	for range 3 {
+		holdByMany(s, 50)
+	}
+	if n := s.LockWaits("acquired") + s.LockWaits("taken") + s.LockWaits("no_quorum"); n != 0 {
+		t.Errorf("%.0f locks: the test does not test", n)
+	}
 }

@@ -138,7 +138,7 @@ func tell(s *fleet.System) {
 // sweepDueItems does what a scheduler would do: this system has none.
 func sweepDueItems(s *fleet.System) {
 	s.T.Helper()
-	s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/due-items", map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
+	s.Post("/v1/sweeps/due-items", nil)
 }
 
 // buyAndHold buys and holds in a campaign, and is refused.

@@ -283,7 +283,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		})
 		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer")
 		key(stripesim.Key{})
-		refundByHand(r.System, paid, 0)
+		refundByHand(r.System, paid)
 	}, func() {}, "TriprizeRefundPaidTwice")
 
 	r.provoke(func() {

@@ -3,16 +3,24 @@
 package e2e
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
@@ -126,11 +134,114 @@ func TestABuyerBuysAtTheExampleShop(t *testing.T) {
 	b.do(`document.querySelector("#mine button").click()`)
 	b.await(`document.getElementById("said").textContent.startsWith("The seats are free")`)
 	b.await(seats + `.every((seat) => seat.classList.contains("available"))`)
-	servers.Eventually(t, "the shop hears of the sale and of its end", func() bool {
-		types := make(map[string]int)
+	heardOf := func() (types map[string]int, bought uuid.UUID) {
+		types = make(map[string]int)
 		for _, one := range h.events() {
-			types[one.Type]++
+			if types[one.Type]++; one.Type == "purchase.completed" {
+				bought = one.Event
+			}
 		}
+		return types, bought
+	}
+	servers.Eventually(t, "the shop hears of the sale and of its end", func() bool {
+		types, _ := heardOf()
 		return types["purchase.completed"] == 1 && types["purchase.cancelled"] == 1 && types["purchase.refunded"] == 1
 	})
+	_, event := heardOf()
+	endpoint := regexp.MustCompile(`"id":"([^"]+)"`).FindSubmatch(dev.want(t, http.StatusOK, http.MethodGet, "/v1/webhook-endpoints", dev.AppKey, nil).Body)
+	delivery := fmt.Sprintf("/v1/webhook-endpoints/%s/deliveries/%s", endpoint[1], event)
+	dev.want(t, http.StatusOK, http.MethodPost, delivery+"/replay", dev.AppKey, nil)
+	servers.Eventually(t, "the sale is told once more", func() bool {
+		a := dev.want(t, http.StatusOK, http.MethodGet, delivery, dev.AppKey, nil)
+		return fleet.Contains(a.Body, `"state":"delivered"`) && strings.Count(string(a.Body), `"status":2`) == 2
+	})
+	if types, _ := heardOf(); types["purchase.completed"] != 1 {
+		t.Errorf("the shop has handled %d sales", types["purchase.completed"])
+	}
+}
+
+// tab is a tab of a headless Chromium of its own.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+func browse(t *testing.T, address string) tab {
+	t.Helper()
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), chromedp.DefaultExecAllocatorOptions[:]...)
+	t.Cleanup(stop)
+	ctx, end := chromedp.NewContext(allocator)
+	t.Cleanup(end)
+	if err := chromedp.Do(ctx, chromedp.Navigate(address)); err != nil {
+		t.Fatalf("Chromium (make browser installs it): %v", err)
+	}
+	return tab{t, ctx}
+}
+
+// try sets into to the value of an expression, or of its promise.
+func (b tab) try(expression string, into any) error {
+	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`(async () => JSON.stringify((await (`+expression+`)) ?? null))()`, chromedp.EvalAwaitPromise))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(text), into)
+}
+
+// do runs an expression.
+func (b tab) do(expression string) {
+	b.t.Helper()
+	var ignored any
+	if err := b.try(`(() => {`+expression+`})()`, &ignored); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// await waits until an expression is true, also while the tab goes to another page.
+func (b tab) await(expression string) {
+	b.t.Helper()
+	servers.Eventually(b.t, expression, func() bool {
+		var holds bool
+		return b.try("!!("+expression+")", &holds) == nil && holds
+	})
+}
+
+// startNode runs a program with Node.js, which says each line of its output to hear. It returns when the program has said
+// that it is ready; kill ends it at once, as does the end of the test.
+func startNode(t *testing.T, program string, env []string, ready string, hear func(line string)) (kill func()) {
+	t.Helper()
+	node := exec.Command("node", program)
+	node.Env = append(append(os.Environ(), env...), fleet.NodeEnv(t)...)
+	var errs servers.Journal
+	node.Stderr = &errs
+	out, err := node.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	begun, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if hear(lines.Text()); strings.Contains(lines.Text(), ready) {
+				close(begun)
+			}
+		}
+	}()
+	kill = sync.OnceFunc(func() {
+		_ = node.Process.Kill()
+		<-ended
+		_ = node.Wait()
+		if t.Failed() {
+			t.Logf("%s says\n%s", program, fleet.Tail([]byte(errs.String()), 4000))
+		}
+	})
+	t.Cleanup(kill)
+	select {
+	case <-begun:
+	case <-ended:
+		t.Fatalf("%s has ended: %s", program, errs.String())
+	}
+	return kill
 }

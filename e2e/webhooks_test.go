@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -127,7 +126,7 @@ func TestAReceiverThatIsKilledAndAwayForADayHearsOfEverythingThatTheTablesSay(t 
 	if slices.Sort(want); len(want) != 5+4 || !slices.Equal(app.heard(), want) {
 		t.Errorf("it has heard of\n%q\nand the tables say\n%q", app.heard(), want)
 	}
-	if a := s.Do(0, s.App, http.MethodGet, "/v1/webhook-endpoints/"+made.ID.String(), nil, nil); !fleet.Contains(a.Body, `"state":"enabled"`) {
+	if a := s.Read("/v1/webhook-endpoints/" + made.ID.String()); !fleet.Contains(a.Body, `"state":"enabled"`) {
 		t.Errorf("the endpoint: %s", a.Body)
 	}
 }

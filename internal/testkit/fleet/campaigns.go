@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -29,12 +28,9 @@ func (s *System) CampaignNow(id uuid.UUID) campaign.Campaign {
 }
 
 // Draws counts the recorded draws of all campaigns.
-func (s *System) Draws() (n int) {
+func (s *System) Draws() int {
 	s.T.Helper()
-	if err := s.DB.QueryRow(s.T.Context(), `SELECT count(*) FROM draws`).Scan(&n); err != nil {
-		s.T.Fatal(err)
-	}
-	return n
+	return servers.Value[int](s.T, s.DB, `SELECT count(*) FROM draws`)
 }
 
 // AwaitDrawn waits until campaigns are sold out and drawn.
@@ -69,16 +65,11 @@ func (s *System) Cancel(credential string, purchase uuid.UUID, key, reason strin
 // FinalizeAll finalizes every queued purchase of the test's clients in this process, announcing nothing.
 func FinalizeAll(t *testing.T, s *System) {
 	t.Helper()
-	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id FROM jobs WHERE state = 'queued' AND kind = 'purchase' AND client LIKE '%' || $1`, s.suffix)
+	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id, '', 0 FROM jobs WHERE state = 'queued' AND kind = 'purchase' AND client LIKE '%' || $1`, s.suffix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	refs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r job.Ref, err error) {
-		var campaign uuid.UUID
-		err = row.Scan(&r.ID, &campaign)
-		r.CampaignID = campaign
-		return r, err
-	})
+	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job.Ref])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,12 +105,9 @@ type SweepReport struct {
 }
 
 // Purchases counts the purchases of a campaign.
-func (s *System) Purchases(campaign uuid.UUID) (n int) {
+func (s *System) Purchases(campaign uuid.UUID) int {
 	s.T.Helper()
-	if err := s.DB.QueryRow(s.T.Context(), `SELECT count(*) FROM purchases WHERE campaign_id = $1`, campaign).Scan(&n); err != nil {
-		s.T.Fatal(err)
-	}
-	return n
+	return servers.Value[int](s.T, s.DB, `SELECT count(*) FROM purchases WHERE campaign_id = $1`, campaign)
 }
 
 // Sales returns what wallets have paid for purchases, less what they got back, by
@@ -136,10 +124,7 @@ func (s *System) Sales() (ledger, purchases int64) {
 }
 
 // Deadlocks counts those that Postgres has resolved in this system's database.
-func (s *System) Deadlocks() (n int) {
+func (s *System) Deadlocks() int {
 	s.life.Helper()
-	if err := s.DB.QueryRow(context.Background(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n); err != nil {
-		s.life.Fatal(err)
-	}
-	return n
+	return servers.Value[int](s.life, s.DB, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)
 }

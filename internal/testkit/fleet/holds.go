@@ -155,14 +155,9 @@ func (s *System) WantHeldOnce(campaign uuid.UUID) {
 
 // LockWaits counts, in all apis, the attempts to lock that ended in an outcome.
 func (s *System) LockWaits(outcome string) (n float64) {
+	s.T.Helper()
 	for api := range s.URLs {
-		n += s.LockWaitsOf(api, outcome)
+		n += max(0, s.Metric(api, `triprize_lock_wait_seconds_count{outcome="`+outcome+`"}`))
 	}
 	return n
-}
-
-// LockWaitsOf counts, in one api, the attempts to lock that ended in an outcome.
-func (s *System) LockWaitsOf(api int, outcome string) float64 {
-	s.T.Helper()
-	return max(0, s.Metric(api, `triprize_lock_wait_seconds_count{outcome="`+outcome+`"}`))
 }

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -14,35 +13,24 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// sweepOnce runs scheduler --once and returns its reports and status.
+// sweepOnce runs scheduler --once and returns the counts of each sweep, and its status.
 func sweepOnce(s *fleet.System, args []string, env ...string) (reports map[string]map[string]int, status int, stderr string) {
 	s.T.Helper()
-	cmd := s.Command("scheduler", append([]string{"--once"}, args...), env...)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if exit, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Output returns it bare
-		status = exit.ExitCode()
-	} else if err != nil {
-		s.T.Fatal(err)
-	}
+	stdout, stderr, status := runCommand(s.T, s.Command("scheduler", append([]string{"--once"}, args...)), env)
 	var document struct {
 		Sweeps []struct {
 			Sweep  string
 			Counts map[string]int
-			Error  string
 		}
 	}
-	if len(out) > 0 {
-		if err := json.Unmarshal(out, &document); err != nil {
-			s.T.Fatalf("not JSON: %s", out)
-		}
+	if err := json.Unmarshal([]byte(stdout), &document); err != nil && stdout != "" {
+		s.T.Fatalf("not JSON: %s", stdout)
 	}
 	reports = make(map[string]map[string]int)
 	for _, r := range document.Sweeps {
 		reports[r.Sweep] = r.Counts
 	}
-	return reports, status, errs.String()
+	return reports, status, stderr
 }
 
 func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
@@ -78,4 +66,34 @@ func TestTheSchedulerSweepsOnceForCron(t *testing.T) {
 	}
 	s.RunWorker()
 	servers.Eventually(t, "the job is done in the end", func() bool { return s.Purchases(id) > 0 })
+}
+
+func TestAnAPIThatStopsEndsItsStreamsAndAnotherGoesOn(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, APIs: 2, Workers: -1, Env: []string{"TRIPRIZE_API_SHUTDOWN_TIMEOUT=1m"}})
+	id := s.Campaign(4)
+	queued := s.Buy(fleet.Order{Campaign: id, User: "a"})
+	board, follower := s.Listen(0, s.App, fleet.CampaignEvents(id), ""), s.Listen(0, s.App, fleet.JobEvents(queued.ID), "")
+	seen := board.WantEvent()
+	follower.WantEvent()
+	if err := s.APIs[0].Stop(terminate, servers.Patience); err != nil { // an error when it had to be killed
+		t.Fatal(err)
+	}
+	board.WantEnd()
+	follower.WantEnd()
+	if board.Reason() != "shutdown" || follower.Reason() != "shutdown" {
+		t.Errorf("they ended by %s and %s", board.Reason(), follower.Reason())
+	}
+	if log := s.Log("api-1"); fleet.Contains(log, "cut off") {
+		t.Errorf("it did not wait for its streams: %s", fleet.Tail(log, 1000))
+	}
+	again, same := s.Listen(1, s.App, fleet.CampaignEvents(id), seen.ID), s.Listen(1, s.App, fleet.JobEvents(queued.ID), "queued")
+	s.RunWorker()
+	if next := again.WantEvent(); next.ID == seen.ID {
+		t.Errorf("told twice: %+v", next)
+	}
+	if end := same.WantEvent(); end.ID != "succeeded" {
+		t.Errorf("got %+v", end)
+	}
+	same.WantEnd()
 }
