@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,6 @@ type jobView struct {
 		}
 		ExpiresAt time.Time `json:"expires_at"`
 	} `json:"next_action"`
-	Waiting *struct{ Reason string }
 	Problem *struct {
 		Code        string
 		DeclineCode string `json:"decline_code"`
@@ -57,51 +57,28 @@ type jobView struct {
 
 // purchaseView is a purchase of the contract.
 type purchaseView struct {
-	State    string
-	Failure  string
-	Amount   int64
-	Timeline []struct {
-		At    time.Time
-		Event string
-	}
-	AmountRefunded int64 `json:"amount_refunded"`
-	AmountDisputed int64 `json:"amount_disputed"`
-	Refunds        []refundView
-	Dispute        *disputeView
-	Positions      []struct {
+	State     string
+	Timeline  []struct{ Event string }
+	Refunds   []refundView
+	Dispute   *struct{}
+	Positions []struct {
 		Layer  int `json:"layer"`
 		Column int `json:"column"`
 	}
 }
 
-type disputeView struct {
-	ID, Status, Currency string
-	Amount               int64
-	Fee                  *int64
-}
-
-type refundView struct {
-	ID, State, Reason, Reference string
-	Amount                       int64
-}
+type refundView struct{ ID, State, Reason string }
 
 // Refund is the first of ours, nil when there is none.
 func (p purchaseView) Refund() *refundView {
-	for i := range p.Refunds {
-		if p.Refunds[i].Reason != "out-of-band" {
-			return &p.Refunds[i]
-		}
+	if i := slices.IndexFunc(p.Refunds, func(r refundView) bool { return r.Reason != "out-of-band" }); i >= 0 {
+		return &p.Refunds[i]
 	}
 	return nil
 }
 
 func (p purchaseView) happened(event string) bool {
-	for _, step := range p.Timeline {
-		if step.Event == event {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.Timeline, struct{ Event string }{event})
 }
 
 func viewJob(s *fleet.System, id uuid.UUID) (j jobView) {

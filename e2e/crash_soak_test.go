@@ -6,11 +6,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/devkit/devstack"
+	"triprize/internal/campaign"
+	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -212,4 +217,199 @@ func TestDuringAnOutageOfRedisRequestsAreAcceptedAndDoneLater(t *testing.T) {
 	if err := s.Stack.Redis.RestartAfter(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestFiveHundredBuyersForTwoHundredAndTenPositions(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: 2})
+	id := s.Campaign(20)
+	answers := s.Crowd(500, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: fmt.Sprintf("buyer-%d", i), Wait: true}
+	})
+	if got := fleet.Count(answers); got["succeeded"] != 210 || got["sold-out"] != 290 {
+		t.Fatalf("210 should succeed and 290 get sold-out: %v", got)
+	}
+	seen := make(map[[2]int]bool)
+	for _, a := range answers {
+		for _, p := range a.Result.Positions {
+			if seen[[2]int{p.Layer, p.Column}] {
+				t.Errorf("position %d/%d was sold twice", p.Layer, p.Column)
+			}
+			seen[[2]int{p.Layer, p.Column}] = true
+		}
+	}
+	s.AwaitDrawn(id)
+	if n := s.Draws(); n != 1 {
+		t.Errorf("%d draws", n)
+	}
+}
+
+func TestFiveWorkersDrawAHundredCampaignsOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: 5})
+	var ids []uuid.UUID
+	for range 100 {
+		ids = append(ids, s.Campaign(3)) // 6 positions
+	}
+	for _, id := range ids {
+		fixture.Sell(t, s.DB, id, 5)
+	}
+	answers := s.Crowd(100, func(i int) fleet.Order {
+		return fleet.Order{Campaign: ids[i], User: "the last buyer", Wait: true}
+	})
+	if got := fleet.Count(answers); got["succeeded"] != 100 {
+		t.Fatalf("every last position should be sold: %v", got)
+	}
+	// Operators ask for the same draws at the same time; that must not draw twice.
+	for _, id := range ids[:20] {
+		s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/draw", map[string]string{"Idempotency-Key": id.String()}, nil)
+	}
+	s.AwaitDrawn(ids...)
+	if n := s.Draws(); n != 100 {
+		t.Errorf("%d draws", n)
+	}
+}
+
+// The end of a sale comes in the middle of a crowd. Nobody is sold anything after it, what
+// was sold is drawn once, and every buyer knows where it is.
+func TestACrowdAtTheEndOfASaleIsDrawnOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
+	settings, clock := servers.NewClock(t, s.Settings)
+	here := "TRIPRIZE_POSTGRES_URL=" + settings.Postgres.URL
+	s.RunWorker(here)
+	s.RunWorker(here)
+	s.RunScheduler(here, "TRIPRIZE_SWEEPS_ENDED_SALES_INTERVAL=500ms")
+	const long = 24 * time.Hour
+	body := fleet.CampaignBody(12)
+	body["sale_ends_at"], body["policies"] = time.Now().Add(long).UTC().Format(time.RFC3339), map[string]any{"unsold": "draw"}
+	created := s.Post("/v1/campaigns", body)
+	path := "/v1/campaigns/" + created.ID.String()
+	if a := s.Post(path+"/publish", nil); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	for name, change := range map[string]any{"another end": time.Now().Add(2 * long).UTC().Format(time.RFC3339), "no end": nil} {
+		if a := s.Do(0, s.Operator, http.MethodPatch, path, nil, map[string]any{"sale_ends_at": change}); a.Status != http.StatusConflict {
+			t.Errorf("%s: %v", name, a)
+		}
+	}
+	order := func(i int) fleet.Order {
+		return fleet.Order{Campaign: created.ID, User: "user-" + strconv.Itoa(i), Wait: true}
+	}
+	if before := fleet.Count(s.Crowd(10, order)); before["succeeded"] != 10 {
+		t.Errorf("before the end: %v", before)
+	}
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		clock.MoveOn(long)
+	}()
+	during := fleet.Count(s.Crowd(40, order))
+	<-moved
+	after := fleet.Count(s.Crowd(10, order))
+	if refused := after["sale-not-open"] + after["campaign-not-active"]; refused != 10 {
+		t.Errorf("after the end: %v", after)
+	}
+	if during["succeeded"]+during["sale-not-open"]+during["campaign-not-active"] != 40 {
+		t.Errorf("while it ended: %v", during)
+	}
+	s.AwaitDrawn(created.ID)
+	want := campaign.Counts{Total: 78, Sold: 10 + during["succeeded"]}
+	if c := s.CampaignNow(created.ID); c.Counts != want || c.DrawsAt == nil {
+		t.Errorf("%+v; sold should be %d", c, want.Sold)
+	}
+	if n := s.Draws(); n != 1 {
+		t.Errorf("%d draws", n)
+	}
+	layers, err := inventory.CountByLayer(t.Context(), s.DB, created.ID)
+	if err != nil || len(layers) != 12 {
+		t.Fatal(layers, err)
+	}
+	possible := 0
+	for _, l := range layers {
+		if l.Sold > 0 { // one prize in each layer
+			possible++
+		}
+	}
+	if awarded := servers.Value[int](t, s.DB, `SELECT count(winning_column) FROM prizes WHERE campaign_id = $1`, created.ID); awarded != possible {
+		t.Errorf("%d prizes are awarded, %d layers have candidates", awarded, possible)
+	}
+}
+
+// A million expired jobs are deleted while a sale goes on, and none of its own. The sweep
+// runs with its default settings.
+func TestSoakAMillionOldJobsGoBesideASale(t *testing.T) {
+	t.Parallel()
+	const old, buyers, orders = 1_000_000, 10, 300
+	s := fleet.Start(t, fleet.Options{Binaries: true, Schedulers: -1})
+	for range 200 {
+		servers.Exec(t, s.DB, `
+			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, user_id, state, result, attempts, accepted_at, finished_at, expires_at)
+			SELECT gen_random_uuid(), 'soak', gen_random_uuid()::text, sha256(i::text::bytea), 'wallet-credit', 'u', 'succeeded', '{}', 1,
+			       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days', clock_timestamp() - interval '1 day'
+			FROM generate_series(1, $1) AS i`, old/200)
+	}
+	id := s.Campaign(40) // 820 positions: most orders come too late
+	s.RunScheduler()
+	run := openSale(s, id, buyers, orders)
+	servers.Eventually(t, "every old job is gone", func() bool {
+		return !servers.Value[bool](t, s.DB, `SELECT EXISTS (SELECT FROM jobs WHERE client = 'soak')`)
+	})
+	run.wantSoldOut(820)
+	if kept := servers.Value[int](t, s.DB, `SELECT count(*) FROM jobs WHERE kind = 'purchase'`); kept != len(run.promised) {
+		t.Errorf("%d of %d jobs of the sale are there", kept, len(run.promised))
+	}
+}
+
+// plainSteps are the moments before and after each write of a draw; beaconSteps are those
+// of a draw with a beacon: fetches come first, because a round that another campaign has
+// stored is not fetched again.
+var (
+	plainSteps  = []string{"draw.claimed", "draw.freeze", "draw.frozen", "draw.record", "draw.recorded"}
+	beaconSteps = []string{"draw.fetch", "draw.fetched", "draw.claimed", "draw.freeze", "draw.frozen", "draw.record", "draw.recorded"}
+)
+
+// Each campaign has a worker that is killed, or stopped past its lease, at one moment of
+// its draw. Others draw it; a worker that wakes up later writes nothing.
+func TestADrawWhoseWorkerIsKilledOrStoppedAtAnyStepIsDoneOnce(t *testing.T) {
+	for _, action := range []string{"kill", "stop"} {
+		for name, steps := range map[string][]string{"operator": plainSteps, "beacon": beaconSteps} {
+			t.Run(action+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				crashDraws(t, action, steps, name == "beacon")
+			})
+		}
+	}
+}
+
+func crashDraws(t *testing.T, action string, steps []string, withBeacon bool) {
+	t.Helper()
+	options := fleet.Options{Binaries: true, Workers: -1, Env: []string{"TRIPRIZE_DRAW_LEASE=2s", "TRIPRIZE_SWEEPS_STALE_LOCKS_INTERVAL=500ms"}}
+	if withBeacon {
+		options.Beacon = 2
+	}
+	s := fleet.Start(t, options)
+	var ids []uuid.UUID
+	var doomed []*devstack.Child
+	for _, step := range steps { // only its own campaign dooms a worker; it may draw those of the workers before
+		id := drawable(s, withBeacon)
+		worker := s.RunWorker(fmt.Sprintf("TRIPRIZE_TEST_FAILPOINTS=%s@%s=%s", step, id, action))
+		fixture.SellOut(t, s.DB, id)
+		servers.Eventually(t, "the worker is gone at "+step, func() bool { return worker.PID() == 0 || isStopped(worker) })
+		ids, doomed = append(ids, id), append(doomed, worker)
+	}
+	s.RunWorker()
+	s.AwaitDrawn(ids...)
+	for _, worker := range doomed {
+		if worker.PID() == 0 {
+			continue
+		}
+		if err := worker.Signal(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}
+	last := drawable(s, withBeacon) // those that woke up take part again
+	fixture.SellOut(t, s.DB, last)
+	s.AwaitDrawn(append(ids, last)...)
+	expectRecordsOnce(s, append(ids, last)...)
 }

@@ -161,3 +161,13 @@ func Patient(settings config.Settings) config.Settings {
 func Logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), nil))
 }
+
+// RedisSettings returns the default settings with a namespace of its own on Redis,
+// for tests that need no database.
+func RedisSettings(t testing.TB) config.Settings {
+	t.Helper()
+	_, url := urls(t)
+	settings := Defaults(t)
+	settings.Redis.URL, settings.Redis.Namespace = url, "test-"+uuid.NewString()
+	return settings
+}
