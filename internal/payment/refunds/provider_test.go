@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+
+	"github.com/google/uuid"
 
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
@@ -23,7 +26,17 @@ type provider struct {
 	keys     map[string]answer
 	creates  []payprovider.NewRefund
 	calls    []string
-	fault    func(call string) (err error, before bool) // before: the call has no effect
+	hooks    []*hook
+}
+
+// hook is what happens in a call.
+type hook struct {
+	call  string // or any
+	skip  int    // so many calls before it
+	once  bool
+	do    func()
+	err   *payprovider.Error
+	after bool // the call has an effect, and its answer is lost
 }
 
 type answer struct {
@@ -39,25 +52,54 @@ func newProvider(intent string, captured money.Amount) *provider {
 	return &provider{intent: intent, captured: captured, status: payprovider.RefundSucceeded, keys: make(map[string]answer)}
 }
 
-var errLost = &payprovider.Error{Kind: payprovider.KindUnknown, Call: "refund", Message: "no answer"}
+func (p *provider) hook(h *hook) { p.hooks = append(p.hooks, h) }
 
-func (p *provider) enter(call string) (after error, err error) {
-	p.calls = append(p.calls, call)
-	if p.fault == nil {
-		return nil, nil
+// called returns the calls since the last time.
+func (p *provider) called() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	calls := p.calls
+	p.calls = nil
+	return calls
+}
+
+// enter lets happen what happens in a call. It holds the lock, and gives it away meanwhile.
+func (p *provider) enter(call, text string) (after, err error) {
+	p.calls = append(p.calls, text)
+	for _, h := range slices.Clone(p.hooks) {
+		if h.call != call && h.call != "any" {
+			continue
+		}
+		if h.skip--; h.skip >= 0 {
+			continue
+		}
+		if h.once {
+			p.hooks = slices.DeleteFunc(p.hooks, func(o *hook) bool { return o == h })
+		}
+		if h.do != nil {
+			p.mu.Unlock()
+			h.do()
+			p.mu.Lock()
+		}
+		switch {
+		case h.err != nil && h.after:
+			after = h.err
+		case h.err != nil:
+			err = h.err
+		}
 	}
-	fault, before := p.fault(call)
-	if before {
-		return nil, fault
-	}
-	return fault, nil
+	return after, err
 }
 
 func (p *provider) CreateRefund(_ context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.creates = append(p.creates, n)
-	after, err := p.enter("create")
+	prefix, attempt := "re:"+n.Metadata["refund_id"]+":", n.Metadata["attempt"]
+	if n.Key != prefix+attempt {
+		return payprovider.Refund{}, fmt.Errorf("the key %s is not that of attempt %s", n.Key, attempt)
+	}
+	after, err := p.enter("create", fmt.Sprintf("create#%s/%d", attempt, n.Amount))
 	if err != nil {
 		return payprovider.Refund{}, err
 	}
@@ -91,6 +133,9 @@ func (p *provider) create(n payprovider.NewRefund) answer {
 }
 
 func (p *provider) add(amount money.Amount, status payprovider.RefundStatus, metadata map[string]string) {
+	if status == "" {
+		status = payprovider.RefundSucceeded
+	}
 	p.refunds = append(p.refunds, payprovider.Refund{ID: fmt.Sprintf("re_%d_%s", len(p.refunds)+1, p.intent), IntentID: p.intent, Status: status, Amount: amount,
 		Currency: "JPY", Failure: p.failure, Metadata: metadata})
 }
@@ -107,7 +152,7 @@ func (p *provider) returned() (sum money.Amount) {
 func (p *provider) Refund(_ context.Context, id string) (payprovider.Refund, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if after, err := p.enter("fetch"); errors.Join(after, err) != nil {
+	if after, err := p.enter("fetch", "fetch"); errors.Join(after, err) != nil {
 		return payprovider.Refund{}, errors.Join(after, err)
 	}
 	for _, r := range p.refunds {
@@ -121,7 +166,7 @@ func (p *provider) Refund(_ context.Context, id string) (payprovider.Refund, err
 func (p *provider) RefundsOf(_ context.Context, intentID string) ([]payprovider.Refund, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if after, err := p.enter("list"); errors.Join(after, err) != nil {
+	if after, err := p.enter("list", "list"); errors.Join(after, err) != nil {
 		return nil, errors.Join(after, err)
 	}
 	if intentID != p.intent {
@@ -130,24 +175,30 @@ func (p *provider) RefundsOf(_ context.Context, intentID string) ([]payprovider.
 	return append([]payprovider.Refund(nil), p.refunds...), nil
 }
 
-// set changes the status of all refunds.
-func (p *provider) set(status payprovider.RefundStatus, failure string) {
+// set changes the status of a refund.
+func (p *provider) set(at int, status payprovider.RefundStatus, failure string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.refunds {
-		p.refunds[i].Status, p.refunds[i].Failure = status, failure
-	}
+	p.refunds[at].Status, p.refunds[at].Failure = status, failure
 }
 
-// once is a fault of the n-th call of a kind.
-func once(call string, n int, err error, before bool) func(string) (error, bool) {
-	return func(this string) (error, bool) {
-		if this != call {
-			return nil, false
-		}
-		if n--; n == 0 {
-			return err, before
-		}
-		return nil, false
+// store keeps a fault under the first key of a refund.
+func (p *provider) store(id uuid.UUID, err *payprovider.Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := answer{err: err}
+	if len(p.creates) > 0 {
+		a.amount = p.creates[0].Amount
 	}
+	p.keys["re:"+id.String()+":1"] = a
+}
+
+// arrive lets the first call arrive now.
+func (p *provider) arrive() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.creates[0]
+	a := p.create(n)
+	a.amount = n.Amount
+	p.keys[n.Key] = a
 }
