@@ -1,8 +1,6 @@
 package cards_test
 
 import (
-	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,16 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
-	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -87,22 +82,18 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(id, bought uuid.UUID, ref job.Ref)
 		found   payment.Finding
-		state   purchase.State
-		phase   payment.Phase
-		code    fault.Code
-		refund  payment.RefundReason
-		kept    bool // the positions are its own
+		want    string // the purchase, the payment, the problem of the job, a refund, and the positions that are not free
 	}{
-		"being captured, and paid":        {capturing, payment.FoundPaid, purchase.Completed, payment.Settled, "", "", true},
-		"being captured, and not paid":    {capturing, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.PaymentNotReceived, "", false},
-		"given up, and paid":              {expiring, payment.FoundPaid, purchase.Completed, payment.Settled, "", "", true},
-		"given up, and not paid":          {expiring, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
-		"late, and paid":                  {late, payment.FoundPaid, purchase.Refunding, payment.RefundDue, fault.ReservationExpired, payment.RefundLatePayment, false},
-		"late, and not paid":              {late, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
-		"ended before, and paid":          {cancelled, payment.FoundPaid, purchase.Refunding, payment.RefundDue, fault.ReservationExpired, payment.RefundLatePayment, false},
-		"ended before, and not paid":      {cancelled, payment.FoundUnpaid, purchase.Failed, payment.Cancelled, fault.ReservationExpired, "", false},
-		"taken back by its buyer, paid":   {takenBack, payment.FoundPaid, purchase.Refunding, payment.RefundDue, fault.PurchaseCancelled, payment.RefundPurchaseCancelled, false},
-		"taken back by its buyer, unpaid": {takenBack, payment.FoundUnpaid, purchase.Cancelled, payment.Cancelled, fault.PurchaseCancelled, "", false},
+		"being captured, and paid":        {capturing, payment.FoundPaid, "completed, settled, 2 kept"},
+		"being captured, and not paid":    {capturing, payment.FoundUnpaid, "failed, cancelled, payment-not-received"},
+		"given up, and paid":              {expiring, payment.FoundPaid, "completed, settled, 2 kept"},
+		"given up, and not paid":          {expiring, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
+		"late, and paid":                  {late, payment.FoundPaid, "refunding, refund_due, reservation-expired, refund late-payment"},
+		"late, and not paid":              {late, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
+		"ended before, and paid":          {cancelled, payment.FoundPaid, "refunding, refund_due, reservation-expired, refund late-payment"},
+		"ended before, and not paid":      {cancelled, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
+		"taken back by its buyer, paid":   {takenBack, payment.FoundPaid, "refunding, refund_due, purchase-cancelled, refund cancelled"},
+		"taken back by its buyer, unpaid": {takenBack, payment.FoundUnpaid, "cancelled, cancelled, purchase-cancelled"},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)
@@ -111,28 +102,12 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		settles(t, db, bought, c.found)
 		fixture.Conclude(t, db, ref)
 
-		p, kept := fixture.Payment(t, db, bought), 0
-		got, err := purchase.Get(t.Context(), db, access.Everything(), bought)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := db.QueryRow(t.Context(), `SELECT count(*) FROM positions WHERE campaign_id = $1 AND state <> $2`, id, string(inventory.Available)).Scan(&kept); err != nil {
-			t.Fatal(err)
-		}
-		refunds, err := payment.RefundsOfPurchases(t.Context(), db, []uuid.UUID{bought})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var code fault.Code
-		var back payment.RefundReason
-		for _, r := range refunds[bought] {
-			back = r.Reason
-		}
-		if problem := fixture.Job(t, db, ref.ID).Problem; problem != nil {
-			code = problem.Code
-		}
-		if got.State != c.state || p.Phase != c.phase || code != c.code || back != c.refund || (kept == 2) != c.kept || kept != 0 && !c.kept {
-			t.Errorf("%s: purchase %s, payment %s, job %s, refund %q, %d positions kept", name, got.State, p.Phase, code, back, kept)
+		got := servers.Value[string](t, db, `
+			SELECT concat_ws(', ', p.state, y.phase, j.problem->>'code', (SELECT 'refund ' || reason FROM refunds WHERE purchase_id = p.id),
+				(SELECT nullif(count(*), 0) || ' kept' FROM positions WHERE campaign_id = p.campaign_id AND state <> 'available'))
+			FROM purchases p JOIN payments y ON y.purchase_id = p.id JOIN jobs j ON j.id = p.job_id WHERE p.id = $1`, bought)
+		if got != c.want {
+			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}
 		if steps := stepsOf(t, db, bought); !strings.Contains(steps, "payment-resolved("+string(c.found)+", says operator:ops: looked it up)") {
 			t.Errorf("%s: the timeline says %s", name, steps)
@@ -218,122 +193,6 @@ func TestASettlementIsWrittenUnderItsVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// A worker that was stopped in the middle comes back after an operator has resolved: it
-// writes nothing.
-func TestAStoppedWorkerIsFencedByASettlement(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_card_visa")
-	b.exec(`UPDATE payments SET phase = 'capturing', attempt = 1, attempt_at = clock_timestamp(), intent_id = 'pi_1', waiting_for = $2 WHERE purchase_id = $1`, id, payment.WaitsForOperator)
-	stopped, ok, err := payment.Claim(t.Context(), b.db, b.ref(id), time.Hour)
-	if err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	b.endLease(id)
-	settles(t, b.db, id, payment.FoundUnpaid)
-	stopped.Phase, stopped.Received = payment.Captured, stopped.Amount
-	if err := payment.Write(t.Context(), b.db, &stopped, payment.Always, 0, nil); !errors.Is(err, lease.ErrFenced) {
-		t.Errorf("the stopped worker has written: %v", err)
-	}
-	if p := b.get(id); p.Phase != payment.Ended || *p.Ending != payment.Unpaid {
-		t.Errorf("it is %s", p.Phase)
-	}
-}
-
-// An intent that is gone at the provider is an unexpected state. What an operator has resolved
-// is not reported again, and money that comes after all is found.
-// As long as the provider says what it said when the operator looked, nobody is called
-// again. Anything else that it says is somebody's money, and calls an operator.
-func TestWhatAnOperatorHasSettledWaitsAgainOnlyForSomethingNew(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_action")
-	p := b.want(id, cards.Waits, payment.Action)
-	there := b.sim.intents[*p.IntentID]
-	delete(b.sim.intents, *p.IntentID)
-	b.sim.before = func(call, _ string) error {
-		if call == "cancel" && b.sim.intents[*p.IntentID] == nil {
-			return failed(payprovider.KindRefused, "resource_missing")
-		}
-		return nil
-	}
-	b.giveUp(id)
-	if p := b.want(id, cards.Waits, payment.Expiring); p.WaitsFor() != payment.Operator || !strings.Contains(*p.Reason(), "resource_missing") {
-		t.Fatalf("it waits for %v: %v", p.WaitingFor, p.Reason())
-	}
-	settles(t, b.db, id, payment.FoundUnpaid)
-	if r := b.run(id); r.Outcome != cards.Conclude {
-		t.Fatalf("%+v", r)
-	}
-	b.conclude(id)
-	for range 2 {
-		b.exec(`UPDATE payments SET due_at = clock_timestamp() WHERE purchase_id = $1`, id)
-		if p := b.want(id, cards.Nothing, payment.Cancelled); p.WaitingFor != nil || p.DueAt != nil {
-			t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
-		}
-	}
-	there.Status = payprovider.RequiresCapture // authorized, and the provider will not let it go
-	b.sim.intents[there.ID] = there
-	b.sim.before = func(call, _ string) error {
-		if call == "cancel" {
-			return failed(payprovider.KindRefused, "not_now")
-		}
-		return nil
-	}
-	if p := b.want(id, cards.Waits, payment.Cancelled); p.WaitsFor() != payment.Operator || p.DueAt == nil {
-		t.Errorf("an authorization that stays waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
-	}
-	settles(t, b.db, id, payment.FoundUnpaid)
-	if b.get(id).DueAt == nil { // an event may have told of money since the operator looked
-		t.Error("what was cancelled is not looked at after its resolution")
-	}
-	if p := b.want(id, cards.Nothing, payment.Cancelled); p.WaitingFor != nil || p.DueAt != nil {
-		t.Errorf("it waits for %v, and is due at %v", p.WaitingFor, p.DueAt)
-	}
-	there.Status, there.Received = payprovider.Succeeded, there.Amount
-	b.want(id, cards.Conclude, payment.Captured)
-}
-
-func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_card_visa")
-	var due []lease.Item
-	retry := func(r job.Request) (phase string, problem *job.Problem) {
-		done, err := commands(b.db, &due).Retry(t.Context(), r, id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var body map[string]string
-		_ = json.Unmarshal(done.Job.Result, &body)
-		return body["phase"], done.Job.Problem
-	}
-	if _, problem := retry(request(job.KindPaymentRetry)); problem == nil || problem.Code != fault.StateConflict {
-		t.Errorf("one that does not wait: %+v", problem)
-	}
-	b.sim.before = func(string, string) error { return failed(payprovider.KindUnavailable, "") }
-	b.want(id, cards.Waits, payment.Creating)
-	b.exec(`UPDATE payments SET due_at = clock_timestamp() + interval '1 hour' WHERE purchase_id = $1`, id)
-	b.sim.before = nil
-	r := request(job.KindPaymentRetry)
-	for range 2 { // the second is the same request again
-		if phase, problem := retry(r); problem != nil || phase != "creating" {
-			t.Errorf("%s, %+v", phase, problem)
-		}
-	}
-	off := cards.NewService(b.db, false, nil, func(payment.Payment) any { return nil })
-	unpaid := b.reserve("pm_card_visa")
-	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, unpaid, payment.WaitsForKey)
-	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), unpaid); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
-		t.Errorf("while cards are switched off: %+v, %v", done.Job.Problem, err)
-	}
-	taken, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, 10)
-	if err != nil || len(taken) != 1 || len(due) != 1 || due[0].ID != id {
-		t.Errorf("due are %v, %v; dispatched %v", taken, err, due)
-	}
-	b.want(id, cards.Conclude, payment.Captured)
 }
 
 // Who has cancelled a purchase sees what its end waits for.

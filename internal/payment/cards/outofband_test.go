@@ -50,82 +50,68 @@ func countOutOfBand(t *testing.T, registry *prometheus.Registry, label string) f
 	return 0
 }
 
-// An operator has said that a payment is captured, because the provider's answer was lost: what is
-// refunded of it by hand is money of ours all the same.
-func TestARefundByHandOfAPaymentThatWasResolvedAsPaidIsNoted(t *testing.T) {
+// Events come in any order, and twice: what somebody refunds of a settled purchase at the provider is recorded once, and a late event takes nothing
+// back. Ours is not out of band, unless nobody here knows it; and of one that was resolved by hand an event is no proof.
+func TestRefundsByOthersAreRecordedAsTheirEventsSay(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-	id := b.reserve("pm_card_visa")
-	intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
-	b.exec(`UPDATE payments SET intent_status = 'requires_capture', resolved_as = 'paid', resolved_by = 'operator:ops', resolve_reason = 'captured, says the dashboard' WHERE purchase_id = $1`, id)
-	b.conclude(id)
-	b.store(e, refundEvent("evt_1", "refund.created", "re_hand", intent, "succeeded", ""))
-	b.work(e)
-	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND provider_id = 're_hand'`); n != 1 {
-		t.Errorf("%d are noted", n)
-	}
-}
-
-// Somebody refunds a settled purchase at the provider by hand: no refund here knows of it.
-func TestARefundThatIsNotOursIsNotedOnceWhenItComes(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	registry := prometheus.NewRegistry()
-	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
-	counted := func(label string) float64 { return countOutOfBand(t, registry, label) }
-	settled := func() (id uuid.UUID, intent string) {
-		id = b.reserve("pm_card_visa")
-		intent = *b.want(id, cards.Conclude, payment.Captured).IntentID
-		b.conclude(id)
-		return id, intent
-	}
-	kept, intent := settled()
-	returned, itsIntent := settled()
-	b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
-		SELECT gen_random_uuid(), purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'failed' FROM payments WHERE purchase_id = $1`, returned)
-	unpaid := b.reserve("pm_action")
-	itsOwn := *b.want(unpaid, cards.Waits, payment.Action).IntentID
-
-	b.store(e,
-		refundEvent("evt_1", "refund.created", "re_hand", intent, "pending", ""),
-		refundEvent("evt_2", "refund.updated", "re_hand", intent, "succeeded", ""),
-		refundEvent("evt_3", "charge.refunded", "ch_1", intent, "succeeded", ""),
-		refundEvent("evt_4", "refund.created", "re_strange", "pi_strange", "succeeded", uuid.NewString()),
-		refundEvent("evt_5", "refund.failed", "re_failed", intent, "failed", ""),
-		refundEvent("evt_6", "refund.created", "re_known", itsIntent, "succeeded", ""),
-		refundEvent("evt_7", "refund.created", "re_released", itsOwn, "succeeded", ""), // of money that was never captured
-		refundEvent("evt_8", "refund.created", "re_strange", "pi_strange", "succeeded", ""),
-		refundEvent("evt_13", "refund.created", "re_odd", intent, "lost", ""))
-	b.work(e)
-	b.store(e, refundEvent("evt_9", "refund.updated", "re_hand", intent, "failed", ""), refundEvent("evt_10", "charge.refund.updated", "re_hand", intent, "succeeded", ""))
-	b.work(e)
-	b.store(e, refundEvent("evt_11", "refund.failed", "re_hand", intent, "failed", ""), refundEvent("evt_12", "refund.created", "re_failed", intent, "pending", ""))
-	b.work(e)
-
-	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band'`); n != 3 || counted("none") != 1 || counted("known") != 1 {
-		t.Errorf("%d are recorded, counted are %g and %g", n, counted("none"), counted("known"))
-	}
-	for id, want := range map[uuid.UUID]string{kept: "refunded-out-of-band(re_hand of 1200 JPY was made at the provider, and not by us)", returned: "refunded-out-of-band(re_known "} {
-		if steps := stepsOf(t, b.db, id); strings.Count(steps, "refunded-out-of-band") != 1 || !strings.Contains(steps, want) {
-			t.Errorf("the timeline says %s", steps)
+	const noted, failed = "refunded-out-of-band(re_hand of 1200 JPY was made at the provider, and not by us)", " out-of-band-refund-failed(re_hand of 1200 JPY is failed at the provider: that money was not refunded)"
+	for name, c := range map[string]struct {
+		ours string // the state of a refund of ours, which has no id of the provider's yet
+		told string // batches of events: type, refund, status, and whose id is in the metadata
+		want string // refunds by others; what became of the events; counted; the timeline
+	}{
+		"it is made, and fails":                 {"", "refund.created re_hand pending, refund.updated re_hand succeeded, charge.refunded ch_1 succeeded; refund.updated re_hand failed, charge.refund.updated re_hand succeeded; refund.failed re_hand failed", "re_hand failed; recorded recorded ignored recorded recorded recorded; 1 others, 0 beside ours; " + noted + failed},
+		"it has failed at once":                 {"", "refund.failed re_hand failed; refund.created re_hand pending", "re_hand failed; recorded recorded; 0 others, 0 beside ours; "},
+		"ours has failed":                       {"failed", "refund.created re_hand succeeded", "ours failed due, re_hand succeeded; woken; 0 others, 1 beside ours; " + noted},
+		"of a status that nobody knows":         {"", "refund.created re_hand lost", "none; ignored; 0 others, 0 beside ours; "},
+		"of somebody else":                      {"", "refund.created re_strange succeeded stranger, refund.created re_strange succeeded", "none; ignored ignored; 0 others, 0 beside ours; "},
+		"ours":                                  {"open", "refund.created re_1 pending ours", "ours open due; woken; 0 others, 0 beside ours; "},
+		"ours, in a database that was restored": {"", "refund.created re_hand succeeded forgotten", "re_hand succeeded; recorded; 1 others, 0 beside ours; " + noted},
+		"ours, which was resolved by hand":      {"resolved", "refund.created re_1 pending ours, refund.created re_2 succeeded", "ours resolved due; woken woken; 0 others, 0 beside ours; "},
+		"pending":                               {"", "refund.updated re_hand pending; refund.updated re_hand requires_action", "re_hand requires_action; recorded recorded; 1 others, 0 beside ours; " + noted},
+		"succeeded, and then pending":           {"", "refund.updated re_hand succeeded; refund.updated re_hand pending", "re_hand succeeded; recorded recorded; 1 others, 0 beside ours; " + noted},
+		"succeeded, and then failed":            {"", "refund.updated re_hand succeeded; refund.updated re_hand failed", "re_hand failed; recorded recorded; 1 others, 0 beside ours; " + noted + failed},
+		"failed, and then succeeded":            {"", "refund.updated re_hand failed; refund.updated re_hand succeeded", "re_hand failed; recorded recorded; 0 others, 0 beside ours; "},
+		"canceled, and then pending":            {"", "refund.updated re_hand canceled; refund.updated re_hand pending", "re_hand canceled; recorded recorded; 0 others, 0 beside ours; "},
+		"to be acted on, and then succeeded":    {"", "refund.updated re_hand requires_action; refund.updated re_hand succeeded", "re_hand succeeded; recorded recorded; 1 others, 0 beside ours; " + noted},
+		"an operator has said that it is paid":  {"paid", "refund.created re_hand succeeded", "re_hand succeeded; recorded; 1 others, 0 beside ours; " + noted},
+	} {
+		b := newBench(t)
+		registry := prometheus.NewRegistry()
+		e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
+		id, ours := b.reserve("pm_card_visa"), uuid.New()
+		intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
+		if c.ours == "paid" { // the provider's answer was lost
+			b.exec(`UPDATE payments SET intent_status = 'requires_capture', resolved_as = 'paid', resolved_by = 'operator:ops', resolve_reason = 'says the dashboard' WHERE purchase_id = $1`, id)
 		}
-	}
-	if steps := stepsOf(t, b.db, kept); strings.Count(steps, "out-of-band-refund-failed") != 1 ||
-		!strings.Contains(steps, "out-of-band-refund-failed(re_hand of 1200 JPY is failed at the provider: that money was not refunded)") {
-		t.Errorf("the timeline of one that was given nothing back says %s", steps)
-	}
-	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND state = 'failed'`); n != 2 { // also after later news of them
-		t.Errorf("%d have failed", n)
-	}
-	if steps := stepsOf(t, b.db, unpaid); strings.Contains(steps, "elsewhere") {
-		t.Errorf("the timeline of an unpaid one says %s", steps)
-	}
-	if n := b.count(`SELECT count(*) FROM payment_events WHERE outcome = 'recorded'`); n != 7 {
-		t.Errorf("%d events are recorded", n)
-	}
-	if n := b.count(`SELECT count(*) FROM payment_events WHERE outcome = 'woken'`); n != 1 { // re_known: ours is made due
-		t.Errorf("%d events have woken a refund of ours", n)
+		b.conclude(id)
+		if c.ours != "" && c.ours != "paid" {
+			b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, resolved_by, resolve_reason, finished_at, provider_id)
+				SELECT $2, purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', $3::text, CASE WHEN $3 = 'resolved' THEN 'operator:ops' END,
+				CASE WHEN $3 = 'resolved' THEN 'by bank' END, CASE WHEN $3 = 'resolved' THEN clock_timestamp() END, CASE WHEN $3 = 'resolved' THEN 're_1' END FROM payments WHERE purchase_id = $1`, id, ours, c.ours)
+			b.exec(`UPDATE refunds SET due_at = NULL`)
+		}
+		n := 0
+		for batch := range strings.SplitSeq(c.told, "; ") {
+			for one := range strings.SplitSeq(batch, ", ") {
+				words, of := append(strings.Fields(one), ""), intent
+				if strings.Contains(words[1], "strange") {
+					of = "pi_strange"
+				}
+				whose := map[string]string{"ours": ours.String(), "stranger": uuid.NewString(), "forgotten": uuid.NewString()}[words[3]]
+				b.store(e, refundEvent(fmt.Sprintf("evt_%02d", n), words[0], words[1], of, words[2], whose))
+				n++
+			}
+			b.work(e)
+		}
+		got := servers.Value[string](t, b.db, `SELECT coalesce(string_agg(CASE WHEN reason = 'out-of-band' THEN provider_id ELSE 'ours' END || ' ' || state || CASE WHEN due_at <= clock_timestamp() THEN ' due' ELSE '' END, ', ' ORDER BY reason, provider_id), 'none') FROM refunds`) + "; " +
+			servers.Value[string](t, b.db, `SELECT string_agg(outcome, ' ' ORDER BY id) FROM payment_events`) +
+			fmt.Sprintf("; %g others, %g beside ours; ", countOutOfBand(t, registry, "none"), countOutOfBand(t, registry, "known"))
+		_, told, _ := strings.Cut(stepsOf(t, b.db, id), "captured ")
+		got += strings.TrimSpace(told)
+		if got != c.want {
+			t.Errorf("%s: %s\n want %s", name, got, c.want)
+		}
 	}
 }
 
@@ -159,74 +145,6 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	}
 	steps := stepsOf(t, b.db, id)
 	if was, is := strings.Index(steps, "refunded-out-of-band(re_hand of 12.00 EUR was made"), strings.Index(steps, "out-of-band-refund-failed(re_hand of 12.00 EUR is failed"); was < 0 || is < was {
-		t.Errorf("the timeline says %s", steps)
-	}
-}
-
-// Ours is not out of band, unless nobody here knows it: a database that was restored has forgotten it.
-func TestARefundUnderAnIdOfOursIsOursOnlyWhenWeHaveIt(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-	id := b.reserve("pm_card_visa")
-	intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
-	b.conclude(id)
-	ours := uuid.New()
-	b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
-		SELECT $2, purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'open' FROM payments WHERE purchase_id = $1`, id, ours)
-	b.store(e, refundEvent("evt_1", "refund.created", "re_1", intent, "pending", ours.String()))
-	b.work(e)
-	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band'`); n != 0 {
-		t.Errorf("%d of our own are recorded", n)
-	}
-	b.store(e, refundEvent("evt_2", "refund.created", "re_2", intent, "succeeded", uuid.NewString()))
-	b.work(e)
-	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band' AND provider_id = 're_2'`); n != 1 {
-		t.Errorf("%d are recorded", n)
-	}
-}
-
-// Events come in any order: one that is late makes nothing of what is over.
-func TestLateNewsOfARefundTakeNothingBack(t *testing.T) {
-	t.Parallel()
-	for told, want := range map[string]string{
-		"pending": "pending", "pending requires_action": "requires_action", "succeeded pending": "succeeded", "succeeded failed": "failed", "failed succeeded": "failed",
-		"canceled pending": "canceled", "requires_action succeeded": "succeeded",
-	} {
-		b := newBench(t)
-		e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-		id := b.reserve("pm_card_visa")
-		intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
-		b.conclude(id)
-		for i, status := range strings.Fields(told) {
-			b.store(e, refundEvent(fmt.Sprintf("evt_%d", i), "refund.updated", "re_hand", intent, status, ""))
-			b.work(e)
-		}
-		var state string
-		if err := b.db.QueryRow(t.Context(), `SELECT state FROM refunds WHERE provider_id = 're_hand'`).Scan(&state); err != nil || state != want {
-			t.Errorf("%s: it is %s, %v", told, state, err)
-		}
-	}
-}
-
-// Where one was resolved by hand, an event is no proof: it says nothing and records nothing.
-func TestAnEventAboutWhatWasResolvedByHandIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	registry := prometheus.NewRegistry()
-	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
-	id := b.reserve("pm_card_visa")
-	intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
-	b.conclude(id)
-	ours := uuid.New()
-	b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, resolved_by, resolve_reason, finished_at, provider_id)
-		SELECT $2, purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'resolved', 'operator:ops', 'by bank', clock_timestamp(), 're_1' FROM payments WHERE purchase_id = $1`, id, ours)
-	b.store(e, refundEvent("evt_1", "refund.created", "re_1", intent, "pending", ours.String()), refundEvent("evt_2", "refund.created", "re_2", intent, "succeeded", ""))
-	b.work(e)
-	if n := b.count(`SELECT count(*) FROM refunds WHERE reason = 'out-of-band'`); n != 0 || b.count(`SELECT count(*) FROM refunds WHERE due_at <= clock_timestamp() AND state = 'resolved'`) != 1 {
-		t.Errorf("%d are recorded, or ours is not due", n)
-	}
-	if steps := stepsOf(t, b.db, id); strings.Contains(steps, "out-of-band") || countOutOfBand(t, registry, "none")+countOutOfBand(t, registry, "known") != 0 {
 		t.Errorf("the timeline says %s", steps)
 	}
 }

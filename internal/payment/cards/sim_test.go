@@ -22,7 +22,7 @@ type sim struct {
 	made    []string // ids, in order
 	tries   map[string]int
 	keys    map[string]answer
-	calls   []string // "create", "confirm pi_1", …
+	calls   []string // with keys: create#1, confirm#1:method-1, …
 	broken  []string // rules of the provider's that were broken by us
 
 	// before is asked before a call has an effect, after it afterwards: an error is the
@@ -49,7 +49,7 @@ func failed(kind payprovider.ErrorKind, code string) *payprovider.Error {
 // lock while hooks run.
 func (s *sim) do(call, id, key string, effect func() (payprovider.Intent, error)) (payprovider.Intent, error) {
 	s.mu.Lock()
-	s.calls = append(s.calls, call)
+	s.calls = append(s.calls, call+keyOf(call, id, key))
 	before, after := s.before, s.after
 	s.mu.Unlock()
 	if before != nil {
@@ -67,6 +67,21 @@ func (s *sim) do(call, id, key string, effect func() (payprovider.Intent, error)
 		s.alter(&in)
 	}
 	return in, err
+}
+
+// keyOf is what of a key is not the call and the purchase: it must be theirs.
+func keyOf(call, id, key string) string {
+	if key == "" {
+		return ""
+	}
+	parts := strings.SplitN(key, ":", 3)
+	if want := map[string]string{"create": "pi"}[call]; parts[0] != want && parts[0] != call || !strings.Contains(id, parts[1]) {
+		return " with the key " + key
+	}
+	if len(parts) < 3 {
+		return ""
+	}
+	return "#" + parts[2]
 }
 
 func (s *sim) once(call, key string, effect func() (payprovider.Intent, error)) (payprovider.Intent, error) {
@@ -199,7 +214,7 @@ func (s *sim) of(purchase string) (all []payprovider.Intent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range s.made {
-		if in := s.intents[id]; in.Metadata["purchase_id"] == purchase {
+		if in := s.intents[id]; in != nil && in.Metadata["purchase_id"] == purchase {
 			all = append(all, *in)
 		}
 	}

@@ -1,0 +1,473 @@
+package cards_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/servers"
+)
+
+func TestWhatAPaymentGoesThrough(t *testing.T) {
+	t.Parallel()
+	all := map[string]string{
+		"paid in one run": `pm_card_visa: run → conclude create#1 confirm#1 capture; captured due
+			steps → payment-started authorized captured; captured due
+			run old → nothing; captured due`,
+		"an unknown method ends without an intent": `pm_unknown: run → conclude create#1; ended refused declined=resource_missing due`,
+		"a next action that is no page":            `pm_no_page: run → conclude create#1 confirm#1 cancel#requires_action; ended refused declined=authentication_required (This payment method cannot be used here: it asks for a step that is no page to visit.) due`,
+		"an authentication is shown until it is done": `pm_action: run → waits! create#1 confirm#1; action due; job awaiting_action redirect_0/1, awaiting_action
+			run → waits fetch; action due; job awaiting_action redirect_0/1, awaiting_action
+			bank requires_action requires_capture; run → conclude! fetch capture; captured due
+			steps → payment-started action-required action-done authorized captured; captured due`,
+		"money on a final payment is found when an event comes": `pm_action: run; cancel; run → conclude create#1 confirm#1 cancel; ended cancelled due; job awaiting_action redirect_0/1, awaiting_action
+			conclude; run → nothing fetch; cancelled cancelled; job awaiting_action redirect_0/1, awaiting_action
+			bank canceled succeeded; wake; due; run → conclude fetch; captured cancelled due; job awaiting_action redirect_0/1, awaiting_action
+			conclude; run → nothing; refund_due cancelled; job awaiting_action redirect_0/1, awaiting_action`,
+		"a slow method that cannot be cancelled frees its positions at the deadline": `pm_processing: run → waits create#1 confirm#1; processing due
+			cancel; run → waits cancel fetch; expiring cancelled uncancellable due
+			time; run → conclude fetch; expiring cancelled uncancellable due leased
+			conclude; run → waits fetch; late cancelled uncancellable due
+			bank processing succeeded; run → conclude fetch; captured cancelled uncancellable due
+			steps → payment-started processing captured; captured cancelled uncancellable due`,
+		"a late method that fails ends cancelled":     `pm_processing: run; time; run; conclude; bank processing requires_payment_method; run → conclude create#1 confirm#1 fetch cancel#processing fetch fetch cancel#requires_payment_method; ended expired uncancellable due`,
+		"the time is over before it begins":           `pm_card_visa: time; run → conclude; ended expired due`,
+		"the time is over while the buyer is awaited": `pm_action: run; time; run → conclude! create#1 confirm#1 fetch cancel#requires_action; ended expired due`,
+		"the time ends in the creation":               `pm_card_visa: during create after: time; run → conclude create#1; ended expired due`,
+		"the time ends in the confirmation":           `pm_card_visa: during confirm after: time; run → conclude create#1 confirm#1 cancel#requires_capture; ended expired due`,
+		"what is being captured is not given up when the time is over": `pm_card_visa: fault capture unknown; run → waits! create#1 confirm#1 capture; capturing due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
+			time; run → waits fetch capture#1; capturing due faults=2 waits=answer; job queued waits: the payment provider does not respond, pending
+			sql latest = deadline; run → waits fetch capture#2; capturing due faults=3 waits=operator (payment provider: sim: unknown: simulated); job queued waits: the payment waits for an operator, pending
+			mended; bank requires_capture processing; run → waits fetch; capturing due waits=operator (the provider is still taking the money, after every extension of the reservation); job queued waits: the payment waits for an operator, pending
+			bank processing requires_capture; run → conclude! fetch capture; captured due`,
+	}
+	stories(t, all)
+}
+
+// A worker that was stopped while another one went on, or whose answer is lost, does nothing twice.
+func TestNothingIsDoneTwiceWhenWorkersDieOrStopOrLoseAnswers(t *testing.T) {
+	t.Parallel()
+	stories(t, map[string]string{
+		"it dies before its confirmation": `pm_card_visa: die confirm; run → died create#1 confirm#1; confirming due leased
+			run → conclude fetch confirm#1 capture; captured due`,
+		"it dies after its confirmation": `pm_card_visa: die confirm after; run → died create#1 confirm#1; confirming due leased
+			run → conclude fetch capture; captured due`,
+		"it stops before its confirmation, and another one finishes": `pm_card_visa: during confirm: run, conclude; run → fenced create#1 confirm#1 fetch confirm#1 capture; settled`,
+		"it stops after the creation, and the payment is given up":   `pm_card_visa: during create after: cancel, run, conclude; run → fenced create#1; cancelled cancelled`,
+		"it renews its lease before a call that it may not cover": `pm_card_visa: settings; die confirm; run; during fetch after: sql version = version + 1; run → fenced create#1 confirm#1 fetch; confirming due leased
+			run → conclude fetch confirm#1 capture; captured due`,
+		"an operator resolves what a stopped worker has": `pm_card_visa: fault capture forbidden once; run; during fetch: stale, resolve unpaid; run → fenced create#1 confirm#1 capture fetch capture#1; ended unpaid due resolved=unpaid; job queued waits: the payment waits for an operator, pending`,
+		"the answer of the creation is lost": `pm_card_visa: fault create unknown once after; run → waits! create#1; creating due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
+			run → conclude! create#1 confirm#1 capture; captured due`,
+		"the answer of the confirmation is lost": `pm_card_visa: fault confirm unknown once after; run → waits! create#1 confirm#1; confirming due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
+			run → conclude! fetch capture; captured due`,
+		"the answer of the capture is lost": `pm_card_visa: fault capture unknown once after; run → waits! create#1 confirm#1 capture; capturing due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
+			run → conclude! fetch; captured due`,
+		"faults are stored under the keys": `pm_card_visa: stored create#1 confirm#2 capture#; run; run; run; run → waits! create#1 create#1 create#2 confirm#2 fetch confirm#2:1 capture; capturing attempt=2 due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
+			run → conclude! fetch capture#1; captured attempt=2 due`,
+		"a key may be forgotten": `pm_card_visa: die any after; run; sql attempt_at = attempt_at - interval '23 hours 1 minute'; run → conclude create#1 create#2 confirm#2 capture; captured attempt=2 due intents=2`,
+		"an event comes in a run": `pm_action: during confirm after: wake; run → waits! create#1 confirm#1; action due; job awaiting_action redirect_0/1, awaiting_action
+			due`,
+	})
+}
+
+func TestWhatIsNotOursIsNeitherConfirmedNorCaptured(t *testing.T) {
+	t.Parallel()
+	const wrong, asks = `waits=operator (what the provider has sent is not our payment: pi_0 `, `job awaiting_action redirect_0/1`
+	all := make(map[string]string)
+	for what, why := range map[string]string{
+		"amount": "is over 1201 JPY, and ours over 1200 JPY", "currency": "is over 1200 USD, and ours over 1200 JPY", "mode": "has livemode true", "purchase": `belongs to purchase "another"`,
+	} {
+		all[what] = `pm_action: alter ` + what + `; run → waits! create#1; creating due faults=1 ` + wrong + why + `); job queued waits: the payment waits for an operator, pending
+			mended; run → waits! create#1 confirm#1; action due; ` + asks + `, awaiting_action
+			alter ` + what + `; bank requires_action requires_capture; run; run → waits fetch fetch; action due faults=2 ` + wrong + why + `); ` + asks + ` waits: the payment waits for an operator, awaiting_action
+			mended; run → conclude! fetch capture; captured due`
+	}
+	all["captured"] = `pm_action: run; alter captured; bank requires_action requires_capture; run; run → waits create#1 confirm#1 fetch fetch; action due faults=2 waits=operator (what the provider has sent is not our payment: pi_0 has captured 1199 of 1200 JPY); job awaiting_action redirect_0/1 waits: the payment waits for an operator, awaiting_action
+			mended; run → conclude! fetch capture; captured due`
+	stories(t, all)
+}
+
+func TestADeclinedCardIsFollowedByAnotherOnTheSameIntent(t *testing.T) {
+	t.Parallel()
+	all := map[string]string{
+		"another one is confirmed": `pm_declined_once: run → waits! create#1 confirm#1; declined declined=card_declined/insufficient_funds due; job awaiting_action payment_method, awaiting_action
+			try pm_card_visa → ; confirming tries=1 with pm_card_visa due
+			run → conclude fetch confirm#1:method-1 capture; captured tries=1 with pm_card_visa due
+			steps → payment-started declined payment-method-changed authorized captured; captured tries=1 with pm_card_visa due`,
+		"a decline that was none": `pm_declined: run; bank requires_payment_method requires_capture; run → conclude! create#1 confirm#1 fetch capture; captured due`,
+		"a failed authentication": `pm_action: run; listen; bank requires_action requires_payment_method; run → waits! create#1 confirm#1 fetch; declined declined=card_declined (The payment was declined.) due; job awaiting_action payment_method, awaiting_action
+			told → purchase.awaiting_action; declined declined=card_declined (The payment was declined.) due; job awaiting_action payment_method, awaiting_action
+			try pm_action; run → waits! fetch confirm#1:method-1; action tries=1 with pm_action due; job awaiting_action redirect_0/2, awaiting_action`,
+		"another one instead of an authentication":     `pm_action: run; try pm_card_visa; run → conclude create#1 confirm#1 fetch confirm#1:method-1 capture; captured tries=1 with pm_card_visa due`,
+		"another one when the first was authenticated": `pm_action: run; bank requires_action requires_capture; try pm_card_visa; run → conclude create#1 confirm#1 fetch capture; captured tries=1 with pm_action due`,
+		"an unknown one after a decline": `pm_declined: run; try pm_unknown; run → waits! create#1 confirm#1 fetch confirm#1:method-1 fetch; declined tries=1 with pm_unknown declined=resource_missing due; job awaiting_action payment_method, awaiting_action
+			try pm_card_visa; run → conclude fetch confirm#1:method-2 capture; captured tries=2 with pm_card_visa due`,
+		"nobody brings another": `pm_declined: run; sql declined_until = clock_timestamp(); try pm_card_visa → state-conflict: the time for another payment method create#1 confirm#1; declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action
+			expire; run → conclude cancel; ended declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action
+			steps → payment-started declined; ended declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action`,
+		"nobody brings another, and a worker comes before the sweep": `pm_declined: run; sql declined_until = clock_timestamp(); run → conclude! create#1 confirm#1 fetch cancel#requires_payment_method; ended declined declined=card_declined/generic_decline due
+			steps → payment-started declined; ended declined declined=card_declined/generic_decline due`,
+		"four others are the most":                          `pm_declined: run; try pm_declined; run; try pm_declined; run; try pm_declined; run; try pm_declined; run → conclude create#1 confirm#1 fetch confirm#1:method-1 fetch confirm#1:method-2 fetch confirm#1:method-3 fetch confirm#1:method-4 cancel#requires_payment_method; ended declined tries=4 with pm_declined declined=card_declined/generic_decline due`,
+		"four others are the most for authentications, too": `pm_action: run; try pm_action; run; try pm_action; run; try pm_action; run; try pm_action; run; try pm_card_visa → state-conflict: 4 other payment methods were tried for this purchase, which is the maximum create#1 confirm#1 fetch confirm#1:method-1 fetch confirm#1:method-2 fetch confirm#1:method-3 fetch confirm#1:method-4; action tries=4 with pm_action due; job awaiting_action redirect_0/5, awaiting_action`,
+		"it was taken back":                                 `pm_declined: run; sql cancel_job = gen_random_uuid(), cancelled_by = 'app:test'; try pm_other → state-conflict: the purchase does not wait for another payment method: it has expired or was cancelled create#1 confirm#1; declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action`,
+	}
+	// The page of the first card is no longer what its buyer wants.
+	for method, c := range map[string][2]string{"pm_unknown": {"resource_missing", " fetch"}, "pm_no_page": {"authentication_required (This payment method cannot be used here: it asks for a step that is no page to visit.)", ""}} {
+		is := `; declined tries=1 with ` + method + ` declined=` + c[0] + ` due; job awaiting_action payment_method, awaiting_action`
+		all["a refused one does not bring the first back: "+method] = `pm_action: run; try ` + method + `; run → waits! create#1 confirm#1 fetch confirm#1:method-1` + c[1] + is + `
+			run → waits fetch` + is + `
+			try pm_card_visa; run → conclude fetch confirm#1:method-2 capture; captured tries=2 with pm_card_visa due`
+	}
+	// The next worker gets the same answer under the same key.
+	for method, then := range map[string]string{
+		"pm_declined":  `waits! fetch confirm#1:method-1; declined tries=1 with pm_declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action`,
+		"pm_action":    `waits! fetch confirm#1:method-1; action tries=1 with pm_action due; job awaiting_action redirect_0/2, awaiting_action`,
+		"pm_card_visa": `conclude fetch capture; captured tries=1 with pm_card_visa due`,
+	} {
+		all["the answer about another one is lost: "+method] = `pm_declined: run; try ` + method + `; die confirm after; run → died create#1 confirm#1 fetch confirm#1:method-1; confirming tries=1 with ` + method + ` due leased
+			run → ` + then
+	}
+	stories(t, all)
+}
+
+// Anything else than what the provider said when an operator looked is somebody's money, and calls an operator.
+func TestWhatAnOperatorHasResolvedWaitsAgainOnlyForSomethingNew(t *testing.T) {
+	t.Parallel()
+	stories(t, map[string]string{
+		"the intent is gone, and comes back": `pm_action: run; gone; fault cancel refused/resource_missing; cancel; run → waits! create#1 confirm#1 cancel fetch; expiring cancelled due faults=1 waits=operator (payment provider: sim: refused resource_missing: simulated); job queued waits: the payment waits for an operator, awaiting_action
+			resolve unpaid; run; conclude; sql due_at = clock_timestamp(); run → nothing fetch; cancelled cancelled resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
+			mended; there requires_capture; fault cancel refused/not_now; run → waits! fetch cancel#requires_capture fetch; cancelled cancelled due faults=1 waits=operator (intent pi_0 in status "requires_capture") resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
+			resolve unpaid → ; cancelled cancelled due resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
+			run → nothing fetch cancel#requires_capture fetch; cancelled cancelled resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
+			there succeeded; run → conclude fetch; captured cancelled due resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action`,
+		"the key is refused": `pm_card_visa: fault capture forbidden; run; fault any forbidden/api_key_expired; run → waits create#1 confirm#1 capture fetch; capturing due faults=2 waits=operator (payment provider: sim: forbidden api_key_expired: simulated); job queued waits: the payment waits for an operator, pending
+			resolve unpaid; run; conclude; run; run → waits fetch fetch; cancelled unpaid due faults=2 resolved=unpaid; job queued waits: the payment waits for an operator, pending
+			mended; there succeeded; run → conclude fetch; captured unpaid due resolved=unpaid; job queued waits: the payment waits for an operator, pending`,
+		"it is only the provider that does not answer": `pm_card_visa: fault capture forbidden/no; run → waits! create#1 confirm#1 capture; capturing due faults=1 waits=operator (payment provider: sim: forbidden no: simulated); job queued waits: the payment waits for an operator, pending
+			fault fetch unavailable; run → waits fetch; capturing due faults=2 waits=operator (payment provider: sim: unavailable: simulated); job queued waits: the payment waits for an operator, pending
+			mended; run → conclude! fetch capture#2; captured due`,
+	})
+}
+
+func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
+	t.Parallel()
+	stories(t, map[string]string{"a retry": `pm_card_visa: retry → state-conflict <nil>; reserved due
+			fault any unavailable; run; sql due_at = clock_timestamp() + interval '1 hour'; retry; due; mended; run → conclude! create#1 create#1 confirm#1 capture; captured due`})
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
+	off := cards.NewService(b.db, false, nil, func(payment.Payment) any { return nil })
+	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), id); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
+		t.Errorf("while cards are disabled: %+v, %v", done.Job.Problem, err)
+	}
+}
+
+// The claim of a new payment is the write that allows the first call.
+func TestAClaimStoresTheFirstKeyUnlessTheTimeIsOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, over := range []bool{false, true} {
+		id := b.reserve("pm_card_visa")
+		if over {
+			b.endTime(id)
+		}
+		ref := b.ref(id)
+		p, ok, err := payment.Claim(t.Context(), b.db, ref, time.Minute)
+		if err != nil || !ok || p.Version != ref.Version+1 || p.LeaseUntil == nil || p.Over != over {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		switch {
+		case over && (p.Phase != payment.Reserved || p.Attempt != 0 || p.AttemptAt != nil):
+			t.Errorf("its time is over, and it is %s with attempt %d", p.Phase, p.Attempt)
+		case !over && (p.Phase != payment.Creating || p.Attempt != 1 || p.AttemptAt == nil || !p.AttemptAt.Equal(p.LeaseUntil.Add(-time.Minute))):
+			t.Errorf("it is %s with attempt %d at %v", p.Phase, p.Attempt, p.AttemptAt)
+		}
+		if _, again, err := payment.Claim(t.Context(), b.db, p.Ref().Item(), time.Minute); again || err != nil {
+			t.Errorf("claimed twice: %v", err)
+		}
+		b.exec(`UPDATE payments SET lease_until = clock_timestamp()`)
+		if again, _, err := payment.Claim(t.Context(), b.db, p.Ref().Item(), time.Minute); err != nil || again.Attempt != p.Attempt || again.Phase != p.Phase {
+			t.Errorf("another claim has made another key: %s, attempt %d, %v", again.Phase, again.Attempt, err)
+		}
+	}
+}
+
+func TestAFencedWriteLeavesNoStep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	steps := []payment.Step{{PurchaseID: id, Event: payment.StepActionDone}, {PurchaseID: id, Event: payment.StepAuthorized}}
+	p, before := b.get(id), len(b.steps(id))
+	old := p
+	if err := payment.Write(t.Context(), b.db, &p, payment.Always, time.Minute, nil, steps...); err != nil || p.Version != old.Version+1 {
+		t.Fatalf("version %d, %v", p.Version, err)
+	}
+	b.endTime(id)
+	for guard, late := range map[payment.Precondition]*payment.Payment{payment.Always: &old, payment.BeforeDeadline: &p} {
+		version := late.Version
+		if err := payment.Write(t.Context(), b.db, late, guard, time.Minute, nil, steps...); !errors.Is(err, lease.ErrFenced) || late.Version != version {
+			t.Errorf("%q: version %d, %v", guard, late.Version, err)
+		}
+	}
+	if got := b.steps(id)[before:]; strings.Join(got, " ") != "action-done authorized" {
+		t.Errorf("steps %q", got)
+	}
+}
+
+func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	before := b.get(id)
+	retry := time.Now().Add(3 * time.Minute)
+	away := failed(payprovider.KindUnavailable, "")
+	away.RetryAt = retry
+	b.sim.before = func(string, string) error { return away }
+	result := b.run(id)
+	p, j := b.get(id), b.jobOf(id)
+	if result.Outcome != cards.Waits || p.Phase != payment.Creating || p.Faults != 1 || p.WaitingFor == nil || !result.Announce {
+		t.Fatalf("%+v %+v", result, p)
+	}
+	if j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != payment.WaitsForProvider.Text() || !j.Progress.Waiting.RetryAt.After(before.CreatedAt.Add(2*time.Minute)) {
+		t.Errorf("the job says %+v", j.Progress)
+	}
+	if p.DueAt.Before(before.CreatedAt.Add(2 * time.Minute)) {
+		t.Errorf("due at %s, although the provider asks for %s", p.DueAt, retry)
+	}
+	if moved := p.Deadline.Sub(before.Deadline); moved < 2*time.Minute {
+		t.Errorf("the deadline has moved by %s", moved)
+	} else if !before.KeptSince.Equal(before.CreatedAt) || p.KeptSince.Sub(before.KeptSince) != moved {
+		t.Errorf("this counts as the user's time: it counted from %s, and does from %s", before.KeptSince, p.KeptSince)
+	}
+	for range 40 {
+		b.want(id, cards.Waits, payment.Creating)
+	}
+	if p = b.get(id); !p.Deadline.Equal(p.Latest) || p.Attempt != 1 || p.KeptSince.Sub(before.KeptSince) != p.Latest.Sub(before.Deadline) {
+		t.Errorf("deadline %s, latest %s, attempt %d, kept since %s", p.Deadline, p.Latest, p.Attempt, p.KeptSince)
+	}
+	if got := strings.Join(b.steps(id), " "); got != "reservation-extended" {
+		t.Errorf("steps %s", got)
+	}
+	b.sim.before = nil
+	b.want(id, cards.Conclude, payment.Captured)
+	if p, j := b.get(id), b.jobOf(id); p.Faults != 0 || p.WaitingFor != nil || j.Progress != nil {
+		t.Errorf("it still waits: %d faults, %v, %+v", p.Faults, p.WaitingFor, j.Progress)
+	}
+}
+
+func TestAShutdownLosesNothingAndBeginsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	ctx, stop := context.WithCancel(t.Context())
+	b.sim.after = func(c, _ string) error {
+		if c == "confirm" {
+			stop()
+		}
+		return nil
+	}
+	result, err := b.runner.Run(ctx, b.ref(id))
+	p := b.get(id)
+	if err != nil || result.Outcome != cards.Waits || p.Phase != payment.Capturing || p.LeaseUntil != nil {
+		t.Fatalf("%+v, %v, %s, lease %v", result, err, p.Phase, p.LeaseUntil)
+	}
+	if due, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
+		t.Errorf("another worker finds %v, %v", due, err)
+	}
+	if got := strings.Join(b.sim.called(), " "); got != "create#1 confirm#1" {
+		t.Errorf("called %s", got)
+	}
+}
+
+// try has the buyer bring another payment method, and returns why that is refused.
+func (b *bench) try(id uuid.UUID, method string) *job.Problem {
+	b.t.Helper()
+	r := request(job.KindPaymentTry)
+	r.UserID = "buyer"
+	var due []lease.Item
+	done, err := commands(b.db, &due).Try(b.t.Context(), r, id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if p := b.get(id); done.Job.Problem == nil && (len(due) != 1 || due[0] != p.Ref().Item() || p.PaymentMethod != method || p.LeaseUntil != nil) {
+		b.t.Fatalf("due are %+v, of %+v", due, p)
+	}
+	return done.Job.Problem
+}
+
+// wantTried brings another payment method.
+func (b *bench) wantTried(id uuid.UUID, method string) {
+	b.t.Helper()
+	if why := b.try(id, method); why != nil {
+		b.t.Fatal(why)
+	}
+	if j := b.jobOf(id); j.State != job.Queued || j.Progress != nil || b.purchaseState(id) != "pending" {
+		b.t.Fatalf("the job is %s with %+v, the purchase is %s", j.State, j.Progress, b.purchaseState(id))
+	}
+}
+
+// wantDeclined runs a payment and checks that its job asks for another payment method.
+func (b *bench) wantDeclined(id uuid.UUID, code string) payment.Payment {
+	b.t.Helper()
+	result := b.run(id)
+	p, j := b.get(id), b.jobOf(id)
+	if result.Outcome != cards.Waits || p.Phase != payment.CardDeclined || !result.Announce || p.Decline == nil || p.Decline.DeclineCode != code {
+		b.t.Fatalf("%+v, the payment is %s, %+v", result, p.Phase, p.Decline)
+	}
+	if p.DeclinedUntil == nil || !p.OverAt().Equal(*p.DeclinedUntil) || p.DueAt == nil ||
+		p.DueAt.Before(p.OverAt().Add(-payment.TryWithin/2)) { // the worker knows the database's clock about: one that runs it too early waits again
+		b.t.Fatalf("declined until %v, over at %s, due at %v", p.DeclinedUntil, p.OverAt(), p.DueAt)
+	}
+	var a *job.NextAction
+	if j.Progress != nil {
+		a = j.Progress.NextAction
+	}
+	if j.State != job.AwaitingAction || a == nil || a.Type != job.ActionPaymentMethod || a.URL != "" || *a.Decline != *p.Decline || !a.ExpiresAt.Equal(p.OverAt()) ||
+		b.purchaseState(id) != "awaiting_action" {
+		b.t.Fatalf("the job is %s with %+v, the purchase is %s", j.State, a, b.purchaseState(id))
+	}
+	return p
+}
+
+func TestARefusedMethodIsNoDeclineOfItsUser(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	b.wantDeclined(id, "generic_decline")
+	for _, method := range []string{"pm_unknown", "pm_no_page"} {
+		b.wantTried(id, method)
+		b.wantDeclined(id, "")
+		b.want(b.reserve(method), cards.Conclude, payment.Ended)
+	}
+	if n := servers.Value[int](t, b.db, `SELECT count(*) FROM payment_steps WHERE declined_user = 'buyer'`); n != 1 {
+		t.Errorf("%d declines count", n)
+	}
+}
+
+func TestTheTimeForAnotherCardIsNeverLongerThanTheReservation(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	b.exec(`UPDATE payments SET deadline = clock_timestamp() + interval '1 minute' WHERE purchase_id = $1`, id)
+	b.run(id)
+	if p := b.get(id); p.Phase != payment.CardDeclined || !p.OverAt().Equal(p.Deadline) || !b.jobOf(id).Progress.NextAction.ExpiresAt.Equal(p.Deadline) {
+		t.Errorf("%s until %s, the deadline is %s", p.Phase, p.OverAt(), p.Deadline)
+	}
+	b.exec(`UPDATE payments SET awaits_until = clock_timestamp() + interval '30 seconds' WHERE purchase_id = $1`, id) // as after the end of the sale
+	over := servers.Value[time.Time](t, b.db, `SELECT over_at FROM payments WHERE purchase_id = $1`, id)
+	if p := b.get(id); !p.OverAt().Equal(*p.AwaitsUntil) || !over.Equal(p.OverAt()) {
+		t.Errorf("over at %s, in the row at %s, awaited until %s", p.OverAt(), over, p.AwaitsUntil)
+	}
+}
+
+func TestAnotherCardComesOnlyWhileTheBuyerIsAwaited(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var allowed []payment.Phase
+	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing, payment.Capturing,
+		payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.RefundDue, payment.Cancelled} {
+		id := b.reserve("pm_card_visa")
+		b.exec(`UPDATE payments SET phase = $2, intent_id = 'pi_' || purchase_id, decline = '{}', declined_until = deadline,
+			received = CASE WHEN $2 IN ('captured', 'settled', 'refund_due') THEN amount ELSE 0 END,
+			ending = CASE WHEN $2 IN ('expiring', 'late', 'ended', 'cancelled') THEN 'expired' END,
+			finished_at = CASE WHEN $2 IN ('settled', 'refund_due', 'cancelled') THEN clock_timestamp() END WHERE purchase_id = $1`, id, string(phase))
+		switch why := b.try(id, "pm_other"); {
+		case why == nil:
+			allowed = append(allowed, phase)
+		case why.Code != fault.StateConflict:
+			t.Errorf("%s: %+v", phase, why)
+		}
+	}
+	if !slices.Equal(allowed, []payment.Phase{payment.Action, payment.CardDeclined}) {
+		t.Errorf("allowed in %v", allowed)
+	}
+	taken := b.reserve("pm_declined")
+	b.wantDeclined(taken, "generic_decline")
+	b.exec(`UPDATE payments SET cancel_job = gen_random_uuid(), cancelled_by = 'app:test' WHERE purchase_id = $1`, taken)
+	if why := b.try(taken, "pm_other"); why == nil || why.Code != fault.StateConflict {
+		t.Errorf("taken back: %+v", why)
+	}
+}
+
+// The write names its conditions: what was read before another one came changes nothing.
+func TestOfTwoOtherCardsAtOnceOneIsTried(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_declined")
+	p := b.wantDeclined(id, "generic_decline")
+	try := func(change string) error {
+		return postgres.InTx(t.Context(), b.db, func(tx pgx.Tx) error {
+			var batch pgx.Batch
+			if change != "" {
+				batch.Queue(change, id)
+			}
+			payment.QueueTry(&batch, &p, "pm_other", nil)
+			return tx.SendBatch(t.Context(), &batch).Close()
+		})
+	}
+	for _, change := range []string{
+		`UPDATE payments SET phase = 'processing' WHERE purchase_id = $1`, `UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, `UPDATE payments SET tries = 4 WHERE purchase_id = $1`,
+		`UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`,
+		`UPDATE payments SET cancel_job = gen_random_uuid(), cancelled_by = 'app:test' WHERE purchase_id = $1`,
+	} {
+		if err := try(change); fault.CodeOf(err) != fault.StateConflict {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+	if err := try(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(""); fault.CodeOf(err) != fault.StateConflict {
+		t.Errorf("the second: %v", err)
+	}
+}
+
+// The tenth ends its purchase at once: its buyer could bring no other card.
+func TestTenDeclinesInAnHourAreTheMost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	open := b.reserve("pm_action")
+	b.want(open, cards.Waits, payment.Action)
+	first := b.reserve("pm_declined")
+	for range payment.MostTries {
+		b.wantDeclined(first, "generic_decline")
+		b.wantTried(first, "pm_declined")
+	}
+	b.want(first, cards.Conclude, payment.Ended) // five
+	second, third := b.reserve("pm_declined"), b.reserve("pm_declined")
+	for range 2 {
+		b.wantDeclined(second, "generic_decline")
+		b.wantTried(second, "pm_declined")
+	}
+	b.wantDeclined(second, "generic_decline") // eight
+	if why := b.try(second, "pm_card_visa"); why == nil || why.Code != fault.DeclineLimitExceeded || !why.RetryAt.After(time.Now()) {
+		t.Fatalf("while two others are being tried: %+v", why)
+	}
+	b.wantDeclined(third, "generic_decline") // nine
+	b.wantTried(open, "pm_declined")         // its own card that is being tried does not count
+	if p := b.want(open, cards.Conclude, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
+		t.Errorf("after the tenth: %+v", p)
+	}
+	for _, id := range []uuid.UUID{second, third} {
+		why := b.try(id, "pm_card_visa")
+		if why == nil || why.Code != fault.DeclineLimitExceeded || why.RetryAt.Before(time.Now().Add(50*time.Minute)) {
+			t.Fatalf("another card: %+v", why)
+		}
+	}
+	b.exec(`UPDATE payment_steps SET at = at - interval '1 hour' WHERE purchase_id = $1`, first)
+	b.wantTried(second, "pm_card_visa")
+}

@@ -1,0 +1,300 @@
+package cards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/servers"
+)
+
+// teller is a bench whose first payment goes through a story.
+type teller struct {
+	*bench
+	id    uuid.UUID
+	first lease.Item // as it was made
+	said  string     // by the last command
+	hooks []*hook
+}
+
+// hook is what happens before or after a call has its effect.
+type hook struct {
+	after bool
+	call  string // or any
+	once  bool
+	do    func() error
+}
+
+// stories lets happen what each says. A line is commands, and what is then:
+//
+//	run; bank requires_action requires_capture; run → conclude fetch capture; captured due
+//
+// The words are: what the last command has said, the calls since the last line with their keys, the payment, and of its
+// job and its purchase what is not as usual. See [teller.do] and [teller.now]. A story begins with the payment method.
+func stories(t *testing.T, all map[string]string) {
+	t.Helper()
+	for name, story := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			method, story, _ := strings.Cut(strings.TrimSpace(story), ": ")
+			b := &teller{bench: newBench(t)}
+			b.id = b.reserve(method)
+			b.first = b.ref(b.id)
+			b.sim.before, b.sim.after = b.hook(false), b.hook(true)
+			b.tell(story)
+			if len(b.sim.broken) > 0 {
+				t.Error(b.sim.broken)
+			}
+		})
+	}
+}
+
+func (b *teller) tell(story string) {
+	b.t.Helper()
+	for line := range strings.Lines(story) {
+		commands, want, checked := strings.Cut(strings.TrimSpace(line), " → ")
+		for command := range strings.SplitSeq(commands, "; ") {
+			if command != "" {
+				b.said = b.do(command)
+			}
+		}
+		if !checked {
+			continue
+		}
+		if got := b.now(); got != want {
+			b.t.Errorf("%s\n     → %s\nwant → %s", commands, got, want)
+		}
+	}
+}
+
+func (b *teller) hook(after bool) func(call, id string) error {
+	return func(call, _ string) (err error) {
+		for _, h := range b.hooks {
+			if h.after == after && (h.call == call || h.call == "any") && h.do != nil {
+				do := h.do
+				if h.once {
+					h.do = nil
+				}
+				err = errors.Join(err, do())
+			}
+		}
+		return err
+	}
+}
+
+// do carries out one command, and returns what it says.
+func (b *teller) do(command string) string {
+	b.t.Helper()
+	words := append(strings.Fields(command), "", "", "")
+	_, rest, _ := strings.Cut(command, " ")
+	switch words[0] {
+	case "run": // by a worker; "old": as the payment was made
+		return b.lead(words[1] == "old")
+	case "stale": // a lease ends only when a test says so
+		b.endLease(b.id)
+	case "time":
+		b.endTime(b.id)
+	case "cancel":
+		b.giveUp(b.id)
+	case "conclude": // the sale
+		b.conclude(b.id)
+	case "wake":
+		if _, err := payment.Wake(b.t.Context(), b.db, []uuid.UUID{b.id}); err != nil {
+			b.t.Error(err)
+		}
+	case "due": // as a sweep finds it: nothing else is
+		due, err := payment.Agenda.TakeDue(b.t.Context(), b.db, time.Hour, 10)
+		if err != nil || len(due) != 1 || due[0].ID != b.id {
+			b.t.Errorf("due are %v, %v", due, err)
+		}
+	case "expire": // as the sweep does
+		var expired []payment.Ref
+		err := postgres.InTx(b.t.Context(), b.db, func(tx pgx.Tx) (err error) { expired, err = payment.Expire(b.t.Context(), tx, 10); return err })
+		if err != nil || len(expired) != 1 || expired[0].PurchaseID != b.id {
+			b.t.Errorf("over are %v, %v", expired, err)
+		}
+	case "bank": // or its buyer, changes the intent
+		b.sim.move(b.id.String(), payprovider.IntentStatus(words[1]), payprovider.IntentStatus(words[2]))
+	case "sql":
+		b.exec(`UPDATE payments SET `+rest+` WHERE purchase_id = $1`, b.id)
+	case "settings": // no lease covers a call
+		b.settings.CallTimeout = b.settings.Lease
+		b.runner = b.newRunner()
+	case "fault": // CALL KIND[/CODE], "once", "after" its effect
+		kind, code, _ := strings.Cut(words[2], "/")
+		b.add(&hook{call: words[1], do: func() error { return failed(payprovider.ErrorKind(kind), code) }}, command)
+	case "die": // CALL
+		b.add(&hook{call: words[1], do: func() error { panic(died{}) }}, command+" once")
+	case "during": // CALL: other commands, with commas
+		first, rest, _ := strings.Cut(command, ": ")
+		b.add(&hook{call: strings.TrimSuffix(words[1], ":"), do: func() error {
+			for one := range strings.SplitSeq(rest, ", ") {
+				b.do(one)
+			}
+			return nil
+		}}, first+" once")
+	case "stored": // a fault, under keys
+		for _, key := range words[1:] {
+			if call, of, ok := strings.Cut(key, "#"); ok {
+				prefix := map[string]string{"create": "pi"}[call] + strings.TrimPrefix(call, "create")
+				b.sim.poison(call, strings.TrimSuffix(prefix+":"+b.id.String()+":"+of, ":"))
+			}
+		}
+	case "alter": // what the provider says
+		b.sim.alter = map[string]func(in *payprovider.Intent){
+			"amount":   func(in *payprovider.Intent) { in.Amount++ },
+			"currency": func(in *payprovider.Intent) { in.Currency = "USD" },
+			"mode":     func(in *payprovider.Intent) { in.Livemode = true },
+			"purchase": func(in *payprovider.Intent) { in.Metadata = map[string]string{"purchase_id": "another"} },
+			"captured": func(in *payprovider.Intent) { in.Status, in.Received = payprovider.Succeeded, in.Amount-1 },
+		}[words[1]]
+	case "gone": // the intent
+		delete(b.sim.intents, *b.get(b.id).IntentID)
+	case "there": // is an intent, with a status
+		p := b.get(b.id)
+		b.sim.intents[*p.IntentID] = &payprovider.Intent{ID: *p.IntentID, Status: payprovider.IntentStatus(words[1]), Amount: p.Amount, Currency: p.Currency, Metadata: map[string]string{"purchase_id": b.id.String()}}
+		if words[1] == "succeeded" {
+			b.sim.intents[*p.IntentID].Received = p.Amount
+		}
+	case "mended": // all that was wrong
+		b.hooks, b.sim.alter = nil, nil
+	case "try": // another payment method
+		if why := b.try(b.id, words[1]); why != nil {
+			what, _, _ := strings.Cut(why.Detail, " ended at ")
+			return string(why.Code) + ": " + what
+		}
+	case "resolve":
+		settles(b.t, b.db, b.id, payment.Finding(words[1]))
+	case "retry":
+		done, err := commands(b.db, new([]lease.Item)).Retry(b.t.Context(), request(job.KindPaymentRetry), b.id)
+		if err != nil || done.Job.Problem != nil {
+			return fmt.Sprint(done.Job.Problem.Code, " ", err)
+		}
+	case "listen": // an endpoint of the client
+		b.exec(`INSERT INTO webhook_endpoints (id, client, url, events) VALUES (gen_random_uuid(), 'shop', 'https://shop.example', '{purchase.*}')`)
+	case "told":
+		return servers.Value[string](b.t, b.db, `SELECT coalesce(string_agg(type, ' '), '') FROM webhook_events`)
+	case "steps":
+		return strings.Join(b.steps(b.id), " ")
+	default:
+		b.t.Fatalf("%s?", command)
+	}
+	return ""
+}
+
+func (b *teller) add(h *hook, command string) {
+	h.after, h.once = strings.Contains(command, " after"), strings.Contains(command, " once")
+	b.hooks = append(b.hooks, h)
+}
+
+// lead lets a worker lead the payment, until it dies.
+func (b *teller) lead(old bool) (said string) {
+	b.t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(died); !ok {
+				panic(p)
+			}
+			said = "died"
+		}
+	}()
+	item := b.first
+	if !old {
+		b.endLease(b.id)
+		item = b.ref(b.id)
+	}
+	result, err := b.runner.Run(context.Background(), item)
+	if err != nil {
+		b.t.Error(err)
+	}
+	if said = string(result.Outcome); result.Announce {
+		said += "!"
+	}
+	return said
+}
+
+// now says what the last command has said, what was called since, and what is.
+func (b *teller) now() string {
+	b.t.Helper()
+	text := b.said
+	for _, call := range b.sim.called() {
+		text += " " + call
+	}
+	p, j := b.get(b.id), b.jobOf(b.id)
+	text += "; " + string(p.Phase)
+	add := func(is bool, word string) {
+		if is {
+			text += " " + word
+		}
+	}
+	add(p.Ending != nil, string(deref(p.Ending)))
+	paid := p.Phase == payment.Captured || p.Phase == payment.Settled || p.Phase == payment.RefundDue
+	add(paid && p.Received != p.Amount || !paid && p.Received != 0, fmt.Sprint("received=", p.Received))
+	add(p.Tries > 0, fmt.Sprintf("tries=%d with %s", p.Tries, p.PaymentMethod))
+	add(p.Attempt > 1, fmt.Sprint("attempt=", p.Attempt))
+	add(p.Decline != nil, "declined="+declineOf(p.Decline))
+	add(p.Uncancellable, "uncancellable")
+	add(p.DueAt != nil, "due")
+	add(p.LeaseUntil != nil, "leased")
+	add(p.Faults > 0, fmt.Sprint("faults=", p.Faults))
+	add(p.WaitingFor != nil, "waits="+string(deref(p.WaitingFor)))
+	add(p.WaitsFor() == payment.Operator, "("+strings.ReplaceAll(deref(p.Reason()), "_"+b.id.String(), "")+")")
+	add(p.ResolvedAs != nil, "resolved="+string(deref(p.ResolvedAs)))
+	add((p.FinishedAt != nil) != p.Phase.Final(), "finished is wrong")
+	intents := b.sim.of(b.id.String())
+	add(len(intents) > 1, fmt.Sprint("intents=", len(intents)))
+	add(b.sim.confirmed(b.id.String()) > 1, "two intents are confirmed")
+	if state := b.purchaseState(b.id); j.State != job.Queued || j.Progress != nil || state != "pending" {
+		text += "; job " + string(j.State) + b.progressOf(j, p) + ", " + state
+	}
+	return strings.TrimSpace(text)
+}
+
+func declineOf(d *payprovider.Decline) string {
+	if d == nil {
+		return ""
+	}
+	text := strings.TrimSuffix(d.Code+"/"+d.DeclineCode, "/")
+	if d.Message != "" && d.Message != "simulated" {
+		text += " (" + d.Message + ")"
+	}
+	return text
+}
+
+// progressOf is what a job asks for or waits for. Both end when the payment says.
+func (b *teller) progressOf(j job.Job, p payment.Payment) (text string) {
+	b.t.Helper()
+	if j.Progress == nil {
+		return ""
+	}
+	if a := j.Progress.NextAction; a != nil {
+		text += " " + string(a.Type) + strings.ReplaceAll(strings.TrimPrefix(a.URL, "https://bank.example/pi"), "_"+b.id.String(), "")
+		if !p.Phase.AwaitsBuyer() || p.Over {
+			return text
+		}
+		if !a.ExpiresAt.Equal(p.OverAt()) || (a.Decline == nil) != (a.URL != "") || a.Decline != nil && *a.Decline != *p.Decline {
+			b.t.Errorf("the job asks for %+v, and the payment is over at %s: %+v", a, p.OverAt(), p.Decline)
+		}
+		if p.DueAt == nil || p.Phase == payment.CardDeclined && p.DueAt.Before(p.OverAt().Add(-payment.TryWithin/2)) { // the worker knows the database's clock about: one that runs it too early waits again
+			b.t.Errorf("it is over at %s, and due at %v", p.OverAt(), p.DueAt)
+		}
+	}
+	if w := j.Progress.Waiting; w != nil {
+		text += " waits: " + w.Reason
+		if p.WaitingFor != nil && (w.RetryAt.IsZero() || w.Reason != p.WaitingFor.Text()) {
+			b.t.Errorf("the job waits for %+v", w)
+		}
+	}
+	return text
+}
