@@ -3,7 +3,6 @@ package stripesim
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -25,19 +24,19 @@ const (
 	testSecret = "whsec_test"
 )
 
-// shop is a sandbox, a client of it, and a receiver of its webhooks.
+// shop is a sandbox, and a receiver of its webhooks. A story is about the payment, refund and dispute that were made last.
 type shop struct {
 	t      *testing.T
 	server *Server
 	url    string
-	sc     *stripe.Client
 	http   *http.Client
 
 	mu     sync.Mutex
 	got    []stripe.Event
 	status int // of the receiver's answers; 0: 200
 	came   chan struct{}
-	broken bool // closing fails
+
+	pi, re, du string
 }
 
 // open starts a sandbox whose clock and delays are the test's. Webhooks are received
@@ -84,14 +83,10 @@ func (s *shop) start(settings Settings) {
 		s.server.Release()
 		s.http.CloseIdleConnections()
 		server.Close()
-		if err := s.server.Close(); (err != nil) != s.broken {
+		if err := s.server.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	s.sc = stripe.NewClient(testKey, stripe.WithBackends(&stripe.Backends{API: stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
-		URL: stripe.String(server.URL), HTTPClient: s.http, MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
-		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
-	})}))
 }
 
 func (s *shop) receive(w http.ResponseWriter, r *http.Request) {
@@ -164,101 +159,6 @@ func (s *shop) inside(look func(*state)) {
 func (s *shop) counted() (intents, charges int) {
 	s.inside(func(kept *state) { intents, charges = len(kept.intents.list), len(kept.charges.list) })
 	return intents, charges
-}
-
-type create = stripe.PaymentIntentCreateParams
-
-// held is an intent that a card holds until it is captured.
-func held(method string) *create {
-	return &create{
-		Amount: stripe.Int64(500), Currency: stripe.String("jpy"), PaymentMethod: stripe.String(method), PaymentMethodTypes: stripe.StringSlice([]string{"card", "konbini"}),
-		PaymentMethodOptions: &stripe.PaymentIntentCreatePaymentMethodOptionsParams{
-			Card: &stripe.PaymentIntentCreatePaymentMethodOptionsCardParams{CaptureMethod: stripe.String("manual")},
-		},
-	}
-}
-
-func (s *shop) create(p *create) *stripe.PaymentIntent {
-	s.t.Helper()
-	i, err := s.sc.V1PaymentIntents.Create(s.t.Context(), p)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return i
-}
-
-func (s *shop) confirm(id string, key string) (*stripe.PaymentIntent, error) {
-	p := &stripe.PaymentIntentConfirmParams{ReturnURL: stripe.String("https://shop.example/back?order=1")}
-	if key != "" {
-		p.SetIdempotencyKey(key)
-	}
-	return s.sc.V1PaymentIntents.Confirm(s.t.Context(), id, p)
-}
-
-// confirmed confirms an intent with success.
-func (s *shop) confirmed(id string) *stripe.PaymentIntent {
-	s.t.Helper()
-	i, err := s.confirm(id, "")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return i
-}
-
-func (s *shop) intent(id string) *stripe.PaymentIntent {
-	s.t.Helper()
-	p := &stripe.PaymentIntentRetrieveParams{}
-	p.AddExpand("latest_charge")
-	i, err := s.sc.V1PaymentIntents.Retrieve(s.t.Context(), id, p)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return i
-}
-
-func (s *shop) capture(id string) *stripe.PaymentIntent {
-	s.t.Helper()
-	i, err := s.sc.V1PaymentIntents.Capture(s.t.Context(), id, &stripe.PaymentIntentCaptureParams{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return i
-}
-
-// paid is an intent whose money is captured.
-func (s *shop) paid(method string) *stripe.PaymentIntent {
-	s.t.Helper()
-	i := s.create(held(method))
-	s.confirmed(i.ID)
-	return s.capture(i.ID)
-}
-
-func (s *shop) refund(intent string, amount int64) (*stripe.Refund, error) {
-	p := &stripe.RefundCreateParams{PaymentIntent: stripe.String(intent)}
-	if amount != 0 {
-		p.Amount = stripe.Int64(amount)
-	}
-	return s.sc.V1Refunds.Create(s.t.Context(), p)
-}
-
-func (s *shop) advance(d time.Duration) {
-	s.t.Helper()
-	if err := s.server.Advance(d); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// problem is the error of Stripe, with its status and code.
-func problem(t *testing.T, err error, status int, code string) stripe.Error {
-	t.Helper()
-	var e *stripe.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("%v is no error of Stripe", err)
-	}
-	if e.HTTPStatusCode != status || string(e.Code) != code {
-		t.Errorf("status %d, code %q, want %d, %q: %v", e.HTTPStatusCode, e.Code, status, code, err)
-	}
-	return *e
 }
 
 // raw sends a form and returns the answer.

@@ -1,307 +1,225 @@
 package stripesim
 
 import (
-	"errors"
-	"slices"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
-
-	"github.com/stripe/stripe-go/v85"
 )
 
-func TestAHeldPaymentGoesThroughItsStates(t *testing.T) {
-	s := open(t, Settings{})
-	i := s.create(held("pm_card_visa"))
-	if i.Status != "requires_confirmation" || i.Livemode || i.Amount != 500 || i.Currency != "jpy" || i.PaymentMethod.ID != "pm_card_visa" {
-		t.Errorf("created: %+v", i)
+func TestPaymentsGoThroughTheStatesOfStripe(t *testing.T) {
+	all := map[string]string{
+		"held and captured": `create pm_card_visa → requires_confirmation
+			confirm → requires_capture capturable=500
+			capture → succeeded received=500
+			fetch → succeeded received=500 charge captured=true refunded=0 disputed=false
+			totals → 500 of 0, 1 intents, 1 charges
+			heard 1 2 3 4 5 → charge.captured charge.succeeded payment_intent.amount_capturable_updated payment_intent.created payment_intent.succeeded
+			capture → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			confirm → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			cancel → 400 invalid_request_error payment_intent_unexpected_state with the intent`,
+		"captured when it is confirmed": `create pm_card_jcb auto; confirm → succeeded received=500`,
+		"held by capture_method":        `create pm_card_mastercard auto capture_method=manual; confirm → requires_capture capturable=500`,
+		"cancelled": `create pm_card_visa; cancel cancellation_reason=abandoned → canceled abandoned
+			confirm → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			cancel → 400 invalid_request_error payment_intent_unexpected_state with the intent`,
+		"cancelled when it is held": `create pm_card_visa; capture → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			confirm; cancel → canceled
+			fetch → canceled charge captured=false refunded=500 disputed=false
+			totals → 0 of 0, 1 intents, 1 charges`,
+		"released after seven days": `create pm_card_visa; confirm; advance 144h; fetch → requires_capture capturable=500 charge captured=false refunded=0 disputed=false
+			advance 25h; fetch → canceled charge captured=false refunded=500 disputed=false automatic`,
+		"captured in part": `create pm_card_visa; confirm; capture amount_to_capture=501 → 400 invalid_request_error amount_too_large
+			capture amount_to_capture=300 → succeeded received=300
+			refund amount=301 → 400 invalid_request_error`,
+		"a slow one that ends when it is told to": `create pm_sandbox_processing; confirm → processing
+			confirm → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			cancel → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			finish true; fetch → succeeded received=500 charge captured=true refunded=0 disputed=false
+			finish true → refused`,
+		"a slow one that fails":               `create pm_sandbox_processing; confirm; finish false; fetch → requires_payment_method payment_intent_payment_attempt_failed charge captured=false refunded=0 disputed=false without a method`,
+		"a slow one that ends after its time": `create pm_sandbox_processing; confirm; fetch; advance 4m; fetch → succeeded received=500 charge captured=true refunded=0 disputed=false`,
+		"refunded in parts": `paid pm_card_visa; refund amount=200 → succeeded 200
+			refund amount=301 → 400 invalid_request_error
+			refund → succeeded 300
+			refund amount=1 → 400 invalid_request_error charge_already_refunded
+			totals → 500 of 500, 1 intents, 1 charges`,
+		"a refund of what is held": `create pm_card_visa; refund → 400 invalid_request_error
+			confirm; refund → 400 invalid_request_error payment_intent_unexpected_state with the intent`,
+		"a refund fails after it has succeeded": `paid pm_card_refundFail; refund → succeeded 500
+			advance 2h; refunded → failed 500 expired_or_canceled_card
+			totals → 500 of 0, 1 intents, 1 charges
+			refund → succeeded 500
+			heard 1 2 3 4 5 6 7 8 9 10 11 → charge.captured charge.refunded charge.refunded charge.succeeded payment_intent.amount_capturable_updated payment_intent.created payment_intent.succeeded refund.created refund.created refund.failed refund.updated`,
+		"a pending refund": `paid pm_card_pendingRefund; refund → pending 500
+			advance 2h; refunded → succeeded 500
+			uncancel → 400 invalid_request_error`,
+		"a refund that needs an action": `paid pm_sandbox_refund_requires_action; refund → requires_action 500
+			uncancel → canceled 500 merchant_request
+			refund; finish-refund succeeded → ok
+			refunded → succeeded 500`,
+		"a dispute": `paid pm_card_createDispute; advance 2h; fetch → succeeded received=500 charge captured=true refunded=0 disputed=true
+			disputed → needs_response 500 fraudulent
+			refund → 400 invalid_request_error charge_disputed
+			close true; close false → refused
+			refund → succeeded 500
+			heard 1 2 3 4 5 6 7 8 9 10 11 → charge.captured charge.dispute.closed charge.dispute.created charge.dispute.funds_reinstated charge.dispute.funds_withdrawn charge.refunded charge.succeeded payment_intent.amount_capturable_updated payment_intent.created payment_intent.succeeded refund.created`,
+		"an inquiry": `paid pm_card_createDisputeInquiry; advance 2h; disputed → warning_needs_response 500 fraudulent refundable
+			refund → succeeded 500
+			escalate → refused`,
+		"an inquiry that the bank escalates": `paid pm_card_createDisputeInquiry; advance 2h; disputed; close true; escalate → ok
+			disputed → needs_response 500 fraudulent
+			refund → 400 invalid_request_error charge_disputed
+			escalate → refused
+			heard 1 2 3 4 5 6 7 8 9 → charge.captured charge.dispute.closed charge.dispute.created charge.dispute.funds_withdrawn charge.dispute.updated charge.succeeded payment_intent.amount_capturable_updated payment_intent.created payment_intent.succeeded`,
 	}
-	if i = s.confirmed(i.ID); i.Status != "requires_capture" || i.AmountCapturable != 500 || i.AmountReceived != 0 {
-		t.Errorf("confirmed: %s, %d, %d", i.Status, i.AmountCapturable, i.AmountReceived)
-	}
-	if i = s.capture(i.ID); i.Status != "succeeded" || i.AmountCapturable != 0 || i.AmountReceived != 500 {
-		t.Errorf("captured: %s, %d, %d", i.Status, i.AmountCapturable, i.AmountReceived)
-	}
-	if i = s.intent(i.ID); i.LatestCharge == nil || !i.LatestCharge.Captured || i.LatestCharge.Amount != 500 {
-		t.Errorf("its charge: %+v", i.LatestCharge)
-	}
-	want := []string{"charge.captured", "charge.succeeded", "payment_intent.amount_capturable_updated", "payment_intent.created", "payment_intent.succeeded"}
-	if got := sorted(s.types(len(want))); !slices.Equal(got, want) {
-		t.Errorf("events %q", got)
-	}
-}
-
-func TestWithoutManualCaptureAConfirmationTakesTheMoney(t *testing.T) {
-	s := open(t, Settings{})
-	p := held("pm_card_jcb")
-	p.PaymentMethodOptions = nil
-	if i := s.confirmed(s.create(p).ID); i.Status != "succeeded" || i.AmountReceived != 500 {
-		t.Errorf("%s, %d", i.Status, i.AmountReceived)
-	}
-	p = held("pm_card_mastercard")
-	p.PaymentMethodOptions, p.CaptureMethod = nil, stripe.String("manual")
-	if i := s.confirmed(s.create(p).ID); i.Status != "requires_capture" {
-		t.Errorf("%s", i.Status)
-	}
-}
-
-func TestADeclineSaysWhyAndTheIntentCanBeConfirmedAgain(t *testing.T) {
-	s := open(t, Settings{})
-	for method, want := range map[string]decline{
-		"pm_card_chargeDeclined":                           genericDecline,
-		"pm_card_visa_chargeDeclined":                      genericDecline,
-		"pm_card_chargeDeclinedInsufficientFunds":          insufficientFunds,
-		"pm_card_chargeDeclinedLostCard":                   lostCard,
-		"pm_card_chargeDeclinedStolenCard":                 stolenCard,
-		"pm_card_chargeDeclinedExpiredCard":                expiredCard,
-		"pm_card_chargeDeclinedIncorrectCvc":               incorrectCVC,
-		"pm_card_chargeDeclinedProcessingError":            processingError,
-		"pm_card_visa_chargeDeclinedVelocityLimitExceeded": velocityExceeded,
-		"pm_card_visa_chargeDeclinedInsufficientFunds":     insufficientFunds,
+	for method, d := range map[string]decline{
+		"pm_card_chargeDeclined": genericDecline, "pm_card_visa_chargeDeclined": genericDecline, "pm_card_chargeDeclinedInsufficientFunds": insufficientFunds,
+		"pm_card_chargeDeclinedLostCard": lostCard, "pm_card_chargeDeclinedStolenCard": stolenCard, "pm_card_chargeDeclinedExpiredCard": expiredCard,
+		"pm_card_chargeDeclinedIncorrectCvc": incorrectCVC, "pm_card_chargeDeclinedProcessingError": processingError,
+		"pm_card_visa_chargeDeclinedVelocityLimitExceeded": velocityExceeded, "pm_card_visa_chargeDeclinedInsufficientFunds": insufficientFunds,
 	} {
-		i := s.create(held(method))
-		_, err := s.confirm(i.ID, "")
-		e := problem(t, err, 402, want.Code)
-		if e.Type != stripe.ErrorTypeCard || string(e.DeclineCode) != want.DeclineCode || e.PaymentIntent == nil || e.PaymentIntent.ID != i.ID || e.ChargeID == "" {
-			t.Errorf("%s: %+v", method, e)
-		}
-		i = s.intent(i.ID)
-		if i.Status != "requires_payment_method" || i.PaymentMethod != nil || i.LastPaymentError == nil || string(i.LastPaymentError.Code) != want.Code || i.AmountReceived != 0 {
-			t.Errorf("%s: afterwards %s, %+v", method, i.Status, i.LastPaymentError)
-		}
-		if _, err := s.confirm(i.ID, ""); problem(t, err, 400, "payment_intent_unexpected_state").PaymentIntent == nil {
-			t.Errorf("%s: without a payment method: %v", method, err)
-		}
-		again, err := s.sc.V1PaymentIntents.Confirm(t.Context(), i.ID, &stripe.PaymentIntentConfirmParams{PaymentMethod: stripe.String("pm_card_visa")})
-		if err != nil || again.Status != "requires_capture" || again.LastPaymentError != nil {
-			t.Errorf("%s: with another card: %v, %v", method, again, err)
-		}
+		codes := strings.TrimSuffix(d.Code+" "+d.DeclineCode, " ")
+		all[method] = `create ` + method + `; confirm → 402 card_error ` + codes + ` with the intent
+			fetch → requires_payment_method ` + d.Code + ` charge captured=false refunded=0 disputed=false without a method
+			confirm → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			confirm payment_method=pm_card_visa → requires_capture capturable=500`
+	}
+	stories(t, all)
+}
+
+func TestAKeyHasOneAnswer(t *testing.T) {
+	const first = `create pm_card_visa; faults `
+	stories(t, map[string]string{
+		"for a day": `create pm_card_visa key=k → requires_confirmation
+			create pm_card_visa key=k → requires_confirmation replayed
+			create pm_card_visa amount=501 key=k → 400 idempotency_error
+			confirm key=k → 400 idempotency_error
+			advance 23h50m; create pm_card_visa key=k; totals → 0 of 0, 1 intents, 0 charges
+			advance 20m; create pm_card_visa key=k; totals → 0 of 0, 2 intents, 0 charges`,
+		"a decline": `create pm_card_chargeDeclined; confirm key=k → 402 card_error card_declined generic_decline with the intent
+			confirm key=k → 402 card_error card_declined generic_decline with the intent replayed
+			totals → 0 of 0, 1 intents, 1 charges`,
+		"a 500 that is stored": `create pm_sandbox_500_once; confirm key=k; confirm key=k → 500 api_error replayed
+			fetch → requires_confirmation
+			confirm key=k2 → requires_capture capturable=500`,
+		"500 before the work": first + `{"error_before":1}; confirm key=k → 500 api_error
+			faults {}; fetch → requires_confirmation
+			confirm key=k → 500 api_error replayed`,
+		"500 after the work": first + `{"error_after":1}; confirm key=k → 500 api_error
+			faults {}; fetch → requires_capture capturable=500 charge captured=false refunded=0 disputed=false
+			confirm key=k → 500 api_error replayed`,
+		"no answer before the work": first + `{"timeout_before":1,"hang_ms":1}; confirm key=k → lost
+			faults {}; fetch → requires_confirmation
+			confirm key=k → requires_capture capturable=500`,
+		"no answer after the work": first + `{"timeout_after":1,"hang_ms":1}; confirm key=k → lost
+			faults {}; fetch → requires_capture capturable=500 charge captured=false refunded=0 disputed=false
+			confirm key=k → requires_capture capturable=500 replayed`,
+		"too many requests": first + `{"too_many":1}; confirm key=k → 429 invalid_request_error rate_limit
+			faults {}; fetch → requires_confirmation
+			confirm key=k → requires_capture capturable=500`,
+		"declined by a fault": first + `{"decline":1}; confirm key=k → 402 card_error card_declined generic_decline with the intent
+			faults {}; fetch → requires_payment_method card_declined charge captured=false refunded=0 disputed=false without a method
+			confirm key=k → 402 card_error card_declined generic_decline with the intent replayed`,
+	})
+}
+
+func TestAKeyInUseIsRefused(t *testing.T) {
+	s := open(t, Settings{Slow: time.Hour})
+	s.do("create pm_sandbox_slow")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.do("confirm key=k") // it ends with the server
+	}()
+	until(t, "the key is in use", func() bool {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		return s.server.inUse["k"]
+	})
+	if got := s.do("confirm key=k"); got != "409 idempotency_error idempotency_key_in_use" {
+		t.Error(got)
+	}
+	s.server.Release()
+	<-ended
+}
+
+func TestATimeoutAfterTheChargeHasChargedOnce(t *testing.T) {
+	s := open(t, Settings{Hang: time.Hour})
+	s.do("create pm_sandbox_timeout_after_charge")
+	ended := make(chan string, 1)
+	path, form := "/v1/payment_intents/"+s.pi+"/confirm", url.Values{"return_url": {"https://shop.example/"}}
+	go func() { ended <- s.post(path, form, "k") }()
+	until(t, "the money is held", func() bool { return strings.HasPrefix(s.do("fetch"), "requires_capture") })
+	until(t, "the key has its answer while the first request hangs", func() bool { return s.post(path, form, "k") == "requires_capture capturable=500 replayed" })
+	select {
+	case got := <-ended:
+		t.Fatalf("it was answered: %s", got)
+	default:
+	}
+	s.server.Release()
+	<-ended
+	if got := s.do("totals"); got != "0 of 0, 1 intents, 1 charges" {
+		t.Error(got)
 	}
 }
 
-func TestACallThatTheStateForbidsIsRefusedWithTheIntent(t *testing.T) {
+func TestWrongRequestsAreRefusedAsAtStripe(t *testing.T) {
 	s := open(t, Settings{})
-	fresh, taken, gone := s.create(held("pm_card_visa")), s.paid("pm_card_visa"), s.create(held("pm_card_visa"))
-	if i, err := s.sc.V1PaymentIntents.Cancel(t.Context(), gone.ID, &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String("abandoned")}); err != nil || i.Status != "canceled" || i.CancellationReason != "abandoned" {
-		t.Fatal(i, err)
-	}
-	running := s.confirmed(s.create(held("pm_sandbox_processing")).ID)
-	if running.Status != "processing" {
-		t.Fatal(running.Status)
-	}
-	for name, err := range map[string]error{
-		"capture a fresh one":   second(s.sc.V1PaymentIntents.Capture(t.Context(), fresh.ID, nil)),
-		"capture a paid one":    second(s.sc.V1PaymentIntents.Capture(t.Context(), taken.ID, nil)),
-		"confirm a paid one":    second(s.confirm(taken.ID, "")),
-		"confirm a dead one":    second(s.confirm(gone.ID, "")),
-		"confirm a running one": second(s.confirm(running.ID, "")),
-		"cancel a paid one":     second(s.sc.V1PaymentIntents.Cancel(t.Context(), taken.ID, nil)),
-		"cancel a dead one":     second(s.sc.V1PaymentIntents.Cancel(t.Context(), gone.ID, nil)),
-		"cancel a running one":  second(s.sc.V1PaymentIntents.Cancel(t.Context(), running.ID, nil)),
+	const intents = "/v1/payment_intents"
+	for form, want := range map[string]string{
+		"currency=jpy":                                       "parameter_missing amount",
+		"amount=500":                                         "parameter_missing currency",
+		"amount=49&currency=jpy":                             "amount_too_small amount",
+		"amount=0&currency=krw":                              "amount_too_small amount",
+		"amount=100000000&currency=jpy":                      "amount_too_large amount",
+		"amount=-5&currency=jpy":                             "parameter_invalid_integer amount",
+		"amount=5.5&currency=jpy":                            "parameter_invalid_integer amount",
+		"amount=500&currency=yen":                            " currency",
+		"amount=500&currency=":                               "parameter_invalid_empty currency",
+		"amount=500&currency=jpy&colour=red":                 "parameter_unknown colour",
+		"amount=500&currency=jpy&customer=cus_1":             "parameter_unknown customer",
+		"amount=500&currency=jpy&metadata[a][b]=1":           "parameter_unknown metadata[a][b]",
+		"amount=500&currency=jpy&payment_method=pm_1":        "resource_missing payment_method",
+		"amount=500&currency=jpy&confirm=yes":                " confirm",
+		"amount=500&currency=jpy&capture_method=never":       " capture_method",
+		"amount=500&currency=jpy&expand[]=customer":          " expand",
+		"amount=500&amount=600&currency=jpy":                 " amount",
+		"amount=500&currency=jpy&confirm=true":               "payment_intent_unexpected_state ",
+		"amount=500&currency=jpy&return_url=https://a.test/": " return_url",
+		"amount=500&currency=jpy&payment_method_types[]=card&payment_method=pm_sandbox_processing":    "payment_intent_incompatible_payment_method payment_method",
+		"amount=500&currency=jpy&payment_method_types[]=card&automatic_payment_methods[enabled]=true": "parameters_exclusive automatic_payment_methods",
+		"amount=500&currency=jpy&payment_method=pm_card_visa&confirm=true":                            " return_url",
+		"amount=500&currency=jpy&metadata[" + strings.Repeat("x", 41) + "]=1":                         " metadata[" + strings.Repeat("x", 41) + "]",
 	} {
-		if e := problem(t, err, 400, "payment_intent_unexpected_state"); e.PaymentIntent == nil {
-			t.Errorf("%s: %v", name, e)
+		status, head, body := s.raw(http.MethodPost, intents, form, "Idempotency-Key", "same for all")
+		e, _ := body["error"].(map[string]any)
+		code, _ := e["code"].(string)
+		param, _ := e["param"].(string)
+		if status != 400 || e["type"] != "invalid_request_error" || e["message"] == "" || code+" "+param != want || head.Get("Stripe-Should-Retry") != "false" {
+			t.Errorf("%s: %d %v", form, status, body)
+		}
+	}
+	if n, _ := s.counted(); n != 0 {
+		t.Errorf("%d intents were made", n)
+	}
+	for path, want := range map[string]int{"/v1/nothing": 404, intents + "/pi_1": 404, intents + "?limit=0": 400, intents + "?limit=101": 400, intents + "?starting_after=pi_1": 400, "/v1/events?type=a&types[]=b": 400} {
+		if status, head, body := s.raw(http.MethodGet, path, ""); status != want || head.Get("Request-Id") == "" || body["error"] == nil {
+			t.Errorf("%s: %d %v", path, status, body)
+		}
+	}
+	for _, header := range [][]string{{"Authorization", "Bearer sk_test_wrong"}, {"Authorization", ""}, {"Stripe-Account", "acct_1"}, {"Stripe-Version", "2020-08-27"}, {"Content-Type", "application/json"}} {
+		if status, _, body := s.raw(http.MethodPost, intents, "amount=500&currency=jpy", header...); status < 400 || status > 403 || strings.Contains(string(must(json.Marshal(body))), testKey) {
+			t.Errorf("%s: %d %v", header, status, body)
 		}
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
-func TestMoneyThatIsHeldIsReleasedByACancellationAndAfterSevenDays(t *testing.T) {
-	s := open(t, Settings{})
-	one, two := s.confirmed(s.create(held("pm_card_visa")).ID), s.confirmed(s.create(held("pm_card_visa")).ID)
-	if i, err := s.sc.V1PaymentIntents.Cancel(t.Context(), one.ID, nil); err != nil || i.Status != "canceled" || i.AmountCapturable != 0 {
-		t.Fatal(i, err)
+func must(raw []byte, err error) []byte {
+	if err != nil {
+		panic(err)
 	}
-	if c := s.intent(one.ID).LatestCharge; c.Captured || !c.Refunded || c.AmountRefunded != 500 {
-		t.Errorf("charge %+v", c)
-	}
-	s.advance(6 * 24 * time.Hour)
-	if i := s.intent(two.ID); i.Status != "requires_capture" {
-		t.Errorf("after six days: %s", i.Status)
-	}
-	s.advance(25 * time.Hour)
-	if i := s.intent(two.ID); i.Status != "canceled" || i.CancellationReason != "automatic" {
-		t.Errorf("after seven days: %s, %s", i.Status, i.CancellationReason)
-	}
-	if totals := s.server.Totals(); totals.Captured["jpy"] != 0 || totals.Refunded["jpy"] != 0 {
-		t.Errorf("money that was never captured counts: %+v", totals)
-	}
-}
-
-func TestASlowPaymentEndsAfterItsTimeOrWhenItIsToldTo(t *testing.T) {
-	s := open(t, Settings{})
-	var ids []string
-	for range 3 {
-		i := s.confirmed(s.create(held("pm_sandbox_processing")).ID)
-		if i.Status != "processing" {
-			t.Fatal(i.Status)
-		}
-		ids = append(ids, i.ID)
-	}
-	if err := s.server.Finish(ids[0], true); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.server.Finish(ids[1], false); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.server.Finish(ids[1], true); err == nil {
-		t.Error("it ended twice")
-	}
-	if i := s.intent(ids[0]); i.Status != "succeeded" || i.AmountReceived != 500 {
-		t.Errorf("%s: a slow method cannot be held", i.Status)
-	}
-	if i := s.intent(ids[1]); i.Status != "requires_payment_method" || i.LastPaymentError == nil {
-		t.Errorf("%s", i.Status)
-	}
-	if i := s.intent(ids[2]); i.Status != "processing" {
-		t.Errorf("%s", i.Status)
-	}
-	s.advance(4 * time.Minute)
-	if i := s.intent(ids[2]); i.Status != "succeeded" {
-		t.Errorf("after its time: %s", i.Status)
-	}
-}
-
-func TestRefundsAreAtMostWhatWasCaptured(t *testing.T) {
-	s := open(t, Settings{})
-	i := s.paid("pm_card_visa")
-	if r, err := s.refund(i.ID, 200); err != nil || r.Status != "succeeded" || r.Amount != 200 || r.PaymentIntent.ID != i.ID {
-		t.Fatal(r, err)
-	}
-	problem(t, second(s.refund(i.ID, 301)), 400, "")
-	if r, err := s.refund(i.ID, 0); err != nil || r.Amount != 300 {
-		t.Fatal(r, err)
-	}
-	problem(t, second(s.refund(i.ID, 1)), 400, "charge_already_refunded")
-	problem(t, second(s.refund(s.confirmed(s.create(held("pm_card_visa")).ID).ID, 0)), 400, "payment_intent_unexpected_state")
-	problem(t, second(s.refund(s.create(held("pm_card_visa")).ID, 0)), 400, "")
-	problem(t, second(s.refund("pi_nobody", 0)), 404, "resource_missing")
-	if totals := s.server.Totals(); totals.Captured["jpy"] != 500 || totals.Refunded["jpy"] != 500 {
-		t.Errorf("%+v", totals)
-	}
-}
-
-func TestARefundCanFailAfterItHadSucceededAndBeMadeAgain(t *testing.T) {
-	s := open(t, Settings{})
-	i := s.paid("pm_card_refundFail")
-	r, err := s.refund(i.ID, 0)
-	if err != nil || r.Status != "succeeded" {
-		t.Fatal(r, err)
-	}
-	s.advance(2 * time.Hour)
-	if r, err = s.sc.V1Refunds.Retrieve(t.Context(), r.ID, nil); err != nil || r.Status != "failed" || r.FailureReason == "" {
-		t.Errorf("%v, %v", r, err)
-	}
-	if totals := s.server.Totals(); totals.Refunded["jpy"] != 0 {
-		t.Errorf("%+v", totals)
-	}
-	if _, err := s.refund(i.ID, 0); err != nil {
-		t.Error(err)
-	}
-	if got := s.types(11); !slices.Contains(got, "refund.failed") {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestRefundsThatAreNotDoneAtOnceHaveStatesOfTheirOwn(t *testing.T) {
-	s := open(t, Settings{})
-	r, err := s.refund(s.paid("pm_card_pendingRefund").ID, 0)
-	if err != nil || r.Status != "pending" {
-		t.Fatal(r, err)
-	}
-	s.advance(2 * time.Hour)
-	if r, err = s.sc.V1Refunds.Retrieve(t.Context(), r.ID, nil); err != nil || r.Status != "succeeded" {
-		t.Errorf("%v, %v", r, err)
-	}
-	problem(t, second(s.sc.V1Refunds.Cancel(t.Context(), r.ID, nil)), 400, "")
-	i := s.paid("pm_sandbox_refund_requires_action")
-	if r, err = s.refund(i.ID, 0); err != nil || r.Status != "requires_action" {
-		t.Fatal(r, err)
-	}
-	if r, err = s.sc.V1Refunds.Cancel(t.Context(), r.ID, nil); err != nil || r.Status != "canceled" {
-		t.Errorf("%v, %v", r, err)
-	}
-	if r, err = s.refund(i.ID, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.server.FinishRefund(r.ID, "succeeded"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestADisputeBeginsLaterAndForbidsARefund(t *testing.T) {
-	s := open(t, Settings{})
-	i := s.paid("pm_card_createDispute")
-	s.advance(2 * time.Hour)
-	if c := s.intent(i.ID).LatestCharge; !c.Disputed {
-		t.Fatal("no dispute")
-	}
-	problem(t, second(s.refund(i.ID, 0)), 400, "charge_disputed")
-	for d, err := range s.sc.V1Disputes.List(t.Context(), &stripe.DisputeListParams{PaymentIntent: &i.ID}).All(t.Context()) {
-		if err != nil || d.Reason != "fraudulent" || d.Status != "needs_response" || d.Amount != 500 {
-			t.Fatal(d, err)
-		}
-		if err := s.server.CloseDispute(d.ID, true); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.server.CloseDispute(d.ID, false); err == nil {
-			t.Error("it was closed twice")
-		}
-	}
-	if _, err := s.refund(i.ID, 0); err != nil {
-		t.Errorf("after it was won: %v", err)
-	}
-	if got := s.types(11); !slices.Contains(got, "charge.dispute.created") || !slices.Contains(got, "charge.dispute.closed") {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestAnInquiryForbidsNoRefundUntilTheBankEscalatesIt(t *testing.T) {
-	s := open(t, Settings{})
-	refunded, escalated := s.paid("pm_card_createDisputeInquiry"), s.paid("pm_card_createDisputeInquiry")
-	s.advance(2 * time.Hour)
-	inquiry := func(intent string) *stripe.Dispute {
-		for d, err := range s.sc.V1Disputes.List(t.Context(), &stripe.DisputeListParams{PaymentIntent: &intent}).All(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			return d
-		}
-		return nil
-	}
-	if d := inquiry(refunded.ID); d.Status != "warning_needs_response" || !d.IsChargeRefundable {
-		t.Errorf("%+v", d)
-	}
-	if _, err := s.refund(refunded.ID, 0); err != nil {
-		t.Error(err)
-	}
-	if err := s.server.EscalateDispute(inquiry(refunded.ID).ID); err == nil {
-		t.Error("a refunded charge is disputed")
-	}
-	id := inquiry(escalated.ID).ID
-	if err := errors.Join(s.server.CloseDispute(id, true), s.server.EscalateDispute(id)); err != nil {
-		t.Fatal(err)
-	}
-	if d := inquiry(escalated.ID); d.Status != "needs_response" || d.IsChargeRefundable {
-		t.Errorf("%+v", d)
-	}
-	problem(t, second(s.refund(escalated.ID, 0)), 400, "charge_disputed")
-	if got := s.types(17); !slices.Contains(got, "charge.dispute.funds_withdrawn") {
-		t.Errorf("%q", got)
-	}
-	if err := s.server.EscalateDispute(id); err == nil {
-		t.Error("it was escalated twice")
-	}
-}
-
-func TestACaptureIsAtMostWhatIsHeldAndReleasesTheRest(t *testing.T) {
-	s := open(t, Settings{})
-	i := s.confirmed(s.create(held("pm_card_visa")).ID)
-	_, err := s.sc.V1PaymentIntents.Capture(t.Context(), i.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(501)})
-	problem(t, err, 400, "amount_too_large")
-	i, err = s.sc.V1PaymentIntents.Capture(t.Context(), i.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(300)})
-	if err != nil || i.Status != "succeeded" || i.AmountReceived != 300 || i.AmountCapturable != 0 {
-		t.Errorf("%v, %v", i, err)
-	}
-	problem(t, second(s.refund(i.ID, 301)), 400, "")
+	return raw
 }
