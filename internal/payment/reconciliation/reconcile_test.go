@@ -41,7 +41,7 @@ func TestBooksThatAgreeShowNoDifference(t *testing.T) {
 	s.must(s.sim.CloseDispute(s.dispute(won), true))
 	s.must(s.sim.CloseDispute(s.dispute(lost), false))
 	s.dispute(inquiry)
-	s.byHand(s.buy("pm_card_visa").intent, 50)
+	s.byHand(s.buy("pm_card_visa").intent)
 	released, err := s.provider.CreateIntent(t.Context(), intent("a lost purchase"))
 	s.must(err)
 	_, err = s.provider.ConfirmIntent(t.Context(), released.ID, "c", "pm_card_visa", "")
@@ -78,7 +78,7 @@ func TestEachDifferenceIsFoundAndDissolves(t *testing.T) {
 	backRefund, openRefund, failedRefund, twiceRefund := s.giveBack(back), s.giveBack(open), s.giveBack(failed), s.giveBack(twice)
 	s.dispute(disputed)
 	s.hear()
-	handRefund := s.byHand(hand.intent, 50) // after the events: nobody has heard
+	handRefund := s.byHand(hand.intent) // after the events: nobody has heard
 	s.must(s.sim.FinishRefund(*s.refundNow(failedRefund).ProviderID, "failed"))
 	theirs := map[uuid.UUID]string{}
 	for _, id := range []uuid.UUID{backRefund, openRefund, failedRefund, twiceRefund} {
@@ -161,7 +161,7 @@ func TestTwoInstallationsThatShareAnAccountSeeNoDifferences(t *testing.T) {
 		b := s.buy("pm_card_visa")
 		s.giveBack(s.buy("pm_card_visa"))
 		s.dispute(b)
-		s.byHand(s.buy("pm_card_visa").intent, 50)
+		s.byHand(s.buy("pm_card_visa").intent)
 	}
 	other, err := a.client.CreateIntent(t.Context(), intent("of a program without a mark"))
 	one.must(err)
@@ -388,7 +388,7 @@ func TestALaterRefundByHandAndADisputeOfALostPaymentAreOurs(t *testing.T) {
 	s.exec(`UPDATE payments SET intent_id = NULL, phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
 	s.reconcile()
 	s.expect("unknown-here " + b.intent)
-	refund, dispute := s.byHand(b.intent, 50), s.dispute(b)
+	refund, dispute := s.byHand(b.intent), s.dispute(b)
 	s.again()
 	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }}) // of another day
 	s.expect("unknown-here "+b.intent, "unknown-here "+refund, "unknown-here "+dispute)
@@ -399,7 +399,7 @@ func TestAReleaseOfWhatWasNeverCapturedIsNoDifference(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openAccount(t, stripesim.Settings{}))
 	b := s.buy("pm_card_visa")
-	s.byHand(b.intent, 50)
+	s.byHand(b.intent)
 	s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
 	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }})
 	s.expect()
@@ -505,7 +505,7 @@ func TestMoneyThatIsOfAnotherPurchaseHereDiffers(t *testing.T) {
 	one, two := s.buyTwoAlike()
 	three, four := s.buyTwoAlike()
 	refundThree, refundFour := s.giveBack(three), s.giveBack(four)
-	s.byHand(s.buy("pm_card_visa").intent, 50)
+	s.byHand(s.buy("pm_card_visa").intent)
 	s.hear()
 	theirsThree, theirsFour := *s.refundNow(refundThree).ProviderID, *s.refundNow(refundFour).ProviderID
 	for _, swap := range []struct{ sql, here, there string }{

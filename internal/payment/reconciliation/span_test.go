@@ -74,7 +74,7 @@ func TestWhatMovesWhileTheBooksAreReadIsNoDifference(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openAccount(t, stripesim.Settings{}))
 	b := s.buy("pm_card_visa")
-	byHand := s.byHand(b.intent, 50)
+	byHand := s.byHand(b.intent)
 	list := &broken{Provider: s.client, fail: func(call int) error {
 		if call == 2 { // the first list is compared
 			s.hear()

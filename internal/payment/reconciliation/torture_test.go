@@ -54,7 +54,7 @@ func (h *history) step() {
 		}
 	case 7:
 		if b, ok := h.take(); ok {
-			h.byHand(b.intent, 50)
+			h.byHand(b.intent)
 		}
 	case 8:
 		_, err := h.sim.Payout("jpy", 10)
