@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"triprize/internal/domain/payprovider"
@@ -18,11 +17,7 @@ var errAway = errors.New("connection refused")
 // simulate runs a test in simulated time with a client whose calls end in 10 s.
 func simulate(t *testing.T, out *wire, test func(t *testing.T, c client, confirm func() error)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		with := settings("http://stripe.test")
-		with.Timeout = 10 * time.Second
-		c := connect(t, with)
-		c.Through(out)
+	pace(t, 10*time.Second, 10_000, 10_000, out, func(t *testing.T, c client) {
 		test(t, c, func() error {
 			_, err := c.ConfirmIntent(t.Context(), "pi_1", "k", "pm_card_visa", "")
 			return err
@@ -132,10 +127,12 @@ func TestAfterFailuresInARowStripeIsLeftAloneAndThenProbedByOne(t *testing.T) {
 	})
 }
 
-func TestWhatIsAnAnswerDoesNotOpenTheBreaker(t *testing.T) {
+func TestAnswersAndFailuresThatAreNotInARowDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
+	declined := answer{402, problem("card_error", "card_declined", ""), nil}
 	for name, a := range map[string]answer{
-		"declined":      {402, problem("card_error", "card_declined", ""), nil},
+		"declined":      declined,
+		"not in a row":  {500, problem("api_error", "", ""), nil},
 		"refused":       {400, problem("invalid_request_error", "parameter_missing", ""), nil},
 		"conflict":      {400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil},
 		"limited":       {429, problem("invalid_request_error", "rate_limit", ""), nil},
@@ -145,7 +142,12 @@ func TestWhatIsAnAnswerDoesNotOpenTheBreaker(t *testing.T) {
 		"no permission": {403, problem("invalid_request_error", "", ""), nil},
 		"mismatch":      {200, intent("livemode", "true"), nil},
 	} {
-		out := &wire{say: always(a)}
+		out := &wire{say: func(n int, _ *http.Request) (answer, error) {
+			if n%5 == 0 && name == "not in a row" {
+				return declined, nil
+			}
+			return a, nil
+		}}
 		simulate(t, out, func(t *testing.T, c client, confirm func() error) {
 			for range 20 {
 				_ = confirm()
@@ -196,24 +198,6 @@ func TestEachPartOfStripeHasABreakerOfItsOwn(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestFailuresThatAreNotInARowDoNotOpenTheBreaker(t *testing.T) {
-	t.Parallel()
-	out := &wire{say: func(n int, _ *http.Request) (answer, error) {
-		if n%5 != 0 {
-			return answer{500, problem("api_error", "", ""), nil}, nil
-		}
-		return answer{402, problem("card_error", "card_declined", ""), nil}, nil
-	}}
-	simulate(t, out, func(t *testing.T, c client, confirm func() error) {
-		for range 50 {
-			_ = confirm()
-		}
-		if out.requests() != 50 || c.counted(t, "triprize_stripe_breaker_state", "payments") != 0 {
-			t.Errorf("%d requests", out.requests())
-		}
-	})
 }
 
 func TestCallersThatGiveUpDoNotOpenTheBreaker(t *testing.T) {

@@ -133,39 +133,28 @@ func TestADeclineSaysWhyAndWhatTheBuyerCanDo(t *testing.T) {
 	}
 }
 
-func TestARequestThatReachedStripeStaysUnknownWhenItsRepetitionDoesNot(t *testing.T) {
-	t.Parallel()
-	for name, second := range map[string]answer{
-		"limited":   {429, problem("invalid_request_error", "rate_limit", ""), map[string]string{"Retry-After": "7"}},
-		"forbidden": {401, problem("invalid_request_error", "", ""), nil},
-	} {
-		server := serve(t, answer{status: -1}, second)
-		client := connect(t, settings(server.url))
-		_, err := client.CancelIntent(t.Context(), "pi_1", "cancel:1")
-		e := fault(t, err)
-		if e.Kind != payprovider.KindUnknown || len(server.requests()) != 2 {
-			t.Errorf("%s: got %v after %d requests", name, e, len(server.requests()))
-		}
-		if (name == "limited") != (time.Until(e.RetryAt) > 0) {
-			t.Errorf("%s: retry at %s", name, e.RetryAt)
-		}
-	}
-}
-
-func TestARepetitionThatIsAnsweredSettlesIt(t *testing.T) {
+// The first request reached Stripe, and its answer was lost: what the repetition is told decides, if it is about the request.
+func TestTheRepetitionOfALostRequestSaysWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		second answer
-		kind   payprovider.ErrorKind
+		kind   payprovider.ErrorKind // empty: it is done
 	}{
-		"done":     {answer{200, intent("status", `"canceled"`), map[string]string{"Idempotent-Replayed": "true"}}, ""},
-		"conflict": {answer{400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil}, payprovider.KindConflict},
+		"limited":   {answer{429, problem("invalid_request_error", "rate_limit", ""), map[string]string{"Retry-After": "7"}}, payprovider.KindUnknown},
+		"forbidden": {answer{401, problem("invalid_request_error", "", ""), nil}, payprovider.KindUnknown},
+		"done":      {answer{200, intent("status", `"canceled"`), map[string]string{"Idempotent-Replayed": "true"}}, ""},
+		"conflict":  {answer{400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil}, payprovider.KindConflict},
 	} {
 		server := serve(t, answer{status: -1}, c.second)
-		client := connect(t, settings(server.url))
-		i, err := client.CancelIntent(t.Context(), "pi_1", "cancel:1")
-		if c.kind == "" && (err != nil || i.Status != payprovider.Canceled) || c.kind != "" && fault(t, err).Kind != c.kind {
-			t.Errorf("%s: got %+v, %v", name, i, err)
+		i, err := connect(t, settings(server.url)).CancelIntent(t.Context(), "pi_1", "cancel:1")
+		if n := len(server.requests()); n != 2 || c.kind == "" && (err != nil || i.Status != payprovider.Canceled) {
+			t.Errorf("%s: got %+v, %v after %d requests", name, i, err, n)
+		}
+		if c.kind == "" {
+			continue
+		}
+		if e := fault(t, err); e.Kind != c.kind || (name == "limited") != (time.Until(e.RetryAt) > 0) {
+			t.Errorf("%s: got %v, retry at %s", name, e, e.RetryAt)
 		}
 	}
 }

@@ -12,28 +12,34 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
-// paced has the rates of the defaults.
-func paced() (with struct{ rate, endpoint, burst, allBurst int }) {
-	with.rate, with.endpoint, with.burst, with.allBurst = 80, 20, 2, 8
-	return with
+// pace runs a test in simulated time with a client of these rates: nothing but the pace slows its calls down.
+func pace(t *testing.T, timeout time.Duration, rate, endpoint int, out *wire, test func(t *testing.T, c client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		with := settings("http://stripe.test")
+		with.Timeout, with.Rate, with.EndpointRate = timeout, rate, endpoint
+		c := connect(t, with)
+		c.Through(out)
+		test(t, c)
+	})
+}
+
+func confirm(t *testing.T, c client) error {
+	_, err := c.ConfirmIntent(t.Context(), "pi_1", "k", "", "")
+	return err
 }
 
 func always(a answer) func(int, *http.Request) (answer, error) {
 	return func(int, *http.Request) (answer, error) { return a, nil }
 }
 
-// A provider of 0 ms is the worst for a limit: nothing but the pace slows calls down.
 func TestAProcessStaysBelowItsRates(t *testing.T) {
 	t.Parallel()
-	limits := paced()
-	synctest.Test(t, func(t *testing.T) {
-		with := settings("http://stripe.test")
-		with.Timeout, with.Rate, with.EndpointRate = time.Hour, limits.rate, limits.endpoint
-		out := &wire{say: always(answer{200, intent(), nil})}
-		client := connect(t, with)
-		client.Through(out)
+	const rate, endpoint, burst, allBurst = 80, 20, 2, 8 // the defaults
+	out := &wire{say: always(answer{200, intent(), nil})}
+	pace(t, time.Hour, rate, endpoint, out, func(t *testing.T, client client) {
 		var all sync.WaitGroup
-		confirm := func() error { _, err := client.ConfirmIntent(t.Context(), "pi_1", "k", "", ""); return err }
+		confirm := func() error { return confirm(t, client) }
 		for _, call := range []func() error{confirm, confirm, // these go on when the others are done
 			func() error { _, err := client.CreateIntent(t.Context(), wanted); return err },
 			func() error { _, err := client.CaptureIntent(t.Context(), "pi_1", "k", 1000); return err },
@@ -52,13 +58,13 @@ func TestAProcessStaysBelowItsRates(t *testing.T) {
 		if n := out.requests(); n != 600 {
 			t.Fatalf("%d requests", n)
 		}
-		if n := out.busiest(""); n > limits.rate+limits.allBurst {
+		if n := out.busiest(""); n > rate+allBurst {
 			t.Errorf("%d requests in a second", n)
 		}
-		if n := out.busiest("/v1/payment_intents/pi_1/confirm"); n > limits.endpoint+limits.burst+1 {
+		if n := out.busiest("/v1/payment_intents/pi_1/confirm"); n > endpoint+burst+1 {
 			t.Errorf("%d confirmations in a second", n)
 		}
-		if took := out.at[599].Sub(out.at[0]); took > 600*time.Second/time.Duration(limits.rate)*3/2 { // simulated time
+		if took := out.at[599].Sub(out.at[0]); took > 600*time.Second/rate*3/2 { // simulated time
 			t.Errorf("the rate was not used: 600 requests took %s", took)
 		}
 	})
@@ -66,14 +72,10 @@ func TestAProcessStaysBelowItsRates(t *testing.T) {
 
 func TestALineIsServedInTheOrderOfArrival(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		with := settings("http://stripe.test")
-		with.Timeout, with.Rate, with.EndpointRate = time.Hour, 10, 2
-		out := &wire{say: func(_ int, r *http.Request) (answer, error) {
-			return answer{200, intent("id", `"`+strings.TrimPrefix(r.URL.Path, "/v1/payment_intents/")+`"`), nil}, nil
-		}}
-		client := connect(t, with)
-		client.Through(out)
+	out := &wire{say: func(_ int, r *http.Request) (answer, error) {
+		return answer{200, intent("id", `"`+strings.TrimPrefix(r.URL.Path, "/v1/payment_intents/")+`"`), nil}, nil
+	}}
+	pace(t, time.Hour, 10, 2, out, func(t *testing.T, client client) {
 		var all sync.WaitGroup
 		want := []string{"pi_a", "pi_b", "pi_c", "pi_d", "pi_e"}
 		for _, id := range want {
@@ -96,14 +98,10 @@ func TestALineIsServedInTheOrderOfArrival(t *testing.T) {
 // A line of confirmations does not hold up captures: 20 of 80 turns are all it may use.
 func TestALineOfOneKindHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		with := settings("http://stripe.test")
-		with.Timeout, with.Rate, with.EndpointRate = time.Hour, 80, 20
-		client := connect(t, with)
-		client.Through(&wire{say: always(answer{200, intent(), nil})})
+	pace(t, time.Hour, 80, 20, &wire{say: always(answer{200, intent(), nil})}, func(t *testing.T, client client) {
 		var all sync.WaitGroup
 		for range 500 {
-			all.Go(func() { _, _ = client.ConfirmIntent(t.Context(), "pi_1", "k", "", "") })
+			all.Go(func() { _ = confirm(t, client) })
 		}
 		synctest.Wait()
 		began := time.Now()
@@ -119,18 +117,14 @@ func TestALineOfOneKindHoldsUpNoOther(t *testing.T) {
 
 func TestACallWithoutATurnInTimeIsToldWhenToComeBack(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		with := settings("http://stripe.test")
-		with.Timeout, with.Rate, with.EndpointRate = 10*time.Second, 10, 2
-		out := &wire{say: always(answer{200, intent(), nil})}
-		client := connect(t, with)
-		client.Through(out)
+	out := &wire{say: always(answer{200, intent(), nil})}
+	pace(t, 10*time.Second, 10, 2, out, func(t *testing.T, client client) {
 		var all sync.WaitGroup
 		var served, limited atomic.Int64
 		began := time.Now()
 		for range 100 {
 			all.Go(func() {
-				_, err := client.ConfirmIntent(t.Context(), "pi_1", "k", "", "")
+				err := confirm(t, client)
 				if err == nil {
 					served.Add(1)
 					return

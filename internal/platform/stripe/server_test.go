@@ -108,20 +108,9 @@ func connect(t testing.TB, settings config.Stripe) client {
 }
 
 // counted returns the value of a counter or gauge with a label; an empty one is any.
-func (c client) counted(t *testing.T, name, label string) (sum float64) {
+func (c client) counted(t *testing.T, name, label string) float64 {
 	t.Helper()
-	families, err := c.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			if family.GetName() == name && (label == "" || strings.Contains(metric.String(), `value:"`+label+`"`)) {
-				sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return sum
+	return servers.Counted(t, c.registry, name, label)
 }
 
 // intent is the JSON of an intent of 1000 JPY, with some fields changed: name, value, …
