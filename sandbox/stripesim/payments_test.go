@@ -47,7 +47,8 @@ func TestPaymentsGoThroughTheStatesOfStripe(t *testing.T) {
 			refund amount=1 → 400 invalid_request_error charge_already_refunded
 			totals → 500 of 500, 1 intents, 1 charges`,
 		"a refund of what is held": `create pm_card_visa; refund → 400 invalid_request_error
-			confirm; refund → 400 invalid_request_error payment_intent_unexpected_state with the intent`,
+			confirm; refund → 400 invalid_request_error payment_intent_unexpected_state with the intent
+			refund payment_intent=pi_nobody → 404 invalid_request_error resource_missing`,
 		"a refund fails after it has succeeded": `paid pm_card_refundFail; refund → succeeded 500
 			advance 2h; refunded → failed 500 expired_or_canceled_card
 			totals → 500 of 0, 1 intents, 1 charges

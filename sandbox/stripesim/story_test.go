@@ -72,7 +72,9 @@ func (s *shop) do(command string) string {
 		return s.do("create "+words[1]) + " " + s.do("confirm") + " " + s.do("capture")
 	case "refund":
 		path = "/v1/refunds"
-		form.Set("payment_intent", s.pi)
+		if !form.Has("payment_intent") {
+			form.Set("payment_intent", s.pi)
+		}
 	case "uncancel": // no: cancel the refund
 		path = "/v1/refunds/" + s.re + "/cancel"
 	case "fetch":

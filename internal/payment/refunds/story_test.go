@@ -269,7 +269,7 @@ func (w *world) now() string {
 	if n := w.forOperator(); n != 0 {
 		state += fmt.Sprintf(", %d for operators", n)
 	}
-	if n := w.paidTwice(); n != 0 {
+	if n := servers.Counted(w.t, w.registry, "triprize_refunds_paid_twice_total", ""); n != 0 {
 		state += fmt.Sprintf(", rings %g times", n)
 	}
 	return strings.TrimSpace(said + "; " + what + "; " + state)
@@ -311,20 +311,6 @@ func (w *world) forOperator() int {
 		w.t.Errorf("%d wait, and listed are %v, %v", n, list, err)
 	}
 	return n
-}
-
-func (w *world) paidTwice() float64 {
-	w.t.Helper()
-	families, err := w.registry.Gather()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "triprize_refunds_paid_twice_total" {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	return -1
 }
 
 // timeline returns the steps of the refunds.
