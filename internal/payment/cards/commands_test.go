@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
@@ -164,34 +163,6 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 	if done, err := commands(b.db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
 		done.Job.Problem == nil || done.Job.Problem.Code != fault.NotFound {
 		t.Errorf("none: %v, %+v", err, done.Job.Problem)
-	}
-}
-
-// The write has the conditions, too: a change of the payment since it was read is not
-// overwritten.
-func TestASettlementIsWrittenUnderItsVersion(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_card_visa")
-	b.exec(`UPDATE payments SET phase = 'capturing', intent_id = 'pi_1', waiting_for = $2 WHERE purchase_id = $1`, id, payment.WaitsForOperator)
-	read := b.get(id)
-	for name, set := range map[string]string{
-		"another version": `version = version + 1`, "it waits no more": `waiting_for = NULL`, "a lease": `lease_until = clock_timestamp() + interval '1 hour'`,
-		"before its capture": `phase = 'confirming'`,
-	} {
-		tx, err := b.db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		servers.Exec(t, tx, `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id)
-		var batch pgx.Batch
-		payment.QueueResolve(&batch, &read, payment.FoundUnpaid, "operator:ops", "r")
-		if err := tx.SendBatch(t.Context(), &batch).Close(); fault.CodeOf(err) != fault.StateConflict {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

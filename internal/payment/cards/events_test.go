@@ -193,25 +193,9 @@ func TestMoneyOnAStrayIntentIsSaidAndWakesItsPurchase(t *testing.T) {
 	if woken := b.work(e); len(woken) != 1 {
 		t.Errorf("woken: %v", woken)
 	}
-	if n := counted(t, registry, "triprize_payment_orphaned_intents_total"); n != 1 {
+	if n := servers.Counted(t, registry, "triprize_payment_orphaned_intents_total", ""); n != 1 {
 		t.Errorf("%v orphaned are counted", n)
 	}
-}
-
-func counted(t *testing.T, registry *prometheus.Registry, name string) (sum float64) {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
 }
 
 func TestWhatIsNotForUsIsRefused(t *testing.T) {

@@ -145,7 +145,7 @@ func TestAnEventOfAnotherReleaseIsCountedOnce(t *testing.T) {
 		}
 		b.store(e, l.events...)
 	}
-	if n := counted(t, registry, "triprize_payment_events_other_version_total"); n != 1 {
+	if n := servers.Counted(t, registry, "triprize_payment_events_other_version_total", ""); n != 1 {
 		t.Errorf("%v are counted", n)
 	}
 }

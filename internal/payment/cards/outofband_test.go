@@ -36,18 +36,7 @@ func refundEvent(id, name, refund, intent, status, ours string) payprovider.Even
 // countOutOfBand reads how many refunds by others are counted with a label.
 func countOutOfBand(t *testing.T, registry *prometheus.Registry, label string) float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "triprize_payment_out_of_band_refunds_total" && m.GetLabel()[0].GetValue() == label {
-				return m.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
+	return servers.Counted(t, registry, "triprize_payment_out_of_band_refunds_total", label)
 }
 
 // Events come in any order, and twice: what somebody refunds of a settled purchase at the provider is recorded once, and a late event takes nothing

@@ -166,7 +166,8 @@ func TestWhatAnOperatorHasResolvedWaitsAgainOnlyForSomethingNew(t *testing.T) {
 func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	t.Parallel()
 	stories(t, map[string]string{"a retry": `pm_card_visa: retry → state-conflict <nil>; reserved due
-			fault any unavailable; run; sql due_at = clock_timestamp() + interval '1 hour'; retry; due; mended; run → conclude! create#1 create#1 confirm#1 capture; captured due`})
+			fault any unavailable; run; sql due_at = clock_timestamp() + interval '1 hour'; retry → answered creating create#1; creating due faults=1 waits=provider; job queued waits: the payment provider is not available, pending
+			due; mended; run → conclude! create#1 confirm#1 capture; captured due`})
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
 	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
@@ -387,36 +388,43 @@ func TestAnotherCardComesOnlyWhileTheBuyerIsAwaited(t *testing.T) {
 	}
 }
 
-// The write names its conditions: what was read before another one came changes nothing.
-func TestOfTwoOtherCardsAtOnceOneIsTried(t *testing.T) {
+// The writes name their conditions: what was read before another change is written nowhere, and of two other cards at once one is tried.
+func TestWhatPeopleDecideIsWrittenOnlyUnderWhatWasRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	id := b.reserve("pm_declined")
-	p := b.wantDeclined(id, "generic_decline")
-	try := func(change string) error {
+	declined, waits := b.reserve("pm_declined"), b.reserve("pm_card_visa")
+	p := b.wantDeclined(declined, "generic_decline")
+	b.exec(`UPDATE payments SET phase = 'capturing', intent_id = 'pi_1', waiting_for = $2 WHERE purchase_id = $1`, waits, payment.WaitsForOperator)
+	read := b.get(waits)
+	write := func(id uuid.UUID, change string) error {
 		return postgres.InTx(t.Context(), b.db, func(tx pgx.Tx) error {
 			var batch pgx.Batch
 			if change != "" {
-				batch.Queue(change, id)
+				batch.Queue(`UPDATE payments SET `+change+` WHERE purchase_id = $1`, id)
 			}
-			payment.QueueTry(&batch, &p, "pm_other", nil)
+			if id == declined {
+				payment.QueueTry(&batch, &p, "pm_other", nil)
+			} else {
+				payment.QueueResolve(&batch, &read, payment.FoundUnpaid, "operator:ops", "r")
+			}
 			return tx.SendBatch(t.Context(), &batch).Close()
 		})
 	}
-	for _, change := range []string{
-		`UPDATE payments SET phase = 'processing' WHERE purchase_id = $1`, `UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, `UPDATE payments SET tries = 4 WHERE purchase_id = $1`,
-		`UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`,
-		`UPDATE payments SET cancel_job = gen_random_uuid(), cancelled_by = 'app:test' WHERE purchase_id = $1`,
+	for id, changes := range map[uuid.UUID][]string{
+		declined: {`phase = 'processing'`, `version = version + 1`, `tries = 4`, `declined_until = clock_timestamp()`, `cancel_job = gen_random_uuid(), cancelled_by = 'app:test'`},
+		waits:    {`phase = 'confirming'`, `version = version + 1`, `waiting_for = NULL`, `lease_until = clock_timestamp() + interval '1 hour'`},
 	} {
-		if err := try(change); fault.CodeOf(err) != fault.StateConflict {
-			t.Errorf("%s: %v", change, err)
+		for _, change := range changes {
+			if err := write(id, change); fault.CodeOf(err) != fault.StateConflict {
+				t.Errorf("%s: %v", change, err)
+			}
 		}
-	}
-	if err := try(""); err != nil {
-		t.Fatal(err)
-	}
-	if err := try(""); fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("the second: %v", err)
+		if err := write(id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(id, ""); fault.CodeOf(err) != fault.StateConflict {
+			t.Errorf("the second: %v", err)
+		}
 	}
 }
 

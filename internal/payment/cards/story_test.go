@@ -2,6 +2,7 @@ package cards_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -177,10 +178,16 @@ func (b *teller) do(command string) string {
 	case "resolve":
 		settles(b.t, b.db, b.id, payment.Finding(words[1]))
 	case "retry":
-		done, err := commands(b.db, new([]lease.Item)).Retry(b.t.Context(), request(job.KindPaymentRetry), b.id)
+		var due []lease.Item
+		done, err := commands(b.db, &due).Retry(b.t.Context(), request(job.KindPaymentRetry), b.id)
 		if err != nil || done.Job.Problem != nil {
 			return fmt.Sprint(done.Job.Problem.Code, " ", err)
 		}
+		var body struct{ Phase string }
+		if err := json.Unmarshal(done.Job.Result, &body); err != nil || len(due) != 1 || due[0] != b.ref(b.id) {
+			b.t.Errorf("dispatched are %v, %v", due, err)
+		}
+		return "answered " + body.Phase
 	case "listen": // an endpoint of the client
 		b.exec(`INSERT INTO webhook_endpoints (id, client, url, events) VALUES (gen_random_uuid(), 'shop', 'https://shop.example', '{purchase.*}')`)
 	case "told":
