@@ -43,7 +43,8 @@ func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Don
 		for _, r := range requests {
 			if at, isMade := in.made[r.ID]; isMade {
 				j := r.job(Queued)
-				j.AcceptedAt, jobs[r.slot()] = at, j
+				j.AcceptedAt = at
+				jobs[r.slot()] = j
 			}
 		}
 		done, err = in.done(ctx, db, jobs, func(r Request) error {
